@@ -1,0 +1,49 @@
+# The commands of phraseloom's developers and of its continuous integration; each sets up .venv first if it is missing.
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.PHONY: help install demo test check format test-full bench clean
+
+help:
+	@echo "make demo       install, write the built-in corpus, train a small model, translate, evaluate (a few minutes)"
+	@echo "make test       install, check format, lint, types, run the fast tests"
+	@echo "make check      format, lint and types only"
+	@echo "make test-full  every test, also the long ones"
+	@echo "make bench      speed and memory, as ratios within one run (peers when installed, see benchmarks/README.md)"
+	@echo "make format     rewrite the code in the project's format"
+	@echo "make clean      remove what make demo made"
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "phraseloom needs Python 3.11 or later")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+check: install
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+format: install
+	$(BIN)/ruff format src tests benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+
+test-full: check
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m ""
+
+bench: install
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(DEMO)
+
+demo: install
+	@PATH="$(abspath $(BIN)):$$PATH" bash demo.sh $(DEMO)

@@ -1,0 +1,26 @@
+"""`phraseloom average`: the mean of several checkpoints as one model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    output: Annotated[Path, typer.Argument(help="The model folder to write.")],
+    checkpoints: Annotated[list[Path], typer.Argument(metavar="CHECKPOINT...", help="Checkpoints; with --last one run folder.")],
+    last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of a run folder.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output folder.")] = False,
+) -> None:
+    """Write the arithmetic mean of the parameters of several checkpoints as a model folder."""
+    from phraseloom.errors import UsageError
+    from phraseloom.training.average import average_checkpoints, last_checkpoints
+
+    if last is not None:
+        if len(checkpoints) != 1:
+            raise UsageError("--last takes one run folder", hint="phraseloom average OUTPUT RUN --last 5")
+        checkpoints = last_checkpoints(checkpoints[0], last)
+    average_checkpoints(output, checkpoints, overwrite=overwrite)
+    typer.echo(f"mean of {len(checkpoints)} checkpoints: {output}", err=True)

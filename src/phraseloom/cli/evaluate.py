@@ -1,0 +1,140 @@
+"""`phraseloom evaluate`: scores of translations with signatures, by source length, and compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+STDIN = "-"
+
+
+def command(
+    hypotheses: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="HYP...", help="A file of translations per system; the first is the baseline; - is stdin."
+        ),
+    ],
+    reference: Annotated[
+        list[str], typer.Option("-r", "--reference", metavar="FILE", help="Reference; repeat for several.")
+    ],
+    source: Annotated[
+        str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, for --by-length.")
+    ] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="NAMES", help="bleu, chrf, ter, tokenized; commas between.")
+    ] = "bleu,chrf,ter",
+    tokenized: Annotated[
+        bool, typer.Option("--tokenized", help="Add BLEU on the tokens as they stand, like Moses multi-bleu.perl.")
+    ] = False,
+    tokenize: Annotated[
+        str, typer.Option(metavar="NAME", help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, ja-mecab, char, none.")
+    ] = "13a",
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case.")] = False,
+    by_length: Annotated[
+        str | None, typer.Option(metavar="EDGES", help="BLEU by source length in tokens, such as 15,30,45.")
+    ] = None,
+    bootstrap: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Paired bootstrap with N resamples, such as 1000.")
+    ] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+) -> None:
+    """Score translations: BLEU, chrF, TER with signatures, BLEU by source length, paired bootstrap.
+
+    All files hold one sentence a line, as many lines each. The text should be detokenised; --tokenized is for text that
+    is not. The bootstrap compares every system with the first one (Koehn 2004).
+
+    Example: phraseloom evaluate --reference test.de --bootstrap 1000 baseline.de new.de
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.metrics.bleu import make_scorer
+    from phraseloom.report.evaluation import ByLength, evaluate, render
+
+    if output not in ("text", "json"):
+        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
+    names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
+    names += ["tokenized"] if tokenized and "tokenized" not in names else []
+    if not names:
+        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
+    scorers = [make_scorer(n, tokenize=tokenize, lowercase=lowercase) for n in names]
+    lengths_of = next((s for s in scorers if s.name == ("BLEU-tok" if tokenized else "BLEU")), None)
+    edges = _edges(by_length)
+    if edges and (source is None or lengths_of is None):
+        need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
+        raise UsageError(f"--by-length needs {need}")
+    systems, references, sources = _texts(hypotheses, reference, source)
+    by = None
+    if edges and sources is not None and lengths_of is not None:
+        by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
+    report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed)
+    print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
+
+
+def _edges(text: str | None) -> list[int]:
+    from phraseloom.errors import UsageError
+
+    if text is None:
+        return []
+    parts = [p.strip() for p in text.split(",")]
+    edges = [int(p) for p in parts if p.isascii() and p.isdigit() and len(p) < 10]
+    if len(edges) != len(parts) or edges != sorted(set(edges)) or edges[0] < 1:
+        raise UsageError(f"--by-length {text}: not a rising list of whole numbers from 1", hint="such as 15,30,45")
+    return edges
+
+
+def _texts(
+    hypotheses: Sequence[str], reference: Sequence[str], source: str | None
+) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None]:
+    """(name → lines of each system, references, source), all with the same number of lines."""
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.metrics.bleu import check_parallel
+
+    repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    if STDIN in (*reference, source):
+        raise UsageError("- (standard input) can only stand for translations")
+    kinds = [("hypothesis", hypotheses), ("reference", reference), ("source", [source] if source else [])]
+    for kind, paths in kinds:
+        for path in paths:
+            if path != STDIN:
+                require_file(path, f"{kind} file")
+    references = [_read(path) for path in reference]
+    systems = {"stdin" if path == STDIN else path: _read(path) for path in hypotheses}
+    sources = _read(source) if source else None
+    first = {reference[0]: references[0]}
+    others = [*zip(reference, references, strict=True), *systems.items()]
+    for name, lines in others + ([(source, sources)] if source and sources is not None else []):
+        check_parallel({**first, name: lines})
+    for name, lines in systems.items():
+        empty = sum(not line.strip() for line in lines)
+        if empty:
+            _note(f"{name}: {empty} of {len(lines)} translations are empty")
+    return systems, references, sources
+
+
+def _read(path: str) -> list[str]:
+    """The lines of a file; what the reader changed is said on standard error."""
+    from phraseloom.text.lines import LineReport, read_lines, read_stream
+
+    report = LineReport()
+    if path == STDIN:
+        lines = list(read_stream(sys.stdin.buffer, invalid="stop", report=report))
+    else:
+        lines = list(read_lines(path, invalid="stop", report=report))
+    for count, what in ((report.bom, "byte order mark"), (report.crlf, "CRLF line ends")):
+        if count:
+            _note(f"{path}: read without its {what}" + (f" ({count})" if count > 1 else ""))
+    return lines
+
+
+def _note(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom evaluate: {escape_controls(text)}", file=sys.stderr)

@@ -1,0 +1,32 @@
+"""`phraseloom inspect`: what a folder holds, and whether it is whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+
+def command(
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A model, checkpoint, run or dataset folder.")],
+    depth: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Group parameters by this many parts of their names.")
+    ] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not read every file to compare checksums.")] = False,
+    output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+) -> int:
+    """Say what a model, dataset or run folder holds, and whether it is whole.
+
+    Models: languages, configuration, vocabularies, parameters by part. Runs: progress, validations, checkpoints.
+    Datasets: pairs kept and left out, sentence lengths. Exit code 1 if something is damaged.
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.report.description import render
+    from phraseloom.report.folders import describe
+
+    if output not in ("text", "json"):
+        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
+    found = describe(folder, verify=not quick, depth=depth)
+    print(json.dumps(found, ensure_ascii=False) + "\n" if output == "json" else render(found), end="")
+    return 1 if found["problems"] else 0

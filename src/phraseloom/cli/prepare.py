@@ -1,0 +1,65 @@
+"""`phraseloom prepare`: parallel text files → a dataset folder."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    recipe: Annotated[Path, typer.Argument(help="The recipe (YAML); its data section is used.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.")
+    ] = None,
+    data_root: Annotated[
+        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Where the files named in the recipe are looked up.")
+    ] = Path(),
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is already there.")] = False,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=512, help="Worker processes; default: the recipe's.")
+    ] = None,
+) -> None:
+    """Turn the parallel text files of RECIPE into a dataset folder (data.folder).
+
+    The subwords are learned on the training files. Everything left out or changed is counted and printed.
+    """
+    from phraseloom.data.prepare import prepare
+    from phraseloom.data.report import table
+    from phraseloom.recipe import load_recipe
+
+    changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
+    config = load_recipe(recipe, changes).data
+    started = time.monotonic()
+    progress = _Progress()
+    try:
+        report = prepare(config, data_root=data_root, overwrite=overwrite, progress=progress)
+    finally:
+        progress.clear()
+    print(table(report.index))
+    print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
+
+
+class _Progress:
+    """One line on the terminal that is written over; nothing where standard error is no terminal."""
+
+    def __init__(self) -> None:
+        self.on = sys.stderr.isatty()
+        self.last = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if self.on and (now - self.last > 0.2 or not done):
+            from phraseloom.errors import escape_controls
+
+            share = f" {100 * done / total:5.1f} %" if total and done else ""
+            print(f"\r\x1b[K{escape_controls(stage)}{share}", end="", file=sys.stderr, flush=True)
+            self.last = now
+
+    def clear(self) -> None:
+        """Remove the line."""
+        if self.on:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

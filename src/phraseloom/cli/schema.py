@@ -1,0 +1,25 @@
+"""`phraseloom schema`: the JSON schema of a recipe."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")
+    ] = None,
+) -> None:
+    """Print the JSON schema of a recipe, for editors that check and complete YAML."""
+    from phraseloom.files import atomic_write_text
+    from phraseloom.recipe import Recipe
+
+    text = json.dumps(Recipe.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        atomic_write_text(output, text)

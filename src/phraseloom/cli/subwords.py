@@ -1,0 +1,133 @@
+"""`phraseloom subwords`: learn subwords from text, cut lines into them, and join them again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Learn, apply and undo subword segmentation.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Kind(StrEnum):
+    """What `--kind` takes."""
+
+    sentencepiece = "sentencepiece"
+    subword_nmt = "subword_nmt"
+
+
+class Model(StrEnum):
+    """What `--model` takes."""
+
+    bpe = "bpe"
+    unigram = "unigram"
+
+
+class Side(StrEnum):
+    """What `--side` takes."""
+
+    source = "source"
+    target = "target"
+
+
+Folder = Annotated[Path, typer.Argument(help="A folder with a tokenizer: of subwords train, a dataset, or a model.")]
+SideOption = Annotated[Side, typer.Option(help="Which language, where the vocabularies are separate.")]
+
+
+@app.command("train")
+def train(
+    output: Annotated[Path, typer.Argument(help="The folder to write.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text files (plain, .gz, .xz); none: standard input.")
+    ] = None,
+    kind: Annotated[Kind, typer.Option(help="The library.")] = Kind.sentencepiece,
+    model: Annotated[Model, typer.Option(help="sentencepiece only.")] = Model.bpe,
+    size: Annotated[int, typer.Option(min=0, help="Pieces of the vocabulary; with subword_nmt: merges.")] = 8000,
+    byte_fallback: Annotated[bool, typer.Option(help="sentencepiece only: spell unknown characters as bytes.")] = True,
+    min_frequency: Annotated[int, typer.Option(min=1, help="subword_nmt only: rarer pairs are not merged.")] = 2,
+    sample_lines: Annotated[int, typer.Option(min=1, help="Lines to learn from, spread over the files.")] = 1_000_000,
+    language: Annotated[str, typer.Option(help="Language code to store.")] = "und",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+) -> None:
+    """Learn subwords from text and write them to the folder OUTPUT. From standard input the first lines are taken."""
+    from phraseloom.config import validate
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_new_folder
+    from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+    from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+
+    config: SentencepieceConfig | SubwordNmtConfig
+    common = {"sample_lines": sample_lines}
+    if kind is Kind.sentencepiece:
+        given = {**common, "model": model.value, "size": size, "byte_fallback": byte_fallback}
+        config = validate(SentencepieceConfig, given)
+    else:
+        config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
+    if output.is_dir() and any(output.iterdir()) and not overwrite:
+        raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
+    lines = _sample(files, sample_lines) if files else islice(_stdin_lines(), sample_lines)
+    subwords = learn_subwords(lines, config)
+    Tokenizer(TextConfig(), language, language, subwords, subwords).save(
+        require_new_folder(output, overwrite=overwrite)
+    )
+    print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
+
+
+@app.command("apply")
+def apply(folder: Folder, side: SideOption = Side.source) -> None:
+    """Cut each line of standard input into pieces, separated by spaces; undo gives the line back."""
+    subwords = _load(folder, side)
+    _filter(lambda line: " ".join(subwords.pieces(line)))
+
+
+@app.command("undo")
+def undo(folder: Folder, side: SideOption = Side.source) -> None:
+    """Join the pieces on each line of standard input to the line that they were cut from."""
+    subwords = _load(folder, side)
+    _filter(lambda line: subwords.undo(line.split(" ")) if line else "")
+
+
+def _load(folder: Path, side: Side) -> Any:
+    from phraseloom.text.tokenizer import FILE, Tokenizer
+
+    inner = folder / "tokenizer"
+    tokenizer = Tokenizer.load(inner if not (folder / FILE).exists() and inner.is_dir() else folder)
+    return (tokenizer.source if side is Side.source else tokenizer.target).subwords
+
+
+def _sample(files: list[Path], wanted: int) -> Iterator[str]:
+    from phraseloom.data.survey import sample
+    from phraseloom.text.lines import count_lines
+
+    return sample(files, sum(count_lines(f) for f in files), wanted)
+
+
+def _stdin_lines() -> Iterator[str]:
+    from phraseloom.text.lines import read_stream
+
+    return read_stream(sys.stdin.buffer, invalid="stop")
+
+
+def _filter(change: Callable[[str], str]) -> None:
+    """One line out per line in, as they come; what was changed in reading is counted on standard error."""
+    from phraseloom.data.report import CHANGES
+    from phraseloom.text.lines import LineReport, encode_lines, read_blocks
+
+    report = LineReport()
+    for lines in read_blocks(sys.stdin.buffer, invalid="replace", report=report):
+        sys.stdout.buffer.write(encode_lines([change(line) for line in lines]))
+        sys.stdout.buffer.flush()
+    for kind, text in CHANGES.items():
+        if count := getattr(report, kind):
+            print(f"phraseloom subwords: {count:,} {text} (first: line {report.first[kind]})", file=sys.stderr)

@@ -1,0 +1,25 @@
+"""`phraseloom world`: write the built-in language pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def command(
+    out: Annotated[Path, typer.Argument(help="Folder to write; must be new or empty.")],
+    seed: Annotated[int, typer.Option(help="The same seed and numbers make the same bytes.")] = 1,
+    train: Annotated[int, typer.Option(help="Training pairs.")] = 20_000,
+    valid: Annotated[int, typer.Option(help="Validation pairs.")] = 1_000,
+    test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
+    processes: Annotated[int, typer.Option(help="Processes that make training pairs; the bytes are the same.")] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove what is in the folder.")] = False,
+) -> None:
+    """Write the built-in synthetic language pair with its gold truth (docs/world.md)."""
+    from phraseloom.world.writer import write_world
+
+    summary = write_world(out, seed=seed, train=train, valid=valid, test=test, processes=processes, overwrite=overwrite)
+    pairs = ", ".join(f"{name} {count}" for name, count in summary["pairs"].items())
+    typer.echo(f"{out}: {pairs}; {summary['lemmas']} lemmas; {len(summary['sha256'])} files")

@@ -1,0 +1,188 @@
+"""Which examples make each update: a pure function of (lengths, recipe, seed, epoch).
+
+An *update* is one optimiser step over about `batch_tokens` target tokens. It consists of *micro-batches*, whose number
+depends on the recipe only, so that 1 or N processes do the same sums. Every epoch has the same number of updates, so a
+position in the data is one integer: the number of updates done. Each example comes exactly once an epoch.
+
+How an epoch is laid out: examples are shuffled into pools; inside a pool they are sorted by target length, then source
+length, both running back and forth (a snake) so that neighbours are always alike; the line is cut into pieces of equal
+cost (a target token costs 1, a source token half, as in an encoder–decoder of equal depths); the pieces are shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from phraseloom.errors import DataError
+
+__all__ = ["BatchPlan", "EpochPlan", "evaluation_batches", "mix"]
+
+SOURCE_COST = 0.5
+LENGTH_BITS = 20
+
+
+def mix(*numbers: int) -> int:
+    """A 63-bit number from integers (splitmix64 over them): the seed of whatever happens at that place."""
+    state = 0x9E3779B97F4A7C15
+    for number in numbers:
+        state = (state + (number & (2**64 - 1)) + 0x9E3779B97F4A7C15) & (2**64 - 1)
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+        state ^= state >> 31
+    return state >> 1
+
+
+@dataclass(frozen=True)
+class EpochPlan:
+    """One epoch: `order` holds example indices; micro-batch i is order[cuts[i]:cuts[i+1]]; update u is the micro-batches
+    starts[u] to starts[u+1]."""
+
+    order: np.ndarray
+    cuts: np.ndarray
+    starts: np.ndarray
+
+    def update(self, index: int) -> list[np.ndarray]:
+        """The example indices of each micro-batch of update `index` (from 0) of this epoch."""
+        first, last = self.starts[index], self.starts[index + 1]
+        return [self.order[self.cuts[i] : self.cuts[i + 1]] for i in range(first, last)]
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+
+class BatchPlan:
+    """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run."""
+
+    def __init__(
+        self,
+        source_lengths: np.ndarray,
+        target_lengths: np.ndarray,
+        *,
+        seed: int,
+        batch_tokens: int,
+        micro_batches: int = 2,
+        max_micro_tokens: int | None = None,
+        pool_updates: int = 500,
+    ) -> None:
+        if len(source_lengths) == 0:
+            raise DataError("the training set is empty", hint="check the filters that `prepare` reported")
+        self.source = np.asarray(source_lengths, np.int32)
+        self.target = np.asarray(target_lengths, np.int32)
+        self.seed, self.max_micro_tokens = seed, max_micro_tokens
+        self.tokens = int(self.target.sum(dtype=np.int64)) + len(self.target)
+        self.updates_per_epoch = max(1, min(len(self.target), round(self.tokens / batch_tokens)))
+        if max_micro_tokens is not None:
+            micro_batches = max(micro_batches, -(-batch_tokens // max_micro_tokens))
+        self.micro_batches = micro_batches
+        self.num_pools = max(1, round(self.updates_per_epoch / pool_updates))
+        self._epoch: tuple[int, EpochPlan] | None = None
+
+    @cached_property
+    def _cost(self) -> np.ndarray:
+        return (self.target + 1 + SOURCE_COST * (self.source + 1)).astype(np.float32)
+
+    def position(self, update: int) -> tuple[int, int]:
+        """(epoch, update within the epoch) of the `update`-th update, all from 0."""
+        return divmod(update, self.updates_per_epoch)
+
+    def update(self, update: int) -> list[np.ndarray]:
+        """The example indices of each micro-batch of the `update`-th update of the run."""
+        epoch, index = self.position(update)
+        return self.epoch(epoch).update(index)
+
+    def epoch(self, epoch: int) -> EpochPlan:
+        """The plan of one epoch; the last one asked for is kept."""
+        if self._epoch is None or self._epoch[0] != epoch:
+            self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch))))
+        return self._epoch[1]
+
+    def _plan(self, random: np.random.Generator) -> EpochPlan:
+        order = self._snake(random)
+        slots = min(self.updates_per_epoch * self.micro_batches, len(order))
+        cuts = _equal_cuts(np.cumsum(self._cost[order], dtype=np.float64), slots)
+        # whole pieces change places; each keeps its examples
+        places = random.permutation(slots)
+        sizes = np.diff(cuts)[places]
+        offsets = np.cumsum(sizes) - sizes
+        order = order[np.repeat(cuts[:-1][places] - offsets, sizes) + np.arange(len(order))]
+        cuts = np.concatenate([offsets, [len(order)]])
+        starts = np.arange(self.updates_per_epoch + 1) * slots // self.updates_per_epoch
+        if self.max_micro_tokens is not None:
+            cuts, starts = self._split_long(order, cuts, starts, self.max_micro_tokens)
+        return EpochPlan(order, cuts, starts)
+
+    def _snake(self, random: np.random.Generator) -> np.ndarray:
+        """Example indices in pools, sorted back and forth by (target, source) length, ties at random."""
+        shuffled = random.permutation(len(self.target))
+        pool = np.arange(len(shuffled), dtype=np.int64) * self.num_pools // len(shuffled)
+        last = (1 << LENGTH_BITS) - 1
+        target = np.minimum(self.target[shuffled], last).astype(np.int64)
+        source = np.minimum(self.source[shuffled], last).astype(np.int64)
+        source = np.where(target % 2 == 0, source, last - source)
+        key = (target << LENGTH_BITS) | source
+        key = np.where(pool % 2 == 0, key, (1 << 2 * LENGTH_BITS) - 1 - key)
+        return shuffled[np.argsort((pool << 2 * LENGTH_BITS) | key, kind="stable")]
+
+    def _split_long(
+        self, order: np.ndarray, cuts: np.ndarray, starts: np.ndarray, limit: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Cut pieces whose padded size is above `limit` into several of the same update."""
+        longest = np.maximum(self.source, self.target)[order].astype(np.int64) + 1
+        too_big = np.maximum.reduceat(longest, cuts[:-1]) * np.diff(cuts) > limit
+        extra: list[int] = []
+        for i in np.flatnonzero(too_big):
+            begin, most = cuts[i], 0
+            for j in range(cuts[i], cuts[i + 1]):
+                most = max(most, longest[j])
+                if most * (j + 1 - begin) > limit and j > begin:
+                    extra.append(j)
+                    begin, most = j, longest[j]
+        marks = cuts[starts]
+        cuts = np.union1d(cuts, np.asarray(extra, cuts.dtype))
+        return cuts, np.searchsorted(cuts, marks)
+
+    def largest(self) -> np.ndarray:
+        """The examples of the micro-batch of epoch 0 that needs most memory: sentences × (longest source + target)."""
+        plan = self.epoch(0)
+        source = np.maximum.reduceat(self.source[plan.order], plan.cuts[:-1]).astype(np.int64)
+        target = np.maximum.reduceat(self.target[plan.order], plan.cuts[:-1]).astype(np.int64)
+        i = int(np.argmax((source + target + 2) * np.diff(plan.cuts)))
+        return plan.order[plan.cuts[i] : plan.cuts[i + 1]]
+
+    def padding(self, epoch: int = 0) -> float:
+        """The share of padding among all source and target positions of an epoch."""
+        plan = self.epoch(epoch)
+        size = np.diff(plan.cuts)
+        real = padded = 0
+        for lengths in (self.source, self.target):
+            real += int(lengths.sum(dtype=np.int64)) + len(lengths)
+            padded += int(
+                ((np.maximum.reduceat(lengths[plan.order], plan.cuts[:-1]).astype(np.int64) + 1) * size).sum()
+            )
+        return 1 - real / padded
+
+
+def _equal_cuts(cumulative: np.ndarray, pieces: int) -> np.ndarray:
+    """Positions 0 = c_0 < c_1 < … < c_pieces = n that cut a line into non-empty pieces of about equal cost."""
+    count = len(cumulative)
+    wanted = cumulative[-1] * np.arange(pieces + 1) / pieces
+    cuts = np.searchsorted(cumulative, wanted, side="left").astype(np.int64)
+    cuts[0], cuts[-1] = 0, count
+    steps = np.arange(pieces + 1)
+    cuts = np.maximum.accumulate(cuts - steps) + steps
+    return np.minimum(cuts, count - pieces + steps)
+
+
+def evaluation_batches(source_lengths: np.ndarray, target_lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
+    """All examples once, longest first, in batches of at most `max_tokens` padded tokens on the longer side."""
+    longest = np.maximum(source_lengths, target_lengths).astype(np.int64) + 1
+    order = np.lexsort((np.arange(len(longest)), source_lengths, target_lengths, longest))[::-1]
+    begin = 0
+    while begin < len(order):
+        size = max(1, max_tokens // int(longest[order[begin]]))
+        yield order[begin : begin + size]
+        begin += size

@@ -1,0 +1,174 @@
+"""A prepared dataset: memory-mapped token shards, their lengths, the tokenizer and the raw text of valid and test."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pydantic
+
+from phraseloom.data.config import DataConfig
+from phraseloom.data.index import INDEX, SplitInfo, read_index
+from phraseloom.data.shards import Shard
+from phraseloom.errors import CorruptError, DataError, UsageError
+from phraseloom.files import MANIFEST, read_json, require_file, require_folder, verify_manifest
+from phraseloom.text.lines import read_lines
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import PAD
+
+# A dataset up to this size is read and hashed when it is opened; of a larger one only sizes and small files are
+# checked.
+VERIFY_BYTES = 2**30
+# Shards mapped at the same time by a split: each needs a few file descriptors.
+OPEN_SHARDS = 64
+
+Ids = npt.NDArray[np.int64]
+Lengths = npt.NDArray[np.int32]
+
+
+class Split:
+    """The pairs of `train`, `valid` or `test`, by number from 0; sequences have no beginning or end symbol."""
+
+    def __init__(self, folder: Path, name: str, info: SplitInfo, token_type: str) -> None:
+        self.folder, self.name, self.info = folder, name, info
+        self._starts = np.concatenate([[0], np.cumsum([s.pairs for s in info.shards], dtype=np.int64)])
+        self.shard = functools.lru_cache(maxsize=OPEN_SHARDS)(lambda k: Shard(folder, info.shards[k], token_type))
+
+    def __len__(self) -> int:
+        return self.info.pairs
+
+    def _lengths(self, side: int) -> Lengths:
+        parts = [np.diff(self.shard(k).offsets[side]).astype(np.int32) for k in range(len(self.info.shards))]
+        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
+
+    @functools.cached_property
+    def source_lengths(self) -> Lengths:
+        """Subwords of each source sentence, int32 (N,)."""
+        return self._lengths(0)
+
+    @functools.cached_property
+    def target_lengths(self) -> Lengths:
+        """Subwords of each target sentence, int32 (N,)."""
+        return self._lengths(1)
+
+    @functools.cached_property
+    def lines(self) -> Ids:
+        """The number of each pair among the raw pairs of this split (from 0, files one after the other), int64 (N,)."""
+        parts = [self.shard(k).lines for k in range(len(self.info.shards))]
+        return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
+
+    def _sequence(self, side: int, number: int) -> npt.NDArray[Any]:
+        if not 0 <= number < len(self):
+            raise IndexError(f"pair {number} of {len(self)}")
+        k = int(np.searchsorted(self._starts, number, side="right")) - 1
+        shard, i = self.shard(k), number - int(self._starts[k])
+        offsets = shard.offsets[side]
+        return shard.tokens[side][offsets[i] : offsets[i + 1]]
+
+    def source(self, number: int) -> npt.NDArray[Any]:
+        """The source ids of a pair: a view of the file, uint16 or uint32."""
+        return self._sequence(0, number)
+
+    def target(self, number: int) -> npt.NDArray[Any]:
+        """The target ids of a pair: a view of the file, uint16 or uint32."""
+        return self._sequence(1, number)
+
+    def batch(self, indices: Sequence[int] | Ids) -> tuple[Ids, Ids, Ids, Ids]:
+        """The pairs `indices`, padded on the right with PAD.
+
+        Source (B, S), its lengths (B,), target (B, T), its lengths (B,), all int64.
+        """
+        wanted = np.asarray(indices, dtype=np.int64)
+        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
+            raise IndexError(f"pairs {wanted.min()} to {wanted.max()} of {len(self)}")
+        return (*self._padded(0, wanted), *self._padded(1, wanted))
+
+    def _padded(self, side: int, wanted: Ids) -> tuple[Ids, Ids]:
+        lengths_N = self.source_lengths if side == 0 else self.target_lengths
+        lengths = lengths_N[wanted].astype(np.int64)
+        width = int(lengths.max(initial=0))
+        padded = np.full((len(wanted), width), PAD, dtype=np.int64)
+        columns = np.arange(width)
+        owners = np.searchsorted(self._starts, wanted, side="right") - 1
+        for k in np.unique(owners):
+            rows = np.flatnonzero(owners == k)
+            shard = self.shard(int(k))
+            tokens = shard.tokens[side]
+            starts = shard.offsets[side][wanted[rows] - self._starts[k]]
+            filled = columns < lengths[rows, None]
+            block = np.full(filled.shape, PAD, dtype=np.int64)
+            block[filled] = tokens[(starts[:, None] + columns)[filled]]
+            padded[rows] = block
+        return padded, lengths
+
+    def text(self) -> tuple[list[str], list[str]]:
+        """The raw lines of both sides (valid and test only). Raises UsageError for the training data."""
+        if not self.info.text_sha256:
+            raise UsageError(f"the raw text of {self.name} is not kept in a dataset")
+        source, target = ([*_exact_lines(self.folder / self.name / f"{side}.txt")] for side in ("source", "target"))
+        return source, target
+
+
+class Dataset:
+    """A folder written by `prepare`. `Dataset.open` checks it."""
+
+    def __init__(self, folder: Path, *, verify: bool | None = None) -> None:
+        self.folder = require_folder(folder, "dataset folder")
+        if not (folder / MANIFEST).is_file():
+            raise CorruptError("not a whole dataset: it has no manifest", file=folder, hint="run phraseloom prepare")
+        self.index = read_index(folder)
+        _check(folder, verify)
+        for name, info in self.index.splits.items():
+            if info.pairs != sum(s.pairs for s in info.shards):
+                raise CorruptError(f"the shards of {name} do not sum up to {info.pairs} pairs", file=folder / INDEX)
+        self.fingerprint = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
+        self.tokenizer = Tokenizer.load(folder / "tokenizer")
+        if self.tokenizer.sha256 != self.index.tokenizer_sha256:
+            raise CorruptError(
+                "the tokenizer is not the one that this dataset was made with", file=folder / "tokenizer"
+            )
+        try:
+            self.config = DataConfig.model_validate({**self.index.config, "folder": str(folder)})
+        except pydantic.ValidationError as error:
+            raise CorruptError("the index holds no valid data section", file=folder / INDEX) from error
+        self._splits = {n: Split(folder, n, s, self.index.token_type) for n, s in self.index.splits.items()}
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool | None = None) -> Dataset:
+        """Open and check a dataset. `verify` true hashes every file, false only compares sizes, None decides by size.
+
+        Raises FileProblem, CorruptError.
+        """
+        return cls(Path(folder), verify=verify)
+
+    def split(self, name: Literal["train", "valid", "test"] | str) -> Split:
+        """The pairs of a split. Raises DataError when the dataset has none of this name."""
+        if name not in self._splits:
+            known = ", ".join(self._splits)
+            raise DataError(f"this dataset has no {name} data (it has {known})", file=self.folder)
+        return self._splits[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._splits
+
+
+def _check(folder: Path, verify: bool | None) -> None:
+    manifest = read_json(folder / MANIFEST, "manifest")
+    entries = manifest.get("files", {}) if isinstance(manifest, dict) else {}
+    total = sum(e.get("bytes", 0) for e in entries.values() if isinstance(e, dict) and isinstance(e.get("bytes"), int))
+    if verify is True or (verify is None and total <= VERIFY_BYTES):
+        verify_manifest(folder)
+        return
+    for name, entry in entries.items():
+        path = require_file(folder / name, "dataset file")
+        if path.stat().st_size != entry["bytes"]:
+            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says {entry['bytes']}", file=path)
+
+
+def _exact_lines(path: Path) -> list[str]:
+    return [*read_lines(path)]

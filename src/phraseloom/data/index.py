@@ -1,0 +1,110 @@
+"""The index of a dataset folder, `index.json`: what is in it, where it came from, and what was left out.
+
+It holds no time and no absolute path, so the same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pydantic
+from pydantic import Field
+
+from phraseloom.config import Config
+from phraseloom.errors import CorruptError
+from phraseloom.files import read_json
+
+FORMAT = 1
+INDEX = "index.json"
+SPLITS = ("train", "valid", "test")
+
+# Why a training pair is left out, in the order in which it is asked.
+REASONS = {
+    "empty_both": "both sides are blank",
+    "empty_source": "the source is blank",
+    "empty_target": "the target is blank",
+    "too_long": "a side has more than max_tokens subwords",
+    "too_short": "a side has fewer than min_tokens subwords",
+    "ratio": "one side is more than max_ratio times the other",
+    "duplicate": "the same pair came before",
+}
+
+Count = Annotated[int, Field(ge=0)]
+
+
+class Dropped(Config):
+    """How many pairs one reason left out, and the first of them (file as in the recipe, line from 1)."""
+
+    pairs: Count
+    first_file: str
+    first_line: Count
+
+
+class FileInfo(Config):
+    """One parallel pair of files as it was read: hashes, lines, and what the reader met on each side."""
+
+    source: str
+    target: str
+    source_sha256: str
+    target_sha256: str
+    lines: Count
+    source_report: dict[str, Any]
+    target_report: dict[str, Any]
+
+
+class ShardInfo(Config):
+    """One shard: pairs, tokens of each side, and the SHA-256 of its files."""
+
+    name: Annotated[str, Field(pattern=r"^(train|valid|test)/\d{5,9}$")]
+    pairs: Count
+    source_tokens: Count
+    target_tokens: Count
+    sha256: dict[str, str]
+
+
+class SplitInfo(Config):
+    """One of train, valid, test."""
+
+    read: Count
+    pairs: Count
+    source_tokens: Count
+    target_tokens: Count
+    dropped: dict[str, Dropped]
+    files: list[FileInfo]
+    shards: list[ShardInfo]
+    text_sha256: dict[str, str] = Field({})
+
+
+class SubwordInfo(Config):
+    """How the subwords were learned: pairs of lines in the sample, and the size of each vocabulary."""
+
+    sample_pairs: Count
+    source_vocabulary: Count
+    target_vocabulary: Count
+
+
+class Index(Config):
+    """The whole index."""
+
+    format: Literal[1]
+    config: dict[str, Any]
+    token_type: Literal["uint16", "uint32"]
+    tokenizer_sha256: str
+    subwords: SubwordInfo
+    splits: dict[Literal["train", "valid", "test"], SplitInfo]
+
+
+def read_index(folder: Path) -> Index:
+    """The index of a dataset folder. Raises FileProblem, CorruptError."""
+    path = folder / INDEX
+    value = read_json(path, "dataset index")
+    if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] > FORMAT:
+        hint = "use a later phraseloom, or prepare the data again"
+        raise CorruptError(f"dataset of format {value['format']}, this version reads {FORMAT}", file=path, hint=hint)
+    try:
+        return Index.model_validate(value)
+    except pydantic.ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise CorruptError(f"not a dataset index: {place}: {first['msg']}", file=path) from error

@@ -1,0 +1,222 @@
+"""Raw parallel text → a dataset folder: two readings of the files, any number of processes, memory that does not grow.
+
+First every file is read once (`survey`): counts, hashes, encoding; a fault stops here, before anything is written.
+Then the subwords are learned on a sample, and chunks of 20,000 pairs go to worker processes and come back in order, so
+the bytes written do not depend on the number of processes. All is written into `FOLDER.partial`, the manifest last,
+and the folder is renamed when it is whole: a run killed at any moment leaves nothing that looks like a dataset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from phraseloom.data.config import DataConfig
+from phraseloom.data.index import FORMAT, INDEX, REASONS, SPLITS, FileInfo, Index, SplitInfo, SubwordInfo
+from phraseloom.data.shards import ShardWriter
+from phraseloom.data.survey import Progress, locate, pairs, sample, survey
+from phraseloom.data.tally import Tally
+from phraseloom.data.workers import Chunk, Encoder
+from phraseloom.errors import DataError, UsageError
+from phraseloom.files import (
+    FolderLock,
+    _disk_problem,
+    atomic_write_json,
+    disk,
+    require_new_folder,
+    sha256_file,
+    write_manifest,
+)
+from phraseloom.text.lines import read_lines, write_lines
+from phraseloom.text.normalize import Normaliser
+from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+
+CHUNK_PAIRS = 20_000
+SMALL_CHUNKS = 4
+
+
+@dataclass(frozen=True)
+class Report:
+    """What `prepare` did: the folder and its index."""
+
+    folder: Path
+    index: Index
+
+
+def prepare(
+    config: DataConfig, *, data_root: str | Path = ".", overwrite: bool = False, progress: Progress | None = None
+) -> Report:
+    """Write the dataset that `config` describes to `config.folder`.
+
+    `progress(stage, done, total)` is called now and then, lines as the unit. Raises DataError, FileProblem, UsageError.
+    """
+    folder, root = Path(config.folder), Path(data_root)
+    if folder.name in ("", ".."):
+        raise UsageError(f"data.folder {config.folder!r} does not name a folder to write")
+    occupied = folder.is_dir() and any(folder.iterdir())
+    if (occupied and not overwrite) or (folder.exists() and not folder.is_dir()):
+        require_new_folder(folder, what="dataset folder")
+    work = _Work(
+        config, root, folder.with_name(folder.name + ".partial"), progress or (lambda stage, done, total: None)
+    )
+    work.survey()
+    try:
+        disk.mkdir(work.folder.parent)
+        with FolderLock(work.folder):
+            try:
+                _empty(work.folder)
+                index = work.write()
+                _put_in_place(work.folder, folder)
+            except BaseException:
+                disk.remove_tree(work.folder)
+                raise
+    except OSError as error:
+        raise _disk_problem(error, folder) from error
+    return Report(folder, index)
+
+
+def _empty(folder: Path) -> None:
+    """Remove what a killed run left, except for the lock that we hold."""
+    for path in sorted(folder.iterdir()):
+        if path.name != ".lock":
+            disk.remove_tree(path) if path.is_dir() else disk.unlink(path)
+
+
+def _put_in_place(partial: Path, folder: Path) -> None:
+    """Rename the whole dataset to its name; what stood there before is removed only after that."""
+    disk.unlink(partial / ".lock")
+    old = folder.with_name(folder.name + ".old")
+    if folder.is_dir():
+        if old.exists():
+            disk.remove_tree(old)
+        disk.rename(folder, old)
+    disk.rename(partial, folder)
+    disk.fsync_folder(folder.parent)
+    if old.exists():
+        disk.remove_tree(old)
+
+
+class _Work:
+    """One preparation: the state that its steps share."""
+
+    def __init__(self, config: DataConfig, root: Path, folder: Path, progress: Progress) -> None:
+        self.config, self.root, self.folder, self.progress = config, root, folder, progress
+        self.files: dict[str, list[FileInfo]] = {}
+        self.names: list[str] = []
+        self.token_type = "uint16"
+
+    def survey(self) -> None:
+        """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
+        for split in SPLITS:
+            self.files[split] = []
+            for files in self.config.files(split):
+                self.progress(f"reading {files.source}", 0, 0)
+                self.files[split].append(survey(files, self.root))
+            if self.config.files(split) and not self.lines(split):
+                raise DataError(f"the {split} files are empty", file=self.root / self.config.files(split)[0].source)
+
+    def lines(self, split: str) -> int:
+        """Pairs of lines in the files of a split."""
+        return sum(f.lines for f in self.files[split])
+
+    def write(self) -> Index:
+        """Write the whole dataset into the partial folder; its index."""
+        tokenizer, subwords = self.learn()
+        sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
+        self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
+        disk.mkdir(self.folder / "tokenizer")
+        self.names = [f"tokenizer/{name}" for name in tokenizer.save(self.folder / "tokenizer")]
+        splits = {}
+        # Starting processes costs about a second each, so a small corpus is encoded here.
+        processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
+        with Encoder(tokenizer, self.folder / "tokenizer", processes, self.token_type) as encoder:
+            for split in SPLITS:
+                if self.files[split]:
+                    splits[split] = self.encode(split, encoder)
+        index = Index.model_validate(
+            {
+                "format": FORMAT,
+                "config": self.config.model_dump(exclude={"folder", "processes"}),
+                "token_type": self.token_type,
+                "tokenizer_sha256": tokenizer.sha256,
+                "subwords": subwords,
+                "splits": splits,
+            }
+        )
+        atomic_write_json(self.folder / INDEX, index.model_dump())
+        write_manifest(self.folder, [*self.names, INDEX])
+        return index
+
+    def learn(self) -> tuple[Tokenizer, SubwordInfo]:
+        """Learn the subwords on a sample of the training pairs."""
+        config, total = self.config, self.lines("train")
+        wanted = min(total, config.subwords.sample_lines)
+        languages = {"source": config.source_language, "target": config.target_language}
+
+        def sampled(*sides: str) -> Iterator[str]:
+            for side in sides:
+                normalise = Normaliser(config.text, languages[side])
+                self.progress(f"learning subwords ({side})", 0, wanted)
+                paths = [locate(self.root, getattr(f, side)) for f in config.train]
+                yield from (normalise(line) for line in sample(paths, total, wanted) if line.strip())
+
+        if config.subwords.joint:
+            source = target = learn_subwords(sampled("source", "target"), config.subwords)
+        else:
+            source, target = (learn_subwords(sampled(side), config.subwords) for side in ("source", "target"))
+        tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
+        sizes = {"source_vocabulary": len(source.vocabulary), "target_vocabulary": len(target.vocabulary)}
+        return tokenizer, SubwordInfo(sample_pairs=wanted, **sizes)
+
+    def encode(self, split: str, encoder: Encoder) -> SplitInfo:
+        """Write the shards of a split, and its raw text unless it is the training data."""
+        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs)
+        tally = Tally(self.files[split], self.config.filter if split == "train" else None)
+        try:
+            for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
+                encoded = tally.count(chunk, encoded)
+                writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
+                self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
+            shards = writer.finish()
+        finally:
+            writer.abandon()
+        self.names += [f"{shard.name}.{name}" for shard in shards for name in shard.sha256]
+        kept = sum(s.pairs for s in shards)
+        if not kept:
+            raise DataError(
+                f"no {split} pair is left: " + ", ".join(f"{d.pairs} {REASONS[r]}" for r, d in tally.dropped.items()),
+                file=self.root / self.config.files(split)[0].source,
+                hint="see data.filter",
+            )
+        return SplitInfo(
+            read=self.lines(split),
+            pairs=kept,
+            source_tokens=sum(s.source_tokens for s in shards),
+            target_tokens=sum(s.target_tokens for s in shards),
+            dropped=tally.dropped,
+            files=self.files[split],
+            shards=shards,
+            text_sha256={} if split == "train" else self.keep_text(split),
+        )
+
+    def chunks(self, split: str) -> Iterator[Chunk]:
+        """The raw pairs of a split, a chunk at a time; no chunk spans two files."""
+        size = min(CHUNK_PAIRS, self.config.shard_pairs)
+        base = 0
+        for number, files in enumerate(self.config.files(split)):
+            first = 1
+            for source, target in pairs(locate(self.root, files.source), locate(self.root, files.target), size):
+                yield Chunk(number, first, base, source, target)
+                first, base = first + len(source), base + len(source)
+
+    def keep_text(self, split: str) -> dict[str, str]:
+        """Write the raw lines of both sides as one file each; their hashes."""
+        hashes = {}
+        for side in ("source", "target"):
+            paths = [locate(self.root, getattr(f, side)) for f in self.config.files(split)]
+            name = f"{split}/{side}.txt"
+            write_lines(self.folder / name, (line for path in paths for line in read_lines(path)))
+            hashes[side] = sha256_file(self.folder / name)
+            self.names.append(name)
+        return hashes

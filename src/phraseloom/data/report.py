@@ -1,0 +1,50 @@
+"""What `prepare` did, as text: pairs and tokens of each split, everything left out, everything changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from phraseloom.data.index import REASONS, Index, SplitInfo
+
+CHANGES = {
+    "crlf": r"lines ended by \r\n, read as \n",
+    "bom": "byte order mark at the beginning, left out",
+    "nul": "lines with NUL, kept",
+    "invalid_utf8": "lines with invalid UTF-8, replaced",
+}
+
+
+def table(index: Index) -> str:
+    """Lines for people: one per split, then one per reason and per change, with the first place of each."""
+    words = index.subwords
+    rows = [("split", "pairs read", "pairs kept", "source subwords", "target subwords")]
+    rows += [
+        (name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}")
+        for name, s in index.splits.items()
+    ]
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
+        for r in rows
+    ]
+    for split in index.splits.values():
+        lines += [*_left_out(split), *_changed(split)]
+    lines.append(
+        f"subwords learned on {words.sample_pairs:,} pairs; vocabulary: "
+        f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
+    )
+    return "\n".join(lines)
+
+
+def _left_out(split: SplitInfo) -> Iterator[str]:
+    for reason, dropped in split.dropped.items():
+        place = f"{dropped.first_file}:{dropped.first_line}"
+        yield f"left out {dropped.pairs:,} pairs: {REASONS.get(reason, reason)} (first: {place})"
+
+
+def _changed(split: SplitInfo) -> Iterator[str]:
+    for file in split.files:
+        for name, report in ((file.source, file.source_report), (file.target, file.target_report)):
+            for kind, text in CHANGES.items():
+                if report.get(kind):
+                    yield f"{name}: {report[kind]:,} {text} (first: line {report['first'][kind]})"

@@ -1,0 +1,108 @@
+"""The first reading of parallel files: line counts, hashes, encoding; refuses before any work is done (T4, T8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+
+from phraseloom.data.config import ParallelFiles
+from phraseloom.data.index import FileInfo
+from phraseloom.errors import CorruptError, DataError, FileProblem
+from phraseloom.files import require_file, sha256_file
+from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
+
+Progress = Callable[[str, int, int], None]
+
+
+def locate(data_root: Path, name: str) -> Path:
+    """The path of a data file: under the data root, unless the name is absolute. Raises FileProblem."""
+    path = require_file(data_root / name, "text file")
+    if not path.is_file():
+        raise FileProblem("text file expected, but this is a pipe or device: it is read more than once", file=path)
+    return path
+
+
+def survey(files: ParallelFiles, data_root: Path) -> FileInfo:
+    """Read both files once. Raises DataError (counts differ, invalid UTF-8), CorruptError (hash), FileProblem."""
+    paths = {"source": locate(data_root, files.source), "target": locate(data_root, files.target)}
+    hashes, reports = {}, {}
+    for side, path in paths.items():
+        hashes[side] = sha256_file(path)
+        expected = files.source_sha256 if side == "source" else files.target_sha256
+        if expected is not None and hashes[side] != expected:
+            raise CorruptError(
+                f"SHA-256 is {hashes[side]}, the recipe says {expected}",
+                file=path,
+                hint="fetch the file again, or correct the recipe if it is meant to be this one",
+            )
+        reports[side] = LineReport()
+        with open_binary(path) as handle:
+            for _ in read_blocks(handle, name=path, report=reports[side]):
+                pass
+    if reports["source"].lines != reports["target"].lines:
+        raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
+    return FileInfo(
+        source=files.source,
+        target=files.target,
+        source_sha256=hashes["source"],
+        target_sha256=hashes["target"],
+        lines=reports["source"].lines,
+        source_report=reports["source"].as_dict(),
+        target_report=reports["target"].as_dict(),
+    )
+
+
+def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: int) -> DataError:
+    """Both counts, and the first line where one side is blank and the other is not: the shift is near it."""
+    what = f"line counts differ: {source_lines} in {source.name}, {target_lines} in {target.name}"
+    for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target)), start=1):
+        if left is None or right is None:
+            break
+        if bool(left.strip()) != bool(right.strip()):
+            blank = source.name if not left.strip() else target.name
+            hint = f"the first line that is blank on one side only is {number} ({blank}); mend the files before it"
+            return DataError(what, file=source, line=number, hint=hint)
+    shorter = min(source_lines, target_lines)
+    hint = f"no line up to {shorter} is blank on one side only; one file may simply be cut, or a line end lost"
+    return DataError(what, file=source, line=shorter + 1, hint=hint)
+
+
+def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
+    """`wanted` of `total` lines, spread evenly over the files; the same ones every time."""
+    wanted = min(wanted, total)
+    chosen = ((j * total) // wanted for j in range(wanted))
+    following = next(chosen, -1)
+    start = 0
+    for path in paths:
+        with open_binary(path) as handle:
+            for block in read_blocks(handle, name=path):
+                while start <= following < start + len(block):
+                    yield block[following - start]
+                    following = next(chosen, -1)
+                start += len(block)
+
+
+def pairs(source: Path, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Chunks of `size` pairs of lines (the last one smaller). Raises DataError if a file has changed meanwhile."""
+    left, right = chunks(source, size), chunks(target, size)
+    for a, b in zip_longest(left, right):
+        if a is None or b is None or len(a) != len(b):
+            raise DataError(f"the line counts of this file and {target.name} changed while they were read", file=source)
+        yield a, b
+
+
+def chunks(path: Path, size: int) -> Iterator[list[str]]:
+    """Lists of exactly `size` lines, the last one smaller."""
+    held: list[str] = []
+    with open_binary(path) as handle:
+        for block in read_blocks(handle, name=path):
+            held += block
+            start = 0
+            while len(held) - start >= size:
+                yield held[start : start + size]
+                start += size
+            if start:
+                held = held[start:]
+    if held:
+        yield held

@@ -1,0 +1,74 @@
+"""Batches as tensors: right-padded ids with EOS added, lengths, and the shifted decoder input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from phraseloom.text.vocabulary import BOS, EOS, PAD
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch. All ids int64; positions beyond a length hold PAD.
+
+    `source_BS` source ids + EOS; `source_lengths_B` counts EOS; `target_in_BT` BOS + target ids; `target_out_BT` target
+    ids + EOS; `target_lengths_B` counts EOS.
+    """
+
+    source_BS: Tensor
+    source_lengths_B: Tensor
+    target_in_BT: Tensor
+    target_out_BT: Tensor
+    target_lengths_B: Tensor
+
+    @property
+    def target_tokens(self) -> int:
+        """Real target tokens, EOS counted."""
+        return int(self.target_lengths_B.sum())
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on a device."""
+        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+
+
+def make_batch(sources: list[Any], targets: list[Any]) -> Batch:
+    """A batch from lists of id sequences without BOS or EOS."""
+    source, source_lengths = _pad(sources)
+    target, target_lengths = _pad(targets)
+    return from_padded(source, source_lengths, target, target_lengths)
+
+
+def from_padded(
+    source: np.ndarray, source_lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray
+) -> Batch:
+    """A batch from padded int64 arrays (B, S), (B, T) and lengths, all without BOS and EOS."""
+    target_out = with_eos(target, target_lengths)
+    target_in = np.concatenate([np.full((len(target_out), 1), BOS, np.int64), target_out[:, :-1]], axis=1)
+    target_in[target_in == EOS] = PAD
+    return Batch(
+        torch.from_numpy(with_eos(source, source_lengths)),
+        torch.from_numpy(source_lengths.astype(np.int64) + 1),
+        torch.from_numpy(target_in),
+        torch.from_numpy(target_out),
+        torch.from_numpy(target_lengths.astype(np.int64) + 1),
+    )
+
+
+def with_eos(padded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """The rows with EOS behind their last id, one column wider."""
+    result = np.concatenate([padded, np.full((len(padded), 1), PAD, np.int64)], axis=1)
+    result[np.arange(len(lengths)), lengths] = EOS
+    return result
+
+
+def _pad(sequences: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+    lengths = np.array([len(s) for s in sequences], np.int64)
+    result = np.full((len(sequences), int(lengths.max(initial=0))), PAD, np.int64)
+    for row, sequence in zip(result, sequences, strict=True):
+        row[: len(sequence)] = sequence
+    return result, lengths

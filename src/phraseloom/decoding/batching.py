@@ -1,0 +1,91 @@
+"""Lines → pieces for the model → batches of similar length, and threads that work on them side by side.
+
+Order: longest first, so that the last batches are short and the threads end together. Results go back by number, so the
+order inside never shows outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import torch
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What the model gets of a line: subword ids without EOS. `first_word`: words of the line before this piece."""
+
+    line: int
+    ids: list[int]
+    first_word: int = 0
+
+
+def cut_line(
+    line: int, ids: list[int], word_of_piece: Callable[[list[int]], list[int]], *, limit: int, how: Literal["crop", "split"]
+) -> list[Piece]:
+    """The pieces of a line: one, none for an empty line; a line above `limit` subwords is cropped or split.
+
+    A split comes before the last word that begins within the limit, so that no word is torn unless it alone is longer.
+    """
+    if not ids:
+        return []
+    if len(ids) <= limit:
+        return [Piece(line, ids)]
+    if how == "crop":
+        return [Piece(line, ids[:limit])]
+    words, pieces, start = word_of_piece(ids), [], 0
+    while start < len(ids):
+        end = min(start + limit, len(ids))
+        if end < len(ids):
+            begins = (i for i in range(end, start, -1) if words[i] != words[i - 1])
+            end = next(begins, end)
+        pieces.append(Piece(line, ids[start:end], words[start]))
+        start = end
+    return pieces
+
+
+def plan_batches(lengths: Sequence[int], *, sentences: int, tokens: int, workers: int = 1) -> list[list[int]]:
+    """Numbers of pieces in batches, longest first.
+
+    A batch has at most `sentences` pieces and, padded, at most `tokens` tokens (but at least one piece). With several
+    workers no batch is larger than their even share.
+    """
+    sentences = min(sentences, -(-len(lengths) // workers)) if lengths else sentences
+    batches: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        current = batches[-1] if batches else None
+        fits = current is not None and len(current) < sentences and lengths[current[0]] * (len(current) + 1) <= tokens
+        if current is not None and fits:
+            current.append(number)
+        else:
+            batches.append([number])
+    return batches
+
+
+def num_workers(wanted: int | Literal["auto"], device: torch.device) -> int:
+    """How many threads translate: as told, or one per core torch may use; one where the device is not the CPU."""
+    if device.type != "cpu":
+        return 1
+    return torch.get_num_threads() if wanted == "auto" else wanted
+
+
+def map_batches(work: Callable[[list[int]], R], batches: list[list[int]], *, workers: int) -> list[R]:
+    """`work` of every batch, in order. Several workers are threads of one torch thread each.
+
+    torch leaves the interpreter free while it computes and counts its threads per calling thread, so W workers with one
+    thread each use W cores without waiting for one another inside small products. The first error ends the rest.
+    """
+    if workers == 1 or len(batches) <= 1:
+        return [work(batch) for batch in batches]
+    with ThreadPoolExecutor(min(workers, len(batches)), "translate", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        jobs = [pool.submit(work, batch) for batch in batches]
+        try:
+            wait(jobs, return_when=FIRST_EXCEPTION)
+            return [job.result() for job in jobs]
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,200 @@
+"""Beam search with an exact stop.
+
+At each step the extensions of the live hypotheses of a sentence are ranked by log-probability. Those that end with EOS
+and stand among the first `beam` join the finished ones; the first `beam` others live on. Of the finished ones the
+`n_best` with the best score (log P / divisor(|Y|), see penalties.py) are kept.
+
+Stop: log P only falls and the divisor only grows, so no live hypothesis with log-probability L can end with a score
+above L / divisor(longest). A sentence is done when this bound of its best live hypothesis is not above the worst of its
+`n_best` kept ones. Nothing that further search could find is lost: with a beam as wide as the space of outputs the
+result is that of enumeration, under every penalty.
+
+Ties: at equal log-probability the extension of the hypothesis with the lower beam index goes first, then that with the
+lower token id; at equal scores the one that finished first, then the one that ranked first.
+
+The search holds tokens and back-pointers of all steps in two integer tensors; hypotheses become Python lists once, at
+the end. Sentences that are done leave the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
+from phraseloom.errors import ModelError
+
+
+def beam_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
+    """The up to `n_best` best finished hypotheses of each sentence of `memory`, best first; at least one each."""
+    if len(limits.longest_B) == 0:
+        return []
+    return _BeamSearch(model, memory, limits, options).run()
+
+
+class _Finished:
+    """The kept finished hypotheses of B sentences: N slots each, best score first, empty slots -inf."""
+
+    def __init__(self, num: int, slots: int, device: torch.device) -> None:
+        self.score = torch.full((num, slots), NEVER, dtype=torch.float64, device=device)
+        self.log_prob = torch.full((num, slots), NEVER, dtype=torch.float64, device=device)
+        self.length = torch.zeros((num, slots), dtype=torch.long, device=device)
+        self.beam = torch.zeros((num, slots), dtype=torch.long, device=device)
+        self.cut = torch.zeros((num, slots), dtype=torch.bool, device=device)
+
+    def add(self, rows: Tensor, score: Tensor, log_prob: Tensor, length: int, beam: Tensor, cut: Tensor) -> None:
+        """Merge W candidates of each of `rows` (score -inf where there is none)."""
+        slots = self.score.shape[1]
+        scores = torch.cat([self.score[rows], score], dim=1)
+        order = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :slots]
+        self.score[rows] = scores.gather(1, order)
+        self.log_prob[rows] = torch.cat([self.log_prob[rows], log_prob], dim=1).gather(1, order)
+        self.length[rows] = torch.cat([self.length[rows], torch.full_like(beam, length)], dim=1).gather(1, order)
+        self.beam[rows] = torch.cat([self.beam[rows], beam], dim=1).gather(1, order)
+        self.cut[rows] = torch.cat([self.cut[rows], cut], dim=1).gather(1, order)
+
+
+class _BeamSearch:
+    """One batch under search. B' = sentences still in it, live = rows a sentence (1, then the beam), K = candidates a row."""
+
+    def __init__(self, model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> None:
+        self.model, self.limits, self.options = model, limits, options
+        longest = limits.longest_B
+        num, width, device = len(longest), options.beam, longest.device
+        self.steps = int(longest.max()) + 1
+        self.fewest_longest = int(longest.min())
+        self.most_shortest = int(limits.shortest_B.max())
+        self.closing = options.penalty.divisor(longest.double() + 1.0)
+        self.finished = _Finished(num, min(options.n_best, width), device)
+        self.token_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
+        self.parent_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
+        self.active = torch.arange(num, device=device)
+        self.scores = torch.zeros((num, 1), dtype=torch.float64, device=device)
+        self.tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
+        self.none = torch.zeros(0, dtype=torch.long, device=device)
+        self.identity = torch.arange(num * width, device=device)
+        self.state = model.start(memory, beam=1, max_length=self.steps)
+
+    def run(self) -> list[list[Hypothesis]]:
+        """Search until every sentence is done."""
+        for step in range(self.steps):
+            hidden, _ = self.model.step(self.tokens, self.state)
+            totals, ids, best_ids = self._candidates(hidden, step)
+            parents, tokens = self._advance(totals, ids, best_ids, step)
+            if not self._move(parents, tokens, step):
+                break
+        return self._hypotheses()
+
+    def _candidates(self, hidden: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probabilities (B', live, K) and tokens of all extensions that may be made, and the best token of each row."""
+        end, banned, limits = self.options.end, self.options.banned, self.limits
+        num, live = self.scores.shape
+        log_probs, ids = self.model.output.candidates(hidden, self.options.beam + 1 + len(banned))
+        log_probs = ban(log_probs, ids, banned).view(num, live, -1)
+        ids = ids.view(num, live, -1)
+        totals = log_probs + self.scores[:, :, None]
+        best_ids = ids.gather(2, log_probs.argmax(2, keepdim=True))[:, :, 0]
+        if step < self.most_shortest:
+            early = limits.shortest_B[self.active] > step
+            totals.masked_fill_((ids == end) & early[:, None, None], NEVER)
+        forced = limits.forced(step, self.active)
+        closing = (limits.longest_B[self.active] == step).nonzero()[:, 0] if step >= self.fewest_longest else self.none
+        if forced is None and not len(closing):
+            return totals, ids, best_ids
+        all_log_probs, ids = self.model.output.log_probs(hidden).view(num, live, -1), ids.clone()
+        if forced is not None:
+            rows, tokens = forced
+            totals[rows] = NEVER
+            totals[rows, 0, 0] = self.scores[rows, 0] + all_log_probs[rows, 0, tokens].double()
+            ids[rows, 0, 0] = tokens
+        of_end = all_log_probs[closing, :, end].double()
+        totals[closing] = NEVER
+        totals[closing, :, 0] = self.scores[closing] + of_end.masked_fill(of_end == NEVER, 0.0)
+        ids[closing, :, 0] = end
+        return totals, ids, best_ids
+
+    def _advance(self, totals: Tensor, ids: Tensor, best_ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Rank the extensions; finished ones are stored, the live ones become `scores`; their parents and tokens."""
+        num, live, count = totals.shape
+        width = self.options.beam
+        ranked, order = torch.sort(totals.view(num, -1), dim=1, descending=True, stable=True)
+        ranked, order = ranked[:, : 2 * width], order[:, : 2 * width]
+        tokens = ids.reshape(num, -1).gather(1, order)
+        parents = order.div(count, rounding_mode="floor")
+        if missing := max(0, width - ranked.shape[1]):
+            ranked = pad(ranked, (0, missing), value=NEVER)
+            tokens, parents = pad(tokens, (0, missing)), pad(parents, (0, missing))
+        ended = tokens == self.options.end
+        if bool(ended.any()):
+            self._finish(ranked[:, :width], parents[:, :width], ended[:, :width], best_ids, step)
+            order = torch.sort(ended.to(torch.uint8), dim=1, stable=True).indices[:, :width]
+            ranked = ranked.masked_fill(ended, NEVER).gather(1, order)
+            tokens, parents = tokens.gather(1, order), parents.gather(1, order)
+        self.scores, tokens, parents = ranked[:, :width], tokens[:, :width], parents[:, :width]
+        self.token_history[step, self.active] = tokens.int()
+        self.parent_history[step, self.active] = parents.int()
+        return parents, tokens
+
+    def _finish(self, log_prob: Tensor, parents: Tensor, ended: Tensor, best_ids: Tensor, step: int) -> None:
+        """Offer the extensions that ended within the first `beam` ranks to the finished ones."""
+        ended = ended & (log_prob != NEVER)
+        rows = ended.any(1).nonzero()[:, 0]
+        if len(rows) == 0:
+            return
+        log_prob, parents = log_prob[rows].masked_fill(~ended[rows], NEVER), parents[rows]
+        divisor = self.options.penalty.divisor(torch.full((), step + 1.0, dtype=torch.float64, device=rows.device))
+        at_bound = (self.limits.longest_B[self.active[rows]] == step)[:, None]
+        cut = at_bound & (best_ids[rows].gather(1, parents) != self.options.end)
+        self.finished.add(self.active[rows], log_prob / divisor, log_prob, step, parents, cut)
+
+    def _move(self, parents: Tensor, tokens: Tensor, step: int) -> bool:
+        """Drop the sentences that are done and move the state to the live hypotheses; False when none is left."""
+        width = self.options.beam
+        bound = self.scores[:, 0] / self.closing[self.active]
+        refuse_nan(bound)
+        going = bound > self.finished.score[self.active, -1]
+        if not bool(going.all()):
+            keep = going.nonzero()[:, 0]
+            if len(keep) == 0:
+                return False
+            self.active, self.scores, tokens, parents = self.active[keep], self.scores[keep], tokens[keep], parents[keep]
+            self.state.keep(keep)
+        self.tokens = tokens.reshape(-1)
+        identity = self.identity[: len(self.tokens)]
+        if step == 0:
+            self.state.expand(width)
+            return True
+        rows = (identity.view(-1, width)[:, :1] + parents).reshape(-1)
+        if not torch.equal(rows, identity):
+            self.state.reorder(rows)
+        return True
+
+    def _hypotheses(self) -> list[list[Hypothesis]]:
+        """Follow the back-pointers of all kept hypotheses at once, from their last token to their first."""
+        done = self.finished
+        num, slots = done.score.shape
+        length, cursor = done.length.reshape(-1), done.beam.reshape(-1)
+        sentence = torch.arange(num, device=length.device).repeat_interleave(slots)
+        longest = int(length.max())
+        tokens = torch.zeros((num * slots, longest), dtype=torch.long, device=length.device)
+        for step in range(longest - 1, -1, -1):
+            here = (length > step).nonzero()[:, 0]
+            at = (step, sentence[here], cursor[here])
+            tokens[here, step] = self.token_history[at].long()
+            cursor[here] = self.parent_history[at].long()
+        rows = zip(
+            tokens.tolist(),
+            length.tolist(),
+            done.log_prob.reshape(-1).tolist(),
+            done.score.reshape(-1).tolist(),
+            done.cut.reshape(-1).tolist(),
+            strict=True,
+        )
+        flat = [Hypothesis(row[:size], log_prob, score, cut) for row, size, log_prob, score, cut in rows]
+        found = [[h for h in flat[b * slots : (b + 1) * slots] if h.score > NEVER] for b in range(num)]
+        if not all(found):
+            raise ModelError("the model gives no output of the allowed length a probability", hint="relax min_length")
+        return found

@@ -1,0 +1,79 @@
+"""How a model translates: beam, length penalty, length bounds, batches, workers. Declared without torch.
+
+These are the values of `generation_config.json` in a model folder and of the `decoding:` part of a recipe; every one of
+them is also an option of `phraseloom translate` and a keyword of `Translator.translate`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from phraseloom.config import Config
+
+
+class WuPenaltyConfig(Config):
+    """Wu et al. (2016): log P / ((5 + |Y|) / 6)^alpha."""
+
+    kind: Literal["wu"] = "wu"
+    alpha: float = Field(0.6, ge=0.0, le=10.0)
+
+
+class SockeyePenaltyConfig(Config):
+    """Sockeye: log P / ((beta + |Y|) / (beta + 1))^alpha; alpha 1, beta 0 is the mean log-probability of a token."""
+
+    kind: Literal["sockeye"] = "sockeye"
+    alpha: float = Field(1.0, ge=0.0, le=10.0)
+    beta: float = Field(0.0, ge=0.0, le=1000.0)
+
+
+class NoPenaltyConfig(Config):
+    """The log-probability as it is."""
+
+    kind: Literal["none"] = "none"
+
+
+PenaltyConfig = Annotated[WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig, Field(discriminator="kind")]
+
+
+class LengthConfig(Config):
+    """A number of target tokens as a function of the source: floor(factor · source tokens + constant), without EOS."""
+
+    factor: float = Field(0.0, ge=0.0, le=100.0)
+    constant: int = Field(0, ge=0, le=100_000)
+
+    def of(self, source_tokens: int) -> int:
+        """The bound for a source of so many subword tokens (EOS not counted)."""
+        return int(self.factor * source_tokens + self.constant)
+
+
+class DecodingConfig(Config):
+    """Options of search and of the translator.
+
+    `beam` 1 is greedy search. `n_best` ≤ `beam`. `max_length`, `min_length`: bounds on the output in subword tokens.
+    `batch_sentences` sentences are translated together, fewer where `batch_tokens` (padded source tokens) would be
+    passed. `workers`: threads that translate batches side by side; `auto` is one per core, 1 on a GPU.
+    `max_input_tokens`: longer lines are cropped or split (`long_lines`). `alignment_layer`: decoder layer, from 1, whose
+    cross-attention gives the word alignment; None is the last but one (the last of fewer than two). `window` lines of a
+    stream are sorted and translated together.
+    """
+
+    beam: int = Field(5, ge=1, le=1000)
+    n_best: int = Field(1, ge=1, le=1000)
+    length_penalty: PenaltyConfig = WuPenaltyConfig()
+    max_length: LengthConfig = LengthConfig(factor=2.0, constant=20)
+    min_length: LengthConfig = LengthConfig(factor=0.0, constant=1)
+    batch_sentences: int = Field(64, ge=1, le=100_000)
+    batch_tokens: int = Field(8192, ge=1)
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
+    long_lines: Literal["crop", "split"] = "crop"
+    alignment_layer: Annotated[int, Field(ge=1)] | None = None
+    window: int = Field(2000, ge=1, le=10_000_000)
+
+    @model_validator(mode="after")
+    def _lists_fit(self) -> DecodingConfig:
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}; the search keeps `beam` hypotheses")
+        return self

@@ -1,0 +1,89 @@
+"""Greedy search: the best token at each step until EOS; what beam search does with a beam of 1 that stops at its first EOS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
+
+
+def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
+    """One hypothesis per sentence of `memory`. Ties go to the lower token id.
+
+    A sentence that reaches its longest length is closed with EOS, whose log-probability counts (an impossible EOS adds
+    nothing), and flagged `cut` unless EOS was the best token anyway.
+    """
+    longest = limits.longest_B
+    num, device = len(longest), longest.device
+    last_step = int(longest.max()) if num else -1
+    most_shortest = int(limits.shortest_B.max()) if num else 0
+    fewest_longest = int(longest.min()) if num else 0
+    state = model.start(memory, beam=1, max_length=last_step + 1)
+    history = torch.full((last_step + 1, num), options.end, dtype=torch.long, device=device)
+    total_B = torch.zeros(num, dtype=torch.float64, device=device)
+    cut_B = torch.zeros(num, dtype=torch.bool, device=device)
+    active = torch.arange(num, device=device)
+    tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
+    for step in range(last_step + 1):
+        hidden, _ = model.step(tokens, state)
+        count = 1 + len(options.banned) + int(step < most_shortest)
+        log_probs, ids = model.output.candidates(hidden, count)
+        log_probs = ban(log_probs, ids, options.banned)
+        if step < most_shortest:
+            log_probs.masked_fill_((ids == options.end) & (limits.shortest_B[active] > step)[:, None], NEVER)
+        best, place = log_probs.max(1)
+        tokens = ids.gather(1, place[:, None])[:, 0]
+        all_log_probs = None
+        forced = limits.forced(step, active)
+        if forced is not None:
+            all_log_probs = model.output.log_probs(hidden).double()
+            best[forced[0]] = all_log_probs[forced[0], forced[1]]
+            tokens[forced[0]] = forced[1]
+        if step >= fewest_longest:
+            _close(model, hidden, all_log_probs, longest[active] == step, tokens, best, active, cut_B, options.end)
+        total_B[active] += best
+        history[step, active] = tokens
+        done = tokens == options.end
+        if bool(done.any()):
+            keep = (~done).nonzero()[:, 0]
+            active, tokens = active[keep], tokens[keep]
+            if len(active) == 0:
+                break
+            state.keep(keep)
+    refuse_nan(total_B)
+    return _hypotheses(history, total_B, cut_B, options)
+
+
+def _close(
+    model: SearchModel,
+    hidden: Tensor,
+    all_log_probs: Tensor | None,
+    at_bound: Tensor,
+    tokens: Tensor,
+    best: Tensor,
+    active: Tensor,
+    cut_B: Tensor,
+    end: int,
+) -> None:
+    """End the sentences that are `at_bound`: EOS instead of the best token, in place."""
+    wants_more = at_bound & (tokens != end)
+    if not bool(wants_more.any()):
+        return
+    log_probs = model.output.log_probs(hidden).double() if all_log_probs is None else all_log_probs
+    of_end = log_probs[:, end]
+    of_end = of_end.masked_fill(of_end == NEVER, 0.0)
+    best[wants_more] = of_end[wants_more]
+    tokens[wants_more] = end
+    cut_B[active[wants_more]] = True
+
+
+def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
+    length_B = (history != options.end).sum(0)
+    score_B = total_B / options.penalty.divisor(length_B.double() + 1.0)
+    rows = zip(
+        history.T.tolist(), length_B.tolist(), total_B.tolist(), score_B.tolist(), cut_B.tolist(), strict=True
+    )
+    return [[Hypothesis(row[:length], total, score, cut)] for row, length, total, score, cut in rows]

@@ -1,0 +1,121 @@
+"""What the search needs from a model, and the bounds, forced prefixes and results of a search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from phraseloom.decoding.penalties import LengthPenalty, NoPenalty
+from phraseloom.errors import ModelError
+from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
+
+NEVER = float("-inf")
+
+
+class Output(Protocol):
+    """Scores of the next token. Log-probabilities must not be above 0: the exact stop rests on it."""
+
+    def log_probs(self, hidden_RD: Tensor) -> Tensor:
+        """log p of every token, (R, V)."""
+        ...
+
+    def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """log p and ids of the best tokens of each row, (R, count) each, best first, equals by lower id."""
+        ...
+
+
+class SearchModel(Protocol):
+    """An incremental model; row r = sentence · beam + hypothesis."""
+
+    output: Any
+
+    def start(self, memory: Any, *, beam: int, max_length: int) -> Any:
+        """The state before the first target token, for `beam` rows a sentence and at most `max_length` steps."""
+        ...
+
+    def step(self, tokens_R: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Feed the last token of each row; the hidden vectors (R, D) that predict the next one, and attention weights."""
+        ...
+
+
+class Hypothesis(NamedTuple):
+    """One output: `tokens` without EOS; `log_prob` in nats with that of EOS; `score` = log_prob / divisor.
+
+    `cut` is True where the search ended it at the maximal length although the model wanted to go on.
+    """
+
+    tokens: list[int]
+    log_prob: float
+    score: float
+    cut: bool
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """`beam` hypotheses kept, `n_best` of the finished ones returned; `banned` ids are never produced.
+
+    Ids in `banned` may stand in a forced prefix.
+    """
+
+    beam: int = 1
+    n_best: int = 1
+    penalty: LengthPenalty = NoPenalty()
+    end: int = EOS
+    begin: int = BOS
+    banned: tuple[int, ...] = (PAD, UNK, BOS)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Per sentence: the most and the fewest tokens (EOS not counted), and tokens that the output must begin with."""
+
+    longest_B: Tensor
+    shortest_B: Tensor
+    prefixes: Sequence[Sequence[int]] | None = None
+
+    @staticmethod
+    def of(
+        longest: Sequence[int],
+        shortest: Sequence[int] | None = None,
+        prefixes: Sequence[Sequence[int]] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> Limits:
+        """Limits from lists; a bound below the forced prefix is raised to it, and shortest ≤ longest holds."""
+        low = list(shortest) if shortest is not None else [0] * len(longest)
+        sizes = [len(p) for p in prefixes] if prefixes is not None else [0] * len(low)
+        high = [max(n, size) for n, size in zip(longest, sizes, strict=True)]
+        low = [min(n, m) for n, m in zip(low, high, strict=True)]
+        return Limits(
+            torch.tensor(high, dtype=torch.long, device=device),
+            torch.tensor(low, dtype=torch.long, device=device),
+            prefixes if any(sizes) else None,
+        )
+
+    def forced(self, step: int, sentences: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Which of `sentences` have a forced token at `step` (positions in `sentences`), and those tokens."""
+        if self.prefixes is None:
+            return None
+        here = [(i, self.prefixes[b][step]) for i, b in enumerate(sentences.tolist()) if step < len(self.prefixes[b])]
+        if not here:
+            return None
+        places, tokens = zip(*here, strict=True)
+        device = sentences.device
+        return torch.tensor(places, device=device), torch.tensor(tokens, device=device)
+
+
+def ban(log_probs: Tensor, tokens: Tensor, banned: tuple[int, ...]) -> Tensor:
+    """`log_probs` with those of banned tokens set to -inf (float64)."""
+    result = log_probs.double().clamp_(max=0.0)
+    for token in banned:
+        result.masked_fill_(tokens == token, NEVER)
+    return result
+
+
+def refuse_nan(values: Tensor) -> None:
+    """ModelError if a model gave NaN: its weights are broken, and no search can repair that."""
+    if bool(values.isnan().any()):
+        raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; take another checkpoint")

@@ -1,0 +1,63 @@
+"""Scores of given translations: log P(target | source), token by token, by one pass of the whole target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
+from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.penalties import LengthPenalty
+
+Pair = tuple[Sequence[int], Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """`log_prob` in nats, EOS counted; `score` = `log_prob` / length penalty, as the search ranks.
+
+    `token_log_probs` has one more entry than `tokens`, that of EOS. `cropped`: the end of the source was left out.
+    """
+
+    log_prob: float
+    score: float
+    tokens: list[str]
+    token_log_probs: list[float]
+    cropped: bool = False
+
+    @staticmethod
+    def of(token_log_probs: list[float], tokens: list[str], penalty: LengthPenalty, cropped: bool = False) -> Score:
+        """The sums of the log-probabilities of tokens."""
+        total = sum(token_log_probs)
+        divisor = float(penalty.divisor(torch.tensor(len(token_log_probs), dtype=torch.float64)))
+        return Score(total, total / divisor, tokens, token_log_probs, cropped)
+
+
+def score_pairs(model: Any, pairs: Sequence[Pair], config: DecodingConfig, device: torch.device) -> list[list[float]]:
+    """Log-probability of each target token and of EOS, for pairs of subword ids without EOS.
+
+    A pair of two empty sides is certain: the translator answers a blank line with a blank one without the model.
+    """
+    result: list[list[float]] = [[0.0] for _ in pairs]
+    real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
+    workers = num_workers(config.workers, device)
+    sizes = [max(len(s) for s in pairs[i]) + 1 for i in real]
+    batches = plan_batches(sizes, sentences=config.batch_sentences, tokens=config.batch_tokens, workers=workers)
+
+    def work(batch: list[int]) -> list[list[float]]:
+        chosen = [pairs[real[i]] for i in batch]
+        with torch.inference_mode():
+            tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen]).to(device)
+            log_probs_BT = model.score(tensors)
+            refuse_nan(log_probs_BT)
+        return [row[: len(t) + 1] for row, (_, t) in zip(log_probs_BT.double().tolist(), chosen, strict=True)]
+
+    for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
+        for i, row in zip(batch, part, strict=True):
+            result[real[i]] = row
+    return result

@@ -1,0 +1,104 @@
+"""What a translator returns: the text with everything known about it, and counts over many lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Links = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translation of one line.
+
+    `text` detokenised; `score` = `log_prob` (nats, EOS counted) divided by the length penalty; `tokens` the subwords,
+    `words` the target words before detokenisation; `alignment` links (source word, target word) from 0, None unless asked
+    for; `phrases` None until a model gives them. `blank`: the line had nothing to translate and the model was not called.
+    `cropped`: the end of the line was left out; `parts` > 1: the line was split and so many pieces translated.
+    `hit_max_length`: the search had to end the output. `alternatives`: the second to the n-th best.
+    """
+
+    text: str
+    score: float
+    log_prob: float
+    tokens: list[str]
+    words: list[str]
+    alignment: Links | None = None
+    phrases: None = None
+    blank: bool = False
+    cropped: bool = False
+    parts: int = 1
+    hit_max_length: bool = False
+    alternatives: list[Translation] = field(default_factory=list)
+
+    @property
+    def n_best(self) -> list[Translation]:
+        """This translation and its alternatives, best first."""
+        return [self, *self.alternatives]
+
+    def pharaoh(self) -> str:
+        """The alignment as `i-j` pairs, source first, in the order of the target words."""
+        return " ".join(f"{s}-{t}" for s, t in self.alignment or [])
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for one JSON line."""
+        result: dict[str, Any] = {
+            "text": self.text,
+            "score": self.score,
+            "log_prob": self.log_prob,
+            "tokens": self.tokens,
+            "words": self.words,
+        }
+        if self.alignment is not None:
+            result["alignment"] = [list(link) for link in self.alignment]
+        result |= {
+            "blank": self.blank,
+            "cropped": self.cropped,
+            "parts": self.parts,
+            "hit_max_length": self.hit_max_length,
+        }
+        if self.alternatives:
+            result["alternatives"] = [a.as_dict() for a in self.alternatives]
+        return result
+
+
+BLANK = Translation("", 0.0, 0.0, [], [], blank=True)
+
+
+@dataclass
+class TranslationReport:
+    """Counts over the lines of one call or stream, and the number (from 1) of the first of each kind."""
+
+    lines: int = 0
+    blank: int = 0
+    cropped: int = 0
+    split: int = 0
+    hit_max_length: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+
+    def add(self, translation: Translation) -> None:
+        """Count one line."""
+        self.lines += 1
+        found = {
+            "blank": translation.blank,
+            "cropped": translation.cropped,
+            "split": translation.parts > 1,
+            "hit_max_length": translation.hit_max_length,
+        }
+        for name in (name for name, is_so in found.items() if is_so):
+            setattr(self, name, getattr(self, name) + 1)
+            self.first.setdefault(name, self.lines)
+
+    def warnings(self, max_input_tokens: int) -> list[str]:
+        """One sentence for each kind of line that did not come out as it was meant."""
+        texts = {
+            "cropped": f"longer than {max_input_tokens} subwords: the end was left out",
+            "split": f"longer than {max_input_tokens} subwords: translated in pieces",
+            "hit_max_length": "reached the maximal output length and may be incomplete",
+        }
+        return [
+            f"{getattr(self, name)} of {self.lines} lines {text} (first: line {self.first[name]})"
+            for name, text in texts.items()
+            if getattr(self, name)
+        ]

@@ -1,0 +1,221 @@
+"""From lines to translations: the Python interface `Translator.from_pretrained(folder).translate([...])`.
+
+Lines are cut into pieces the model can take, sorted by length, translated in batches by as many threads as there are
+cores, and put back into their order. A translation does not depend on the lines around it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from phraseloom.config import validate
+from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.alignment import alignment_layer, attention_of, link_words
+from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.penalties import build_penalty
+from phraseloom.decoding.scoring import Score, score_pairs
+from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
+from phraseloom.decoding.translation import BLANK, Links, Translation, TranslationReport
+from phraseloom.errors import UsageError
+
+__all__ = ["Score", "Translation", "TranslationReport", "Translator"]
+
+logger = logging.getLogger(__name__)
+
+
+class _Found(NamedTuple):
+    """The n-best list of one piece and, where asked for, the word links of each entry."""
+
+    hypotheses: list[Hypothesis]
+    links: list[Links | None]
+
+
+class Translator:
+    """A model with its tokenizer and decoding options.
+
+    `config` gives the defaults; every method takes the fields of `DecodingConfig` as keywords over them.
+    """
+
+    def __init__(
+        self, model: Any, tokenizer: Any, config: DecodingConfig | None = None, *, device: str | torch.device | None = None
+    ) -> None:
+        self.model = model.eval() if device is None else model.to(device).eval()
+        self.tokenizer, self.config = tokenizer, config or DecodingConfig()
+        self.device = next(model.parameters()).device
+
+    @classmethod
+    def from_pretrained(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Translator:
+        """Load a model folder, a run folder (its best checkpoint) or a checkpoint; every file is verified.
+
+        `options` stand over the `generation_config.json` of the model. Raises FileProblem, CorruptError, ModelError,
+        ConfigError.
+        """
+        from phraseloom.models.store import GENERATION, find_model, load_model
+
+        found = find_model(folder)
+        model, tokenizer, generation = load_model(found, device)
+        config = validate(DecodingConfig, generation, file=found / GENERATION)
+        return cls(model, tokenizer, _with(config, options))
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        *,
+        prefixes: Sequence[str] | None = None,
+        alignments: bool = False,
+        report: TranslationReport | None = None,
+        **options: Any,
+    ) -> list[Translation]:
+        """The translation of each line, in order; a blank line gives a blank translation without the model.
+
+        `prefixes`: text that the translation of each line must begin with ("" for none). `alignments`: also link words.
+        `report`: counts are added to it; without one, lines that were cropped, split or cut are logged as warnings.
+        Raises UsageError, ConfigError, ModelError.
+        """
+        if isinstance(lines, str):
+            raise UsageError("translate takes a list of lines, not one string", hint="write translate([text])")
+        config = _with(self.config, options)
+        lines = list(lines)
+        if prefixes is not None and len(prefixes) != len(lines):
+            raise UsageError(f"{len(lines)} lines, but {len(prefixes)} prefixes")
+        counts = TranslationReport() if report is None else report
+        result = self._translate(lines, prefixes, config, alignments)
+        for translation in result:
+            counts.add(translation)
+        if report is None:
+            for warning in counts.warnings(config.max_input_tokens):
+                logger.warning(warning)
+        return result
+
+    def stream(self, lines: Iterable[str], **options: Any) -> Iterator[Translation]:
+        """Translations of an endless supply of lines in bounded memory, `window` lines at a time; see `translate`."""
+        remaining = iter(lines)
+        size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
+        while window := list(islice(remaining, size)):
+            yield from self.translate(window, **options)
+
+    def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
+        """The log-probability of each target given its source, as `translate` would count it for the same subwords.
+
+        Raises UsageError where the numbers of lines differ, ConfigError, ModelError.
+        """
+        config = _with(self.config, options)
+        if len(sources) != len(targets):
+            raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
+        limit = config.max_input_tokens
+        source_ids = self.tokenizer.source.encode_batch(list(sources))
+        target_ids = self.tokenizer.target.encode_batch(list(targets))
+        cropped = [len(ids) > limit for ids in source_ids]
+        pairs = [(s[:limit], t) for s, t in zip(source_ids, target_ids, strict=True)]
+        log_probs = score_pairs(self.model, pairs, config, self.device)
+        vocabulary = self.tokenizer.target.vocabulary
+        return [
+            Score.of(token_log_probs, [vocabulary.piece(i) for i in ids], build_penalty(config.length_penalty), is_cropped)
+            for token_log_probs, (_, ids), is_cropped in zip(log_probs, pairs, cropped, strict=True)
+        ]
+
+    def _translate(
+        self, lines: list[str], prefixes: Sequence[str] | None, config: DecodingConfig, alignments: bool
+    ) -> list[Translation]:
+        side, limit = self.tokenizer.source, config.max_input_tokens
+        ids = side.encode_batch(lines)
+        of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
+        pieces = [piece for some in of_line for piece in some]
+        forced: list[list[int]] = [[] for _ in pieces]
+        if prefixes is not None:
+            encoded = self.tokenizer.target.encode_batch(list(prefixes))
+            forced = [encoded[p.line] if p is of_line[p.line][0] else [] for p in pieces]
+        workers = num_workers(config.workers, self.device)
+        batches = plan_batches(
+            [len(p.ids) + 1 for p in pieces],
+            sentences=config.batch_sentences,
+            tokens=config.batch_tokens,
+            workers=workers,
+        )
+
+        def work(batch: list[int]) -> list[_Found]:
+            return self._search([pieces[i] for i in batch], [forced[i] for i in batch], config, alignments)
+
+        found: dict[int, list[_Found]] = {}
+        done = {i: f for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True)
+                for i, f in zip(batch, part, strict=True)}  # fmt: skip
+        for number, piece in enumerate(pieces):
+            found.setdefault(piece.line, []).append(done[number])
+        return [
+            self._join(of_line[n], found[n], len(ids[n]) > limit and config.long_lines == "crop") if n in found else BLANK
+            for n in range(len(lines))
+        ]
+
+    def _search(
+        self, pieces: list[Piece], forced: list[list[int]], config: DecodingConfig, alignments: bool
+    ) -> list[_Found]:
+        """Translate one batch; runs in a worker thread."""
+        sizes = [len(p.ids) for p in pieces]
+        limits = Limits.of(
+            [config.max_length.of(n) for n in sizes], [config.min_length.of(n) for n in sizes], forced, self.device
+        )
+        options = SearchOptions(beam=config.beam, n_best=config.n_best, penalty=build_penalty(config.length_penalty))
+        with torch.inference_mode():
+            batch = make_batch([p.ids for p in pieces], [[] for _ in pieces]).to(self.device)
+            memory = self.model.encode(batch.source_BS, batch.source_lengths_B)
+            found = search(self.model, memory, limits, options)
+            if not alignments:
+                return [_Found(some, [None] * len(some)) for some in found]
+            layer = alignment_layer(config.alignment_layer, len(self.model.decoder.layers))
+            owners = [b for b, some in enumerate(found) for _ in some]
+            weights = attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], layer)
+        remaining = iter(weights)
+        result = []
+        for piece, some in zip(pieces, found, strict=True):
+            source_word = self.tokenizer.source.word_of_piece(piece.ids)
+            links = [
+                [(s + piece.first_word, t) for s, t in link_words(next(remaining), source_word, self._words_of(h.tokens))]
+                for h in some
+            ]
+            result.append(_Found(some, list(links)))
+        return result
+
+    def _words_of(self, tokens: list[int]) -> list[int]:
+        return self.tokenizer.target.word_of_piece(tokens)
+
+    def _join(self, pieces: list[Piece], found: list[_Found], cropped: bool) -> Translation:
+        """The translation of a line from those of its pieces, n-best by rank."""
+        ranks = min(len(f.hypotheses) for f in found)
+        best, *rest = [self._one([(f.hypotheses[r], f.links[r]) for f in found], cropped) for r in range(ranks)]
+        if not rest:
+            return best
+        return Translation(**{**best.__dict__, "alternatives": rest})
+
+    def _one(self, parts: list[tuple[Hypothesis, Links | None]], cropped: bool) -> Translation:
+        side = self.tokenizer.target
+        words = [side.words_of(h.tokens) for h, _ in parts]
+        links: Links | None = None
+        if parts[0][1] is not None:
+            before = [sum(map(len, words[:i])) for i in range(len(parts))]
+            links = [(s, t + n) for (_, some), n in zip(parts, before, strict=True) for s, t in some or []]
+        length = sum(len(h.tokens) + 1 for h, _ in parts)
+        return Translation(
+            text=" ".join(side.decode(h.tokens) for h, _ in parts),
+            score=sum(h.score * (len(h.tokens) + 1) for h, _ in parts) / length if len(parts) > 1 else parts[0][0].score,
+            log_prob=sum(h.log_prob for h, _ in parts),
+            tokens=[side.vocabulary.piece(i) for h, _ in parts for i in h.tokens],
+            words=[word for some in words for word in some],
+            alignment=links,
+            cropped=cropped,
+            parts=len(parts),
+            hit_max_length=any(h.cut for h, _ in parts),
+        )
+
+
+def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:
+    """`config` with some fields replaced, checked again; ConfigError for an unknown or impossible one."""
+    if not options:
+        return config
+    return validate(DecodingConfig, {**config.model_dump(), **options})

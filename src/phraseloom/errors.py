@@ -1,0 +1,88 @@
+"""Every error that a user or a file can cause, as one tree; the command line prints them as one line.
+
+PhraseloomError            exit 1   something went wrong that the user can mend
+├── UsageError             exit 2   a wrong flag or combination of flags
+│   └── ConfigError        exit 2   a recipe that cannot be read: key, value, file and line
+├── DataError              exit 1   the content of a text or annotation file
+├── FileProblem            exit 1   a path: missing, a folder, not readable, in the way, disk full
+│   └── CorruptError       exit 1   a file that is not what its checksum or its format says
+├── ModelError             exit 1   a model, vocabulary or checkpoint that does not fit
+├── InterruptedRun         exit 3   stopped by a signal after saving; can be resumed
+└── DivergedError          exit 4   training that cannot go on (non-finite, exploding)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "ConfigError",
+    "CorruptError",
+    "DataError",
+    "DivergedError",
+    "FileProblem",
+    "InterruptedRun",
+    "ModelError",
+    "PhraseloomError",
+    "UsageError",
+    "escape_controls",
+]
+
+
+def escape_controls(text: str) -> str:
+    """`text` with control characters written out (`\\x1b`), so that a message cannot drive a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+class PhraseloomError(Exception):
+    """What went wrong, where (file, line), and what to do; always one line.
+
+    `what` the cause with the offending value; `file` and `line` (from 1) the place; `hint` the way out.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self, what: str, *, file: str | Path | None = None, line: int | None = None, hint: str | None = None
+    ) -> None:
+        self.what, self.file, self.line, self.hint = what, file, line, hint
+        place = "" if file is None else f"{file}: " if line is None else f"{file}:{line}: "
+        super().__init__(escape_controls(f"{place}{what}" + (f"; {hint}" if hint else "")))
+
+
+class UsageError(PhraseloomError):
+    """A wrong flag, or flags that do not go together."""
+
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """A recipe or override that cannot be read."""
+
+
+class DataError(PhraseloomError):
+    """The content of a text or annotation file."""
+
+
+class FileProblem(PhraseloomError):
+    """A path that is missing, of the wrong kind, unreadable, in the way, or on a full disk."""
+
+
+class CorruptError(FileProblem):
+    """A file that is not what its checksum or its format says."""
+
+
+class ModelError(PhraseloomError):
+    """A model, vocabulary or checkpoint that does not fit what is asked of it."""
+
+
+class InterruptedRun(PhraseloomError):
+    """A run that a signal stopped after its state was saved; the same command resumes it."""
+
+    exit_code = 3
+
+
+class DivergedError(PhraseloomError):
+    """Training that cannot go on: non-finite or exploding values."""
+
+    exit_code = 4

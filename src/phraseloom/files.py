@@ -1,0 +1,278 @@
+"""The only code that writes files: atomic, durable, checksummed.
+
+A file is written under a temporary name in its own folder, flushed, fsynced, renamed over the target, and the folder is
+fsynced. A folder of files is whole only if its `manifest.json` (sizes and SHA-256) verifies, and the manifest is written
+last. All system calls go through `disk`, which the fault tests replace (reliability.md C1–C7).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import IO, Any
+
+from phraseloom.errors import CorruptError, FileProblem, UsageError
+
+MANIFEST = "manifest.json"
+JSON_MAX_BYTES = 64 * 2**20
+JSON_MAX_DEPTH = 64
+
+
+class Disk:
+    """The primitive file operations; one method a system call, so that a test can count and break each of them."""
+
+    def open(self, path: Path, mode: str) -> IO[bytes]:
+        """Open a file for binary writing."""
+        return Path.open(path, mode)  # type: ignore[return-value]
+
+    def write(self, handle: IO[bytes], data: bytes | memoryview) -> None:
+        """Write all of `data`."""
+        handle.write(data)
+
+    def flush(self, handle: IO[bytes]) -> None:
+        """Hand the written bytes to the system."""
+        handle.flush()
+
+    def fsync(self, handle: IO[bytes]) -> None:
+        """Wait until the bytes are on the disk."""
+        os.fsync(handle.fileno())
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Replace `target` by `source` in one step."""
+        os.replace(source, target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file or link."""
+        path.unlink()
+
+    def mkdir(self, path: Path) -> None:
+        """Make a folder and its parents."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a folder with all it holds."""
+        shutil.rmtree(path)
+
+    def symlink(self, text: str, path: Path) -> None:
+        """Make `path` a link that says `text`."""
+        path.symlink_to(text)
+
+    def fsync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+disk = Disk()
+
+
+def _disk_problem(error: OSError, path: Path) -> FileProblem:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FileProblem("the disk is full (or the quota is used up)", file=path, hint="free some space, run it again")
+    return FileProblem(f"cannot write: {error.strerror or error}", file=path)
+
+
+def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
+    """Give `write` a temporary path, then make what it wrote there the whole content of `path`.
+
+    Either the old or the new file is at `path` at every instant. Raises FileProblem; the temporary file is removed.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        disk.mkdir(path.parent)
+        write(temporary)
+        with disk.open(temporary, "rb+") as handle:
+            disk.fsync(handle)
+        disk.rename(temporary, path)
+        disk.fsync_folder(path.parent)
+    except OSError as error:
+        raise _disk_problem(error, path) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def atomic_write_bytes(path: str | Path, data: bytes | memoryview) -> None:
+    """Write `data` as the whole content of `path` (see `atomic_write`)."""
+
+    def write(temporary: Path) -> None:
+        with disk.open(temporary, "wb") as handle:
+            disk.write(handle, data)
+            disk.flush(handle)
+
+    atomic_write(path, write)
+
+
+def atomic_write_text(path: str | Path, text: str) -> None:
+    """Write `text` as UTF-8, byte for byte (no newline translation)."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as JSON, keys in the given order, one final newline."""
+    atomic_write_text(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+
+
+def append_line(handle: IO[bytes], text: str) -> None:
+    """Append one whole line to an open log in one write."""
+    disk.write(handle, text.encode("utf-8") + b"\n")
+    disk.flush(handle)
+
+
+def read_json(path: str | Path, what: str = "file") -> Any:
+    """Read a JSON file written by us or sent by somebody: size, depth and duplicate keys are checked."""
+    path = require_file(path, what)
+    if path.stat().st_size > JSON_MAX_BYTES:
+        raise CorruptError(f"{what} is larger than {JSON_MAX_BYTES >> 20} MiB", file=path)
+    text = path.read_bytes()
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in text:
+        if in_string:
+            in_string, escaped = (escaped or byte != 0x22), (byte == 0x5C and not escaped)
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    if deepest > JSON_MAX_DEPTH:
+        raise CorruptError(f"{what} is nested deeper than {JSON_MAX_DEPTH} levels", file=path)
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        result = dict(pairs)
+        if len(result) != len(pairs):
+            raise CorruptError(f"{what} holds a key twice: {sorted(k for k, _ in pairs)}", file=path)
+        return result
+
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=no_duplicates)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        raise CorruptError(f"{what} is not valid JSON ({error})", file=path) from error
+
+
+def require_file(path: str | Path, what: str = "file") -> Path:
+    """`path` if it is a readable regular file (or a pipe); FileProblem with the reason otherwise."""
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise FileProblem(f"{what} expected, but this is a folder", file=path)
+        if not path.exists():
+            reason = "a link to nothing" if path.is_symlink() else "no such file"
+            raise FileProblem(f"{what} not found: {reason}", file=path, hint=_nearest(path))
+    except (OSError, ValueError) as error:
+        raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
+    if not os.access(path, os.R_OK):
+        raise FileProblem(f"{what} is not readable: permission denied", file=path)
+    return path
+
+
+def _nearest(path: Path) -> str | None:
+    import difflib
+
+    try:
+        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else None
+    except OSError:
+        return None
+    if names is None:
+        return f"the folder {path.parent} does not exist"
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def require_folder(path: str | Path, what: str = "folder") -> Path:
+    """`path` if it is a folder; FileProblem with the reason otherwise."""
+    path = Path(path)
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise FileProblem(f"{what} expected, but this is a file", file=path)
+    raise FileProblem(f"{what} not found: no such folder", file=path, hint=_nearest(path))
+
+
+def require_new_folder(path: str | Path, *, overwrite: bool = False, what: str = "output folder") -> Path:
+    """Make `path` an empty folder to write into; earlier work is refused unless `overwrite` (then it is removed)."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise FileProblem(f"{what} expected, but this is a file", file=path)
+    if path.is_dir() and any(path.iterdir()):
+        if not overwrite:
+            raise UsageError(f"{what} is not empty", file=path, hint="choose another name or give --overwrite")
+        disk.remove_tree(path)
+    try:
+        disk.mkdir(path)
+    except OSError as error:
+        raise _disk_problem(error, path) from error
+    return path
+
+
+def sha256_file(path: str | Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with Path(path).open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def write_manifest(folder: str | Path, names: Iterable[str]) -> None:
+    """Write `manifest.json` over the named files of `folder` (relative, `/`-separated): sizes and SHA-256."""
+    folder = Path(folder)
+    files = {n: {"bytes": (folder / n).stat().st_size, "sha256": sha256_file(folder / n)} for n in sorted(names)}
+    atomic_write_json(folder / MANIFEST, {"format": 1, "files": files})
+
+
+def verify_manifest(folder: str | Path) -> list[str]:
+    """The names in the manifest of `folder`, all verified; CorruptError names the first file that does not fit."""
+    folder = require_folder(folder)
+    manifest = read_json(folder / MANIFEST, "manifest")
+    files = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(files, dict) or manifest.get("format") != 1:
+        raise CorruptError("not a manifest of format 1", file=folder / MANIFEST)
+    for name, entry in files.items():
+        parts = name.split("/")
+        path = folder / name
+        if "\0" in name or "\\" in name or any(p in ("", ".", "..") for p in parts) or path.is_absolute() != folder.is_absolute():
+            raise CorruptError(f"manifest names a path outside its folder: {name!r}", file=folder / MANIFEST)
+        if path.is_symlink() or not path.is_file():
+            raise CorruptError("named in the manifest, but not a plain file", file=path)
+        if not isinstance(entry, dict) or path.stat().st_size != entry.get("bytes"):
+            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says otherwise", file=path)
+        if sha256_file(path) != entry.get("sha256"):
+            raise CorruptError("checksum differs from the manifest: the file is damaged or of another run", file=path)
+    return list(files)
+
+
+class FolderLock:
+    """An exclusive lock on a folder for as long as the `with` block runs; a second process is refused by name."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.path = Path(folder) / ".lock"
+        self._handle: IO[bytes] | None = None
+
+    def __enter__(self) -> FolderLock:
+        disk.mkdir(self.path.parent)
+        self._handle = Path.open(self.path, "ab+")
+        try:
+            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._handle.seek(0)
+            owner = self._handle.read(200).decode("utf-8", "replace").strip()
+            self._handle.close()
+            raise FileProblem(f"the folder is in use by {owner or 'another process'}", file=self.path.parent) from error
+        self._handle.truncate(0)
+        self._handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+        self._handle.flush()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._handle is not None:
+            self._handle.close()

@@ -1,0 +1,70 @@
+"""Token embeddings and sinusoid positions.
+
+    x_p = √D · E[token_p] + sinusoid(p)         then dropout; positions count from 0
+
+Layouts of the sinusoid (spec §6.1), angle = p / 10000^(2c/D) for c < D/2 unless said otherwise:
+    halves       sin in the first half, cos in the second            (Sockeye)
+    interleaved  sin in the even channels, cos in the odd            (Vaswani et al. 2017, Neutron)
+    t2t          halves with the denominator D/2 - 1 in the exponent (tensor2tensor)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phraseloom.layers.dropout import dropout
+
+Layout = Literal["halves", "interleaved", "t2t"]
+
+
+def sinusoid(positions: int, width: int, layout: Layout = "halves", *, first: int = 0) -> Tensor:
+    """Position vectors (positions, width) in float32, for positions `first` …; `width` is even."""
+    half = width // 2
+    steps = torch.arange(half, dtype=torch.float64) / (max(half - 1, 1) if layout == "t2t" else half)
+    angles = torch.arange(first, first + positions, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * steps)
+    pair = (angles.sin(), angles.cos())
+    joined = torch.stack(pair, -1).flatten(1) if layout == "interleaved" else torch.cat(pair, -1)
+    return joined.float()
+
+
+class Sinusoid(nn.Module):
+    """Position vectors made on demand and kept; no parameters, nothing stored in a model file."""
+
+    def __init__(self, *, width: int, layout: Layout) -> None:
+        super().__init__()
+        self.width, self.layout = width, layout
+        self.register_buffer("table", torch.empty(128, width), persistent=False)
+        self.reset_buffers()
+
+    def reset_buffers(self) -> None:
+        """Fill the table anew (buffers are not stored in a model file)."""
+        self.table: Tensor
+        self.table.copy_(sinusoid(len(self.table), self.width, self.layout))
+
+    def forward(self, first: int, length: int) -> Tensor:
+        """The vectors of positions first … first+length-1, (length, D)."""
+        table = self.table
+        if first + length > len(table):
+            table = sinusoid(max(first + length, 2 * len(table)), self.width, self.layout).to(table)
+            self.table = table
+        return table[first : first + length]
+
+
+class TokenEmbedding(nn.Module):
+    """Scaled token vectors plus positions. The matrix (V, D) may be shared with another side or the output."""
+
+    def __init__(self, weight: nn.Parameter, *, positions: Sinusoid | None, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.weight, self.positions, self.dropout = weight, positions, dropout
+
+    def forward(self, tokens_BS: Tensor, *, first: int = 0) -> Tensor:
+        """(B, S) ids → (B, S, D); `first` is the position of column 0."""
+        x = F.embedding(tokens_BS, self.weight) * math.sqrt(self.weight.shape[1])
+        if self.positions is not None:
+            x = x + self.positions(first, tokens_BS.shape[1])
+        return dropout(x, self.dropout, self.training)

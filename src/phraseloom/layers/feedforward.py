@@ -1,0 +1,23 @@
+"""Position-wise feed-forward layer: FFN(x) = ReLU(x W1 + b1) W2 + b2 (Vaswani et al. 2017, §3.3)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from phraseloom.layers.dropout import dropout
+
+
+class FeedForward(nn.Module):
+    """Two linear maps with a ReLU between; `dropout` acts on the inner activation."""
+
+    def __init__(self, *, width: int, inner: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down, self.dropout = nn.Linear(width, inner), nn.Linear(inner, width), dropout
+        for linear in (self.up, self.down):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(…, D) → (…, D)."""
+        inner = self.up(x).relu_()
+        return self.down(dropout(inner, self.dropout, self.training))

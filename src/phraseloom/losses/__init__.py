@@ -1,0 +1,1 @@
+"""Losses: each file states its equation and gives a pure function."""

@@ -1,0 +1,124 @@
+"""Label-smoothed cross-entropy over a large vocabulary, computed in chunks with its gradient made in the forward.
+
+    loss = - Σ_v q_v log p_v,  p = softmax(h Wᵀ + b)        q = a on the gold class, s on the other allowed classes
+
+Three ways to smooth (spec §7), ε the smoothing, V classes, F forbidden ones:
+    uniform  a = 1-ε+ε/V, s = ε/V                 over all classes (PyTorch)
+    t2t      a = 1-ε,     s = ε/(V-1)             (tensor2tensor; P000, P002)
+    kl       a = 1-ε,     s = ε/(V-1-F), 0 on forbidden ids, plus the constant Σ q log q (Neutron; P001)
+
+The logits of a chunk (default 256 rows) stay in the cache: one product makes them, one softmax pass reads them, two products
+use them, and nothing of size tokens × V is ever kept. Constant parts of q never touch the chunk: they are products of rank
+one. Gradients: dh = Z(p - q) W, dW = Z(p - q)ᵀ h with Z = Σ q.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+Smoothing = Literal["uniform", "t2t", "kl"]
+CHUNK_ROWS = 256
+
+
+class Target(NamedTuple):
+    """The target distribution: `gold` on the gold class, `other` on each other allowed class; `constant` added per row."""
+
+    gold: float
+    other: float
+    constant: float
+
+
+def target_distribution(smoothing: Smoothing, epsilon: float, classes: int, forbidden: int = 0) -> Target:
+    """The numbers of the three variants; see the module's head."""
+    if smoothing == "uniform":
+        return Target(1 - epsilon + epsilon / classes, epsilon / classes, 0.0)
+    if smoothing == "t2t":
+        return Target(1 - epsilon, epsilon / (classes - 1), 0.0)
+    others = classes - 1 - forbidden
+    other = epsilon / others
+    entropy = (1 - epsilon) * math.log(1 - epsilon) if epsilon < 1 else 0.0
+    return Target(1 - epsilon, other, entropy + (epsilon * math.log(other) if epsilon > 0 else 0.0))
+
+
+class _ChunkedCrossEntropy(torch.autograd.Function):
+    """Sums (objective, negative log-likelihood of the gold) over rows; gradient with respect to h, W and b."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, h_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, gold_N: Tensor,
+        target: Target, forbidden: Tensor | None, rows: int,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        needs_grad = any(ctx.needs_input_grad[:3])
+        classes = weight_VD.shape[0]
+        column_sum_D = weight_VD.sum(0) if forbidden is None else weight_VD.sum(0) - weight_VD[forbidden].sum(0)
+        bias_sum = 0.0 if bias_V is None else float(bias_V.sum() if forbidden is None else bias_V.sum() - bias_V[forbidden].sum())
+        allowed = classes - (0 if forbidden is None else len(forbidden))
+        extra, mass = target.gold - target.other, target.gold + target.other * (allowed - 1)
+        grad_h = torch.empty_like(h_ND) if needs_grad else None
+        grad_w = torch.zeros_like(weight_VD) if needs_grad else None
+        grad_b = torch.zeros_like(bias_V) if needs_grad and bias_V is not None else None
+        exact = torch.promote_types(h_ND.dtype, torch.float32)
+        objective, nll = h_ND.new_zeros((), dtype=exact), h_ND.new_zeros((), dtype=exact)
+        for start in range(0, len(h_ND), rows):
+            h, gold = h_ND[start : start + rows], gold_N[start : start + rows, None]
+            logits = h @ weight_VD.t() if bias_V is None else torch.addmm(bias_V, h, weight_VD.t())
+            p = logits.softmax(1)
+            normalizer = logits.amax(1, keepdim=True).to(exact) - p.amax(1, keepdim=True).to(exact).log()  # log Σ exp
+            gold_logp = logits.gather(1, gold).to(exact) - normalizer
+            all_logp = (h @ column_sum_D).to(exact)[:, None] + bias_sum - allowed * normalizer
+            nll -= gold_logp.sum()
+            objective -= extra * gold_logp.sum() + target.other * all_logp.sum() - target.constant * len(h)
+            if grad_h is None or grad_w is None:
+                continue
+            if mass != 1.0:
+                p.mul_(mass)
+            grad_h[start : start + rows] = torch.mm(p, weight_VD).sub_(weight_VD[gold[:, 0]], alpha=extra)
+            grad_h[start : start + rows] -= target.other * column_sum_D
+            grad_w.addmm_(p.t(), h)
+            grad_w.index_add_(0, gold[:, 0], h, alpha=-extra)
+            if grad_b is not None:
+                grad_b += p.sum(0)
+                grad_b.index_add_(0, gold[:, 0], torch.full_like(gold[:, 0], -extra, dtype=grad_b.dtype))
+        if grad_w is not None and target.other:
+            allowed_rows = torch.ones(classes, dtype=h_ND.dtype, device=h_ND.device)
+            if forbidden is not None:
+                allowed_rows[forbidden] = 0
+            grad_w.addr_(allowed_rows, h_ND.sum(0), alpha=-target.other)
+            if grad_b is not None:
+                grad_b -= target.other * len(h_ND) * allowed_rows
+        ctx.save_for_backward(grad_h, grad_w, grad_b)
+        ctx.mark_non_differentiable(nll)
+        return objective, nll
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        scale = grads[0]
+        scaled = [None if g is None else g.mul_(scale.to(g.dtype)) for g in ctx.saved_tensors]
+        return (*scaled, None, None, None, None)
+
+
+def cross_entropy(
+    h_ND: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor | None,
+    gold_N: Tensor,
+    *,
+    epsilon: float = 0.0,
+    smoothing: Smoothing = "uniform",
+    forbidden: Tensor | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> tuple[Tensor, Tensor]:
+    """Sum of the smoothed loss, and sum of the plain negative log-likelihood (nats), over N tokens.
+
+    `h_ND` hidden states, `weight_VD` output matrix, `bias_V` or None, `gold_N` class ids, `forbidden` ids that can never be
+    gold (`kl` only). The objective is differentiable once; the second value is for reports. Source: spec §7.
+    """
+    if smoothing != "kl":
+        forbidden = None
+    target = target_distribution(smoothing, epsilon, weight_VD.shape[0], 0 if forbidden is None else len(forbidden))
+    objective, nll = _ChunkedCrossEntropy.apply(h_ND, weight_VD, bias_V, gold_N, target, forbidden, chunk_rows)
+    return objective, nll

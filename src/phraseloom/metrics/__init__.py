@@ -1,0 +1,1 @@
+"""Scores of translations: pure text and numbers, no torch."""

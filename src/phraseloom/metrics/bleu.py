@@ -1,0 +1,210 @@
+"""BLEU, chrF and TER by sacreBLEU, each with its signature; tokenised BLEU as Moses counts it; BLEU by length.
+
+    BLEU = BP · exp(1/4 Σₙ log pₙ),   BP = min(1, exp(1 − r/c)),   pₙ = matched / all n-grams of the hypotheses
+
+Every metric here is a function of sums over sentences, so a `Scorer` first turns sentences into rows of counts
+(`statistics`), and a score is computed from the sum of any choice of rows: the whole corpus, the sentences of one
+length, or a bootstrap resample. Papineni et al. 2002; Post 2018 (sacreBLEU); spec §8.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from phraseloom.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LENGTH_EDGES = (15, 30, 45)
+ASCII_SPACE = " \t\n\r\f\v"
+
+
+@dataclass(frozen=True)
+class Score:
+    """One corpus score. `signature` says how it was computed; `detail` are its parts in words."""
+
+    name: str
+    value: float
+    signature: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name}|{self.signature} = {self.value:.2f}" + (f" {self.detail}" if self.detail else "")
+
+
+@dataclass(frozen=True)
+class LengthGroup:
+    """BLEU of the sentences whose source has more than `above` and at most `up_to` tokens (None: no limit)."""
+
+    label: str
+    above: int
+    up_to: int | None
+    sentences: int
+    score: Score | None
+
+
+class Scorer:
+    """One metric: sentences → rows of counts → score of a sum of rows.
+
+    `metric` is a sacreBLEU metric; `prepare` is applied to every line before it.
+    """
+
+    def __init__(
+        self, name: str, metric: Any, *, higher_is_better: bool = True, prepare: Callable[[str], str] | None = None
+    ) -> None:
+        self.name, self.higher_is_better = name, higher_is_better
+        self._metric, self._prepare = metric, prepare
+
+    def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
+        """Counts of each sentence, float64 (sentences, counts). `references` holds one list of lines per file."""
+        import numpy as np
+
+        check_parallel({"hypothesis": hypotheses} | {f"reference {i + 1}": r for i, r in enumerate(references)})
+        if self._prepare is not None:
+            hypotheses = [self._prepare(line) for line in hypotheses]
+            references = [[self._prepare(line) for line in lines] for lines in references]
+        return np.array(self._metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+
+    def score(self, sums: np.ndarray) -> Score:
+        """The score of summed counts."""
+        result = self._score(sums)
+        detail = getattr(result, "_verbose", "") or ""
+        return Score(self.name, float(result.score), self.signature, detail)
+
+    def value(self, sums: np.ndarray) -> float:
+        """The number alone, for thousands of resamples."""
+        return float(self._score(sums).score)
+
+    def _score(self, sums: np.ndarray) -> Any:
+        whole = all(float(s).is_integer() for s in sums)
+        return self._metric._compute_score_from_stats([int(s) for s in sums] if whole else [float(s) for s in sums])
+
+    @property
+    def signature(self) -> str:
+        """SacreBLEU's signature (known after the first `statistics`, which counts the references)."""
+        return str(self._metric.get_signature().format())
+
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+        """The score of a whole corpus."""
+        return self.score(self.statistics(hypotheses, references).sum(0))
+
+
+def _bleu(tokenize: str, lowercase: bool) -> Scorer:
+    from sacrebleu.metrics.bleu import BLEU
+
+    names = [name for name in BLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # those fetch files
+    if tokenize not in names:
+        raise UsageError(f"no BLEU tokenizer {tokenize!r}", hint=f"sacreBLEU has {', '.join(names)}")
+    try:
+        return Scorer("BLEU", BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none"))
+    except (ImportError, RuntimeError, SystemExit) as error:  # some tokenizers need a package of their own
+        reason = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the BLEU tokenizer {tokenize!r} cannot be used here: {reason}") from error
+
+
+def _chrf(tokenize: str, lowercase: bool) -> Scorer:
+    from sacrebleu.metrics.chrf import CHRF
+
+    return Scorer("chrF2", CHRF(lowercase=lowercase))
+
+
+def _ter(tokenize: str, lowercase: bool) -> Scorer:
+    from sacrebleu.metrics.ter import TER
+
+    return Scorer("TER", TER(), higher_is_better=False)
+
+
+def _moses(tokenize: str, lowercase: bool) -> Scorer:
+    from sacrebleu.metrics.bleu import BLEU
+
+    metric = BLEU(tokenize="none", smooth_method="none", lowercase=lowercase, force=True)
+    return Scorer("BLEU-tok", metric, prepare=ascii_tokens)
+
+
+SCORERS: dict[str, Callable[[str, bool], Scorer]] = {
+    "bleu": _bleu,
+    "chrf": _chrf,
+    "ter": _ter,
+    "tokenized": _moses,
+}
+
+
+def make_scorer(name: str, *, tokenize: str = "13a", lowercase: bool = False) -> Scorer:
+    """The scorer of `SCORERS` with that name.
+
+    `tokenize` names sacreBLEU's BLEU tokenizer. `tokenized` is BLEU on tokens as they stand, cased, no
+    smoothing: what Moses' multi-bleu.perl prints. Raises UsageError for an unknown name.
+    """
+    if name not in SCORERS:
+        raise UsageError(f"no metric {name!r}", hint=f"choose from {', '.join(SCORERS)}")
+    return SCORERS[name](tokenize, lowercase)
+
+
+def ascii_tokens(line: str) -> str:
+    """`line` with its ASCII-whitespace tokens kept whole when it is later split at Unicode whitespace.
+
+    multi-bleu.perl splits bytes, so that a no-break space is part of a token; each such character is mapped one to one
+    into a private-use plane.
+    """
+    if line.isascii() and line.isprintable():
+        return line
+    return "".join(chr(0xF0000 + ord(c)) if c.isspace() and c not in ASCII_SPACE else c for c in line)
+
+
+def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
+    """DataError unless all have the same number of lines, at least one; the message says where they part."""
+    (first_name, first), *others = files.items()
+    for name, lines in others:
+        if len(lines) != len(first):
+            place = _first_break(first, lines)
+            where = "no blank line tells where" if place is None else f"line {place + 1} is blank in only one of them"
+            raise DataError(
+                f"{name} has {len(lines)} lines, but {first_name} has {len(first)}; {where}",
+                hint="the files must be parallel, line by line",
+            )
+    if not first:
+        raise DataError(f"nothing to score: {first_name} is empty")
+
+
+def _first_break(a: Sequence[str], b: Sequence[str]) -> int | None:
+    """The first line that is blank in exactly one of the two."""
+    for i in range(min(len(a), len(b))):
+        if (not a[i].strip()) != (not b[i].strip()):
+            return i
+    return None
+
+
+def count_tokens(lines: Sequence[str], *, tokenize: str = "13a") -> list[int]:
+    """The number of tokens of each line as BLEU would count them; `none` = tokens as they stand."""
+    if tokenize == "none":
+        return [len(ascii_tokens(line).split()) for line in lines]
+    tokenizer = make_scorer("bleu", tokenize=tokenize)._metric.tokenizer
+    return [len(tokenizer(line.rstrip()).split()) for line in lines]
+
+
+def bleu_by_length(
+    scorer: Scorer, statistics: np.ndarray, lengths: Sequence[int], *, edges: Sequence[int] = LENGTH_EDGES
+) -> list[LengthGroup]:
+    """The score inside each group of source lengths: (0, e₁], (e₁, e₂], …, > last edge (spec §8.1).
+
+    `statistics` of all sentences, `lengths` in source tokens before subwords. Sentences without a token are in the
+    first group, so that the groups add up to the corpus.
+    """
+    import numpy as np
+
+    if list(edges) != sorted(set(edges)) or not edges or edges[0] < 1:
+        raise UsageError(f"length edges must rise from 1: {','.join(map(str, edges))}")
+    counts = np.asarray(lengths)
+    if len(counts) != len(statistics):
+        raise DataError(f"source has {len(counts)} lines, but the hypotheses have {len(statistics)}")
+    groups = []
+    for i, (above, up_to) in enumerate(zip((0, *edges), (*edges, None), strict=True)):
+        chosen = (counts > above if i else counts >= 0) & (counts <= up_to if up_to is not None else True)
+        label = f">{above}" if up_to is None else f"≤{up_to}" if not above else f"{above + 1}–{up_to}"
+        number = int(chosen.sum())
+        score = scorer.score(statistics[chosen].sum(0)) if number else None
+        groups.append(LengthGroup(label, above, up_to, number, score))
+    return groups

@@ -1,0 +1,1 @@
+"""Models: configuration (no torch), encoder, decoder, the translation model, and how it is built and stored."""

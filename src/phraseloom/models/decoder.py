@@ -1,0 +1,158 @@
+"""Transformer decoder: embedded target prefix and memory → hidden states, all at once or step by step.
+
+The two ways give the same numbers: `forward` for training and scoring, `start`/`step` for search (reliability.md N11).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.layers.attention.cache import FixedCache, GrowingCache
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.residual import NORM_EPSILON, Residual
+
+
+@dataclass
+class Memory:
+    """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded."""
+
+    states_BSD: Tensor
+    lengths_B: Tensor | None
+
+    def select(self, sentences: Tensor) -> Memory:
+        """Only these sentences, in this order."""
+        lengths = None if self.lengths_B is None else self.lengths_B[sentences]
+        return Memory(self.states_BSD[sentences], lengths)
+
+
+@dataclass
+class DecoderState:
+    """Everything search carries from step to step; rows are sentence * beam + hypothesis."""
+
+    growing: list[GrowingCache]
+    fixed: list[FixedCache]
+    source_lengths_B: Tensor | None
+    beam: int
+    step: int = 0
+    visibility: Visibility = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._look()
+
+    def _look(self) -> None:
+        keys = self.fixed[0].keys
+        self.visibility = Visibility(key_length=keys.shape[2], lengths_B=self.source_lengths_B, device=keys.device)
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
+        for cache in self.growing:
+            cache.reorder(rows_R)
+
+    def expand(self, beam: int) -> None:
+        """From one hypothesis a sentence to `beam` equal ones."""
+        assert self.beam == 1  # noqa: S101  (search expands once)
+        rows = len(self.fixed[0].keys)
+        self.beam = beam
+        self.reorder(torch.arange(rows, device=self.fixed[0].keys.device).repeat_interleave(beam))
+
+    def keep(self, sentences_B: Tensor) -> None:
+        """Only these sentences stay, with all their hypotheses, in this order."""
+        rows = (sentences_B[:, None] * self.beam + torch.arange(self.beam, device=sentences_B.device)).flatten()
+        for cache in self.growing:
+            cache.reorder(rows)
+        for fixed in self.fixed:
+            fixed.keep(sentences_B)
+        if self.source_lengths_B is not None:
+            self.source_lengths_B = self.source_lengths_B.index_select(0, sentences_B)
+        self._look()
+
+
+class TransformerDecoderLayer(nn.Module):
+    """Causal self-attention, cross-attention, feed-forward, each inside a residual."""
+
+    def __init__(
+        self,
+        *,
+        self_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        residuals: tuple[Residual, Residual, Residual],
+    ) -> None:
+        super().__init__()
+        self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
+        self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
+
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility
+    ) -> tuple[Tensor, Tensor]:
+        """(B, T, D) → (B, T, D) and the cross-attention weights (B, H, T, S)."""
+        around = self.self_residual
+        x_BTD = around.leave(x_BTD, self.self_attention(around.enter(x_BTD), None, own)[0])
+        around = self.cross_residual
+        attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source)
+        x_BTD = around.leave(x_BTD, attended)
+        around = self.feed_forward_residual
+        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), weights
+
+    def step(
+        self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility
+    ) -> tuple[Tensor, Tensor]:
+        """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, S)."""
+        around = self.self_residual
+        x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
+        around = self.cross_residual
+        attended, weights = self.cross_attention.step_cross(around.enter(x_RD), fixed, source)
+        x_RD = around.leave(x_RD, attended)
+        around = self.feed_forward_residual
+        return around.leave(x_RD, self.feed_forward(around.enter(x_RD))), weights
+
+
+class TransformerDecoder(nn.Module):
+    """A stack of layers; `final_norm` closes a pre-norm stack."""
+
+    def __init__(self, layers: list[TransformerDecoderLayer], *, width: int, final_norm: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
+
+    def forward(self, x_BTD: Tensor, memory: Memory, *, keep_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+        """Hidden states (B, T, D); with `keep_weights` also the cross-attention (B, H, T, S) of every layer.
+
+        Target padding needs no mask: it stands on the right, where causality hides it from every real position.
+        """
+        own = Visibility(
+            key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device
+        )
+        source = Visibility(
+            key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=x_BTD.device
+        )
+        kept = []
+        for layer in self.layers:
+            x_BTD, weights = layer(x_BTD, memory.states_BSD, own, source)
+            if keep_weights:
+                kept.append(weights)
+        return self.norm(x_BTD), kept
+
+    def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
+        """The state before the first step, for `beam` hypotheses a sentence."""
+        source = Visibility(
+            key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=memory.states_BSD.device
+        )
+        rows = len(memory.states_BSD) * beam
+        growing = [layer.self_attention.start(rows, capacity) for layer in self.layers]
+        fixed = [layer.cross_attention.remember(memory.states_BSD, source) for layer in self.layers]
+        return DecoderState(growing, fixed, memory.lengths_B, beam)
+
+    def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
+        """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, S) of every layer."""
+        kept = []
+        for layer, growing, fixed in zip(self.layers, state.growing, state.fixed, strict=True):
+            x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility)
+            kept.append(weights)
+        state.step += 1
+        return self.norm(x_RD), kept

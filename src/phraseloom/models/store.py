@@ -1,0 +1,186 @@
+"""A model folder: written whole or not at all, read only if every checksum fits. No pickle anywhere.
+
+    config.json             format, languages, vocabulary sizes and hashes, the model configuration
+    model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
+    tokenizer/              everything that turns text into ids and back
+    generation_config.json  how to translate unless told otherwise
+    README.md               the model card
+    manifest.json           size and SHA-256 of all of these; without it the folder is not a model
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from phraseloom import __version__
+from phraseloom.config import validate
+from phraseloom.errors import CorruptError, ModelError
+from phraseloom.files import (
+    MANIFEST,
+    atomic_write_bytes,
+    atomic_write_json,
+    atomic_write_text,
+    read_json,
+    require_folder,
+    require_new_folder,
+    verify_manifest,
+    write_manifest,
+)
+from phraseloom.layers.embeddings import Sinusoid
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.translation import TranslationModel
+from phraseloom.text.tokenizer import Tokenizer
+
+FORMAT = 1
+CONFIG, WEIGHTS, TOKENIZER, GENERATION, CARD = (
+    "config.json",
+    "model.safetensors",
+    "tokenizer",
+    "generation_config.json",
+    "README.md",
+)
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write named tensors as one safetensors file, atomically."""
+    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    atomic_write_bytes(path, safetensors.torch.save(whole))
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; CorruptError where it is not one."""
+    try:
+        return safetensors.torch.load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise CorruptError(f"not a readable safetensors file ({error})", file=path) from error
+
+
+def write_model(
+    folder: Path, model: nn.Module, config: ModelConfig, tokenizer: Tokenizer, *, languages: tuple[str, str] = ("", ""),
+    generation: dict[str, Any] | None = None, card: str = "",
+) -> list[str]:  # fmt: skip
+    """Write the files of a model into an existing folder, without the manifest; their names."""
+    sides = {"source": tokenizer.source.vocabulary, "target": tokenizer.target.vocabulary}
+    atomic_write_json(
+        folder / CONFIG,
+        {
+            "format": FORMAT,
+            "phraseloom": __version__,
+            "languages": {"source": languages[0], "target": languages[1]},
+            "vocabularies": {name: {"size": len(v), "sha256": v.sha256} for name, v in sides.items()},
+            "parameters": sum(p.numel() for p in model.parameters()),
+            "model": config.model_dump(mode="json"),
+        },
+    )
+    save_tensors(folder / WEIGHTS, dict(model.named_parameters()))
+    atomic_write_json(folder / GENERATION, generation or {})
+    atomic_write_text(folder / CARD, card or _card(config, languages, model, tokenizer))
+    tokenizer.save(folder / TOKENIZER)
+    inner = sorted(p.relative_to(folder).as_posix() for p in (folder / TOKENIZER).rglob("*") if p.is_file())
+    return [CONFIG, WEIGHTS, GENERATION, CARD, *inner]
+
+
+def save_model(
+    folder: Path, model: nn.Module, config: ModelConfig, tokenizer: Tokenizer, *, overwrite: bool = False, **rest: Any
+) -> None:
+    """Write a complete model folder (see `write_model` for the rest of the arguments)."""
+    folder = require_new_folder(folder, overwrite=overwrite, what="model folder")
+    write_manifest(folder, write_model(folder, model, config, tokenizer, **rest))
+
+
+def find_model(path: str | Path) -> Path:
+    """The model folder that `path` means: itself, or the best (else last) checkpoint of a run folder."""
+    folder = require_folder(path, "model or run folder")
+    for candidate in (folder, folder / "best", folder / "last"):
+        if (candidate / MANIFEST).is_file():
+            return candidate
+    for name in (CONFIG, WEIGHTS):
+        if (folder / name).exists():
+            raise ModelError(f"{MANIFEST} is missing: this model folder is incomplete", file=folder)
+    raise ModelError("neither a model folder nor a run folder with a checkpoint", file=folder)
+
+
+def read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
+    """The raw content of config.json, and the model configuration in it."""
+    raw = read_json(folder / CONFIG, "model configuration")
+    if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
+        raise CorruptError("not a model configuration", file=folder / CONFIG)
+    if raw.get("format") != FORMAT:
+        raise ModelError(
+            f"model format {raw.get('format')!r} is not known to phraseloom {__version__} (it reads {FORMAT})",
+            file=folder / CONFIG,
+            hint="use the phraseloom that wrote it, or a later one",
+        )
+    return raw, validate(ModelConfig, raw["model"], file=folder / CONFIG)
+
+
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[TranslationModel, Tokenizer, dict[str, Any]]:
+    """The model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
+
+    Raises CorruptError or ModelError that names the file that does not fit.
+    """
+    folder = find_model(path)
+    names = verify_manifest(folder)
+    for name in (CONFIG, WEIGHTS, GENERATION):
+        if name not in names:
+            raise CorruptError(f"the manifest does not name {name}", file=folder / MANIFEST)
+    raw, config = read_config(folder)
+    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    for name, side in (("source", tokenizer.source), ("target", tokenizer.target)):
+        said = raw.get("vocabularies", {}).get(name, {})
+        if said.get("sha256") != side.vocabulary.sha256:
+            raise ModelError(
+                f"the {name} vocabulary ({len(side.vocabulary)} entries) is not the one this model was trained with "
+                f"({said.get('size')} entries)",
+                file=folder / TOKENIZER,
+            )
+    with torch.device("meta"):
+        model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary))
+    model = _materialise(model, device)
+    load_parameters(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
+    return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
+
+
+def _materialise(model: TranslationModel, device: str | torch.device) -> TranslationModel:
+    """A model built without memory, given memory; buffers are made anew because they are not stored."""
+    model = model.to_empty(device=device)
+    for module in model.modules():
+        if isinstance(module, Sinusoid):
+            module.reset_buffers()
+    return model
+
+
+def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    """Copy named tensors into the parameters; ModelError names the first that is missing, extra or of another shape."""
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if name not in tensors:
+            raise ModelError(f"parameter {name} is missing", file=file)
+        if tensors[name].shape != parameter.shape:
+            shapes = f"{tuple(tensors[name].shape)}, the configuration says {tuple(parameter.shape)}"
+            raise ModelError(f"parameter {name} has shape {shapes}", file=file)
+    if extra := sorted(set(tensors) - set(parameters)):
+        raise ModelError(f"parameter {extra[0]} is not of this model", file=file)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def _card(config: ModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
+    parameters = sum(p.numel() for p in model.parameters())
+    source, target = languages
+    return (
+        f"# Translation model {source} → {target}\n\n"
+        f"A phraseloom {__version__} model: {config.encoder.layers} encoder and {config.decoder.layers} decoder layers, "
+        f"width {config.width}, {config.heads} heads, feed-forward {config.ffn_width}, "
+        f"{parameters:,} parameters; vocabularies of {len(tokenizer.source.vocabulary)} and "
+        f"{len(tokenizer.target.vocabulary)} subwords.\n\n"
+        "    phraseloom translate THIS_FOLDER < source.txt > translation.txt\n"
+    )

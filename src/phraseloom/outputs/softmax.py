@@ -1,0 +1,77 @@
+"""Softmax output: p(y | hidden) = softmax(hidden Wᵀ + b). Owns its loss in training and its scores in search."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phraseloom.losses.cross_entropy import Smoothing, cross_entropy
+from phraseloom.outputs.topk import best_columns
+
+
+class LossSums(NamedTuple):
+    """Sums over target tokens: `objective` (differentiable), `nll` (nats), and how many `tokens` they run over."""
+
+    objective: Tensor
+    nll: Tensor
+    tokens: int
+
+
+class SoftmaxOutput(nn.Module):
+    """A matrix (V, D), possibly shared with the embeddings, and an optional bias.
+
+    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target.
+    """
+
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        *,
+        bias: bool = False,
+        label_smoothing: float = 0.1,
+        smoothing: Smoothing = "uniform",
+        forbidden: tuple[int, ...] = (),
+    ) -> None:
+        super().__init__()
+        self.weight = weight
+        self.bias = nn.Parameter(torch.zeros(weight.shape[0])) if bias else None
+        self.label_smoothing, self.smoothing = label_smoothing, smoothing
+        self.forbidden = forbidden
+
+    def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
+        """Sums of the training loss over N real target tokens."""
+        forbidden = torch.tensor(self.forbidden, device=gold_N.device) if self.forbidden else None
+        objective, nll = cross_entropy(
+            hidden_ND,
+            self.weight,
+            self.bias,
+            gold_N,
+            epsilon=self.label_smoothing,
+            smoothing=self.smoothing,
+            forbidden=forbidden,
+        )
+        return LossSums(objective, nll, len(gold_N))
+
+    def logits(self, hidden_RD: Tensor) -> Tensor:
+        """Unnormalised scores (R, V)."""
+        return F.linear(hidden_RD, self.weight, self.bias)
+
+    def log_probs(self, hidden_RD: Tensor) -> Tensor:
+        """log p of every class, (R, V)."""
+        return self.logits(hidden_RD).log_softmax(-1)
+
+    def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` best classes of each row and their log p: two (R, count) tensors, best first; ties go to
+        the lower id."""
+        return best_columns(self.log_probs(hidden_RD), count)
+
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, *, chunk_rows: int = 256) -> Tensor:
+        """log p of the gold class of each row, (N,), without a tensor of N × V."""
+        parts = [
+            self.log_probs(h).gather(1, g[:, None])[:, 0]
+            for h, g in zip(hidden_ND.split(chunk_rows), gold_N.split(chunk_rows), strict=True)
+        ]
+        return torch.cat(parts) if parts else hidden_ND.new_zeros(0)

@@ -1,0 +1,1 @@
+"""What people read: tables, pictures, descriptions of folders. No torch here."""

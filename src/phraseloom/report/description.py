@@ -1,0 +1,115 @@
+"""The description of a folder (`report/folders.py`) as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from phraseloom.report.tables import terminal
+
+
+def render(found: Mapping[str, Any]) -> str:
+    """The description as text for a terminal, with a final newline."""
+    draw = {"dataset": _render_dataset, "run": _render_run}.get(found["kind"], _render_model)
+    blocks = [f"{found['folder']}: {found['kind']}", *draw(found)]
+    if found["checksums"] is not None:
+        blocks.append("checksums: " + ("all files are as they were written" if found["checksums"] else "DAMAGED"))
+    blocks += [f"problem: {p}" for p in found["problems"]]
+    return "\n".join(blocks) + "\n"
+
+
+def _render_model(found: Mapping[str, Any]) -> list[str]:
+    blocks = []
+    facts: list[list[object]] = []
+    languages, vocabularies = found.get("languages"), found.get("vocabularies")
+    if isinstance(languages, dict):
+        facts.append(["languages", f"{languages.get('source') or '?'} → {languages.get('target') or '?'}"])
+    if isinstance(vocabularies, dict):
+        sizes = [f"{side} {v.get('size')}" for side, v in vocabularies.items() if isinstance(v, dict)]
+        same = len({str(v.get("sha256")) for v in vocabularies.values() if isinstance(v, dict)}) == 1
+        facts.append(["vocabularies", ", ".join(sizes) + (" (joint)" if same and len(sizes) > 1 else "")])
+    if found.get("phraseloom"):
+        facts.append(["written by", f"phraseloom {found['phraseloom']}"])
+    if found.get("types"):
+        facts.append(["stored as", ", ".join(found["types"])])
+    for prefix, part in (("", "model"), ("decoding: ", "generation"), ("state: ", "training")):
+        if isinstance(found.get(part), dict):
+            facts += [[f"{prefix}{k}", v] for k, v in _flat(found[part])]
+    if facts:
+        blocks.append(terminal(["", ""], [[a, str(b)] for a, b in facts], indent=2))
+    if "parts" in found:
+        rows = [[p["part"], p["tensors"], p["parameters"]] for p in found["parts"]]
+        rows.append(["all", sum(p["tensors"] for p in found["parts"]), found["parameters"]])
+        blocks.append("\n" + terminal(["part", "tensors", "parameters"], rows, indent=2) + "\n")
+    return blocks
+
+
+def _render_run(found: Mapping[str, Any]) -> list[str]:
+    blocks = []
+    if "updates" in found:
+        seconds = found["seconds"] or 0.0
+        time = f", {seconds / 60:.1f} minutes" if seconds >= 60 else f", {seconds:.1f} seconds" if seconds else ""
+        blocks.append(f"  {found['updates']:,} updates{time}")
+    if found.get("unreadable_lines"):
+        blocks.append(f"  {found['unreadable_lines']} lines of the log could not be read")
+    validations = found.get("validations", [])
+    if validations:
+        rows = [[v["update"], v.get("perplexity"), v.get("bleu")] for v in validations[-10:]]
+        more = f" (last 10 of {len(validations)})" if len(validations) > 10 else ""
+        blocks.append(f"\n  validations{more}\n" + terminal(["update", "perplexity", "BLEU"], rows, indent=2) + "\n")
+    state = {True: "whole", False: "DAMAGED", None: "not checked"}
+    rows = []
+    for checkpoint in found["checkpoints"]:
+        links = [name for name in ("best", "last") if found.get(name) == checkpoint["name"]]
+        rows.append([checkpoint["name"], state[checkpoint["whole"]], ", ".join(links)])
+    blocks.append(terminal(["checkpoint", "state", ""], rows, indent=2) if rows else "  no checkpoint yet")
+    if "model_folder" in found:
+        model = {**found["model_folder"], "training": None}
+        blocks += [f"\n  the model of {model['folder']}:", *_render_model(model)]
+    return blocks
+
+
+def _render_dataset(found: Mapping[str, Any]) -> list[str]:
+    if "splits" not in found:
+        return []
+    config = found["config"]
+    sizes = f"{found['subwords']['source_vocabulary']:,} / {found['subwords']['target_vocabulary']:,}"
+    blocks = [f"  {config.get('source_language')} → {config.get('target_language')}, vocabularies {sizes}", ""]
+    keys = ("read", "pairs", "source_tokens", "target_tokens", "shards")
+    rows = [[name, *(split[k] for k in keys)] for name, split in found["splits"].items()]
+    blocks.append(terminal(["split", "read", "kept", "source subwords", "target subwords", "shards"], rows, indent=2))
+    dropped = [
+        [n, reason, d["pairs"], f"{d['first_file']}:{d['first_line']}"]
+        for n, s in found["splits"].items()
+        for reason, d in s["dropped"].items()
+    ]
+    if dropped:
+        blocks += ["", terminal(["split", "left out because", "pairs", "first"], dropped, indent=2)]
+    for name, split in found["splits"].items():
+        if split["lengths"]:
+            blocks += ["", _histogram(name, split["lengths"])]
+    return [*blocks, ""]
+
+
+def _histogram(name: str, lengths: Mapping[str, Any]) -> str:
+    most = max([1, *(c for side in lengths.values() for c in side["histogram"].values())])
+    rows = []
+    for label in lengths["source"]["histogram"]:
+        counts = [lengths[side]["histogram"][label] for side in ("source", "target")]
+        if any(counts):
+            bars = ["▇" * round(24 * c / most) or ("▏" if c else "") for c in counts]
+            rows.append([label, counts[0], bars[0], counts[1], bars[1]])
+    quantiles = [f"{s}: median {v['median']}, 90 % ≤ {v['p90']}, longest {v['longest']}" for s, v in lengths.items()]
+    table = terminal(["subwords", "source", "", "target", " "], rows, indent=2)
+    return f"  {name}: sentence lengths ({'; '.join(quantiles)})\n{table}"
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object]]:
+    """Nested mappings as dotted names; empty values left out."""
+    result: list[tuple[str, object]] = []
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            result += _flat(inner, f"{prefix}{key}.")
+        elif inner is not None:
+            result.append((f"{prefix}{key}", inner))
+    return result

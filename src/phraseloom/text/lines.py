@@ -1,0 +1,265 @@
+"""The only code that splits text into lines: byte `\\n` ends a line and nothing else does (reliability.md T1–T8).
+
+U+2028, U+0085, VT, FF and a lone `\\r` are characters of the line that they stand in. `\\r\\n` reads as `\\n` with a
+count, a byte order mark at offset 0 is stripped and reported, invalid UTF-8 stops the reader with file, line and byte
+(training) or is replaced and counted (translation). A last line without `\\n` counts as a line. Plain, .gz and .xz
+files are read; what a compressed file may grow to is limited, and so is the length of one line, so that memory stays
+bounded.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from phraseloom.errors import CorruptError, DataError, FileProblem
+from phraseloom.files import atomic_write, disk, require_file
+
+BLOCK = 2**20
+MAX_LINE_BYTES = 2**26
+XZ_MEMORY = 2**28
+# A compressed text may unfold to this many times its size, and to this many bytes whatever its size.
+MAX_GROWTH = 200
+FREE_GROWTH = 2**28
+_BOM = "\ufeff".encode()
+
+Invalid = Literal["stop", "replace"]
+
+
+@dataclass
+class LineReport:
+    """What a reader met and changed: counts, and the first line (from 1) of each kind."""
+
+    lines: int = 0
+    crlf: int = 0
+    bom: int = 0
+    nul: int = 0
+    invalid_utf8: int = 0
+    first: dict[str, int] = field(default_factory=dict)
+
+    def note(self, kind: str, count: int, line: int) -> None:
+        """Count `count` more of `kind`, first met on `line`."""
+        setattr(self, kind, getattr(self, kind) + count)
+        self.first.setdefault(kind, line)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as plain data."""
+        return asdict(self)
+
+
+class _Decompressed(io.RawIOBase):
+    """The bytes inside a .gz or .xz file, all members one after the other, within the growth limits."""
+
+    def __init__(self, path: Path, raw: IO[bytes]) -> None:
+        self._path, self._raw, self._xz = path, raw, path.suffix == ".xz"
+        self._limit = max(FREE_GROWTH, MAX_GROWTH * os.fstat(raw.fileno()).st_size)
+        self._engine: Any = None
+        self._pending, self._total = b"", 0
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def close(self) -> None:
+        """Close the file below as well."""
+        self._raw.close()
+        super().close()
+
+    def _new_engine(self) -> Any:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY) if self._xz else zlib.decompressobj(31)
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with decompressed bytes; 0 at the end. Raises CorruptError."""
+        try:
+            data = self._some(len(buffer))
+        except (zlib.error, lzma.LZMAError, MemoryError) as error:
+            kind = "xz" if self._xz else "gzip"
+            raise CorruptError(f"not a whole {kind} file ({error})", file=self._path, hint="fetch it again") from error
+        buffer[: len(data)] = data
+        self._total += len(data)
+        if self._total > self._limit:
+            raise CorruptError(
+                f"unfolds to more than {self._limit >> 20} MiB, {MAX_GROWTH} times its size: this is not text",
+                file=self._path,
+                hint="unpack it yourself if it is",
+            )
+        return len(data)
+
+    def _some(self, size: int) -> bytes:
+        while True:
+            holds = self._xz and self._engine is not None and not self._engine.needs_input
+            fresh = b"" if self._pending or holds else self._raw.read(BLOCK)
+            ended = not (self._pending or holds or fresh)
+            given = self._pending + fresh
+            if self._engine is None:
+                given = given.lstrip(b"\0")
+                if not given:
+                    if ended:
+                        return b""
+                    self._pending = b""
+                    continue
+                self._engine = self._new_engine()
+            data = self._engine.decompress(given, size)
+            if self._engine.eof:
+                self._pending, self._engine = self._engine.unused_data, None
+            else:
+                self._pending = b"" if self._xz else self._engine.unconsumed_tail
+            if data:
+                return bytes(data)
+            if ended and self._engine is not None:
+                raise CorruptError("the compressed file ends in the middle", file=self._path, hint="fetch it again")
+
+
+def open_binary(path: str | Path, what: str = "text file") -> io.BufferedReader:
+    """Open a plain, .gz or .xz file for reading bytes. Raises FileProblem, CorruptError, DataError."""
+    path = require_file(path, what)
+    try:
+        raw = Path.open(path, "rb")
+    except OSError as error:
+        raise FileProblem(f"{what} cannot be opened: {error.strerror}", file=path) from error
+    if path.suffix in (".gz", ".xz"):
+        return io.BufferedReader(_Decompressed(path, raw), BLOCK)
+    return raw
+
+
+def _regions(handle: IO[bytes], name: str | Path) -> Iterator[bytes]:
+    """The bytes of `handle` as pieces of whole lines, each as soon as it is there; only the last may lack its `\\n`."""
+    read = getattr(handle, "read1", handle.read)
+    tail: list[bytes] = []
+    held = 0
+    while block := read(BLOCK):
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join((*tail, block[:cut]))
+            tail, held = [], 0
+        if cut < len(block):
+            tail.append(block[cut:])
+            held += len(block) - cut
+            if held > MAX_LINE_BYTES:
+                raise DataError(f"a line of more than {MAX_LINE_BYTES >> 20} MiB: this is not text", file=name)
+    if tail:
+        yield b"".join(tail)
+
+
+def _decode(region: bytes, invalid: Invalid, name: str | Path, report: LineReport) -> str:
+    try:
+        return region.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = region[: error.start]
+        line = report.lines + before.count(b"\n") + 1
+        if invalid == "stop":
+            column = error.start - (before.rfind(b"\n") + 1) + 1
+            raise DataError(
+                f"invalid UTF-8: byte {column} of the line is 0x{region[error.start]:02x} ({error.reason})",
+                file=name,
+                line=line,
+                hint="mend the line or convert the file to UTF-8",
+            ) from None
+        text = region.decode("utf-8", "replace")
+        broken = sum(1 for part in region.split(b"\n") if not _is_utf8(part))
+        report.note("invalid_utf8", broken, line)
+        return text
+
+
+def _is_utf8(part: bytes) -> bool:
+    try:
+        part.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _line_of(text: str, what: str, report: LineReport) -> int:
+    return report.lines + text.count("\n", 0, text.index(what)) + 1
+
+
+def read_blocks(
+    handle: IO[bytes], *, name: str | Path = "stdin", invalid: Invalid = "stop", report: LineReport | None = None
+) -> Iterator[list[str]]:
+    """Lists of whole lines, without their ends, as they arrive. The fast form of `read_stream`."""
+    report = LineReport() if report is None else report
+    first = True
+    for region in _regions(handle, name):
+        if first and region.startswith(_BOM):
+            region = region[len(_BOM) :]
+            report.note("bom", 1, 1)
+        first = False
+        text = _decode(region, invalid, name, report)
+        if "\r\n" in text:
+            report.note("crlf", text.count("\r\n"), _line_of(text, "\r\n", report))
+            text = text.replace("\r\n", "\n")
+        if "\0" in text:
+            report.note("nul", sum(1 for line in text.split("\n") if "\0" in line), _line_of(text, "\0", report))
+        lines = text.split("\n")
+        if lines[-1] == "":
+            lines.pop()
+        report.lines += len(lines)
+        if lines:
+            yield lines
+
+
+def read_stream(
+    handle: IO[bytes], *, name: str | Path = "stdin", invalid: Invalid = "replace", report: LineReport | None = None
+) -> Iterator[str]:
+    """The lines of an open binary stream, each as soon as it is complete; invalid UTF-8 is replaced unless told."""
+    for lines in read_blocks(handle, name=name, invalid=invalid, report=report):
+        yield from lines
+
+
+def read_lines(path: str | Path, *, invalid: Invalid = "stop", report: LineReport | None = None) -> Iterator[str]:
+    """The lines of a plain, .gz or .xz file. Raises FileProblem, CorruptError, DataError (file, line, byte)."""
+    with open_binary(path) as handle:
+        yield from read_stream(handle, name=path, invalid=invalid, report=report)
+
+
+def count_lines(path: str | Path) -> int:
+    """Number of lines as `read_lines` counts them; the bytes are not decoded."""
+    with open_binary(path) as handle:
+        return sum(r.count(b"\n") + (not r.endswith(b"\n")) for r in _regions(handle, path))
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> int:
+    """Write lines, each ended by `\\n`, to a file that appears whole or not at all; the number of lines.
+
+    A line that holds `\\n` would become two: DataError.
+    """
+    count = 0
+
+    def write(temporary: Path) -> None:
+        nonlocal count
+        with disk.open(temporary, "wb") as handle:
+            for block in _blocks_of(lines):
+                disk.write(handle, encode_lines(block, file=path, before=count))
+                count += len(block)
+            disk.flush(handle)
+
+    atomic_write(path, write)
+    return count
+
+
+def encode_lines(lines: list[str], *, file: str | Path | None = None, before: int = 0) -> bytes:
+    """The bytes of whole lines. Raises DataError when a line holds `\\n`."""
+    if not lines:
+        return b""
+    text = "\n".join(lines) + "\n"
+    if text.count("\n") != len(lines):
+        bad = next(i for i, line in enumerate(lines) if "\n" in line)
+        raise DataError("a line to be written holds a line end", file=file, line=before + bad + 1)
+    return text.encode("utf-8")
+
+
+def _blocks_of(lines: Iterable[str], size: int = 4096) -> Iterator[list[str]]:
+    block: list[str] = []
+    for line in lines:
+        block.append(line)
+        if len(block) == size:
+            yield block
+            block = []
+    if block:
+        yield block

@@ -1,0 +1,96 @@
+"""Normalisation and tokenisation of a line, and detokenisation: Moses through sacremoses, jieba for Chinese.
+
+`prepare` applies punctuation normalisation, tokenisation and lower case, in this order. `detokenise` undoes the
+tokenisation only. The tokeniser's own escapes (`&apos;`) are not used: the text stays what it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any
+
+from phraseloom.errors import UsageError
+from phraseloom.text.config import TextConfig
+
+_HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
+_BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
+
+
+class Normaliser:
+    """What `text` of a recipe says, for one language."""
+
+    def __init__(self, config: TextConfig, language: str) -> None:
+        self.config, self.language = config, language
+        self.identity = config == TextConfig()
+        chinese = language.split("-")[0].split("_")[0] == "zh"
+        # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
+        self.tokenizer = "moses" if config.tokenize == "jieba" and not chinese else config.tokenize
+        self._normalise = _moses_normaliser(language) if config.normalize == "moses" else None
+        self._tokenise = {"none": None, "moses": _moses_tokenise, "jieba": _jieba_tokenise}[self.tokenizer]
+        if self.tokenizer == "jieba":
+            _jieba()
+
+    def __call__(self, line: str) -> str:
+        """The normalised, tokenised line; words are separated by one space unless nothing is tokenised."""
+        if self.identity:
+            return line
+        if self._normalise is not None:
+            line = self._normalise(line)
+        if self._tokenise is not None:
+            line = self._tokenise(line, self.language)
+        return line.lower() if self.config.lowercase else line
+
+    def detokenise(self, line: str) -> str:
+        """The line with the tokenisation undone."""
+        if self.tokenizer == "moses":
+            return str(_moses_detokenizer(self.language).detokenize(line.split(" "), unescape=False)) if line else line
+        if self.tokenizer == "jieba":
+            return _BETWEEN_HAN.sub("", line)
+        return line
+
+
+@functools.lru_cache(maxsize=16)
+def _moses_normaliser(language: str) -> Any:
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer(lang=language).normalize
+
+
+@functools.lru_cache(maxsize=16)
+def _moses_tokenizer(language: str) -> Any:
+    from sacremoses import MosesTokenizer
+
+    return MosesTokenizer(lang=language)
+
+
+@functools.lru_cache(maxsize=16)
+def _moses_detokenizer(language: str) -> Any:
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer(lang=language)
+
+
+def _moses_tokenise(line: str, language: str) -> str:
+    return str(_moses_tokenizer(language).tokenize(line, escape=False, return_str=True))
+
+
+@functools.lru_cache(maxsize=1)
+def _jieba() -> Any:
+    import warnings
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import jieba
+    except ImportError as error:
+        raise UsageError("tokenize: jieba needs the package jieba", hint="install phraseloom[zh]") from error
+    # Set up by hand: jieba.initialize would read a marshalled cache from the common temporary folder.
+    cutter = jieba.Tokenizer()
+    cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
+    cutter.initialized = True
+    return cutter
+
+
+def _jieba_tokenise(line: str, language: str) -> str:
+    return " ".join(word for word in _jieba().cut(line) if not word.isspace())

@@ -1,0 +1,188 @@
+"""sentencepiece subwords (Kudo and Richardson 2018), unigram or BPE, set so that nothing of the text is lost.
+
+Identity normalisation, no whitespace removed, full character coverage. U+2581, which sentencepiece uses for the space,
+is escaped in user text: U+E581 → U+E581 `0`, U+2581 → U+E581 `1`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from phraseloom.errors import CorruptError, DataError, ModelError
+from phraseloom.files import atomic_write_bytes, require_file
+from phraseloom.text.config import SentencepieceConfig
+from phraseloom.text.subwords import ESCAPE, UNKNOWN
+from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
+
+SPACE = "\u2581"
+MAX_MODEL_BYTES = 2**26
+# Lines of more bytes than this teach no subwords; sentencepiece would hold its tables for the longest.
+MAX_SAMPLE_BYTES = 2**14
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>\Z")
+_UNESCAPE = {ESCAPE + "0": ESCAPE, ESCAPE + "1": SPACE}
+_ESCAPED = re.compile(f"{ESCAPE}[01]")
+
+
+def _escape(text: str) -> str:
+    if SPACE not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, ESCAPE + "0").replace(SPACE, ESCAPE + "1")
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda m: _UNESCAPE[m[0]], text) if ESCAPE in text else text
+
+
+class Sentencepiece:
+    """Subwords from the bytes of a sentencepiece model. Raises CorruptError for bytes that are no usable model."""
+
+    endings = (".model", ".vocab")
+
+    def __init__(self, model: bytes, *, file: str | Path | None = None) -> None:
+        import sentencepiece
+
+        if not 0 < len(model) <= MAX_MODEL_BYTES:
+            raise CorruptError(
+                f"a sentencepiece model has 1 byte to {MAX_MODEL_BYTES >> 20} MiB, not {len(model)}", file=file
+            )
+        self.content = model
+        sentencepiece.set_min_log_level(3)
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
+            size = self._processor.get_piece_size()
+            names = self._processor.id_to_piece(list(range(size)))
+        except (RuntimeError, ValueError, IndexError, UnicodeDecodeError) as error:
+            raise CorruptError("not a sentencepiece model", file=file) from error
+        special = [
+            self._processor.pad_id(),
+            self._processor.unk_id(),
+            self._processor.bos_id(),
+            self._processor.eos_id(),
+        ]
+        if special != [PAD, UNK, BOS, EOS] or size < len(SPECIALS):
+            raise CorruptError(
+                f"pad, unk, bos, eos are {special} in this sentencepiece model, not [0, 1, 2, 3]", file=file
+            )
+        try:
+            self.vocabulary = Vocabulary([*SPECIALS, *names[len(SPECIALS) :]])
+        except ModelError as error:
+            raise CorruptError(f"not a usable sentencepiece model: {error.what}", file=file) from error
+        self._bytes = {
+            n: int(m[1], 16) for n, p in enumerate(names) if self._processor.is_byte(n) and (m := _BYTE.match(p))
+        }
+        self._begins = [p.startswith(SPACE) or self._bytes.get(n) == 0x20 for n, p in enumerate(names)]
+        self._filled = [bool(p.strip(SPACE)) and self._bytes.get(n) != 0x20 for n, p in enumerate(names)]
+        self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a line; characters outside the vocabulary as themselves or, with byte fallback, as `<0x..>`."""
+        return self._processor.encode(_escape(text), out_type=str)
+
+    def undo(self, pieces: Sequence[str]) -> str:
+        """The line that the pieces were cut from."""
+        parts: list[bytes] = []
+        for piece in pieces:
+            number = self.vocabulary.id(piece)
+            value = self._bytes.get(number)
+            parts.append(bytes([value]) if value is not None else piece.replace(SPACE, " ").encode("utf-8", "replace"))
+        return _unescape(b"".join(parts).decode("utf-8", "replace").removeprefix(" "))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the pieces of a line."""
+        return self._processor.encode(_escape(text))
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """`encode` of each line in one call."""
+        return self._processor.encode([_escape(text) for text in texts], num_threads=1)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
+        return _unescape(self._processor.decode([self._checked(i) for i in ids if i not in (PAD, BOS, EOS)]))
+
+    def _checked(self, number: int) -> int:
+        if not 0 <= number < len(self.vocabulary):
+            raise ModelError(f"id {number} is not in this vocabulary of {len(self.vocabulary)} pieces")
+        return int(number)
+
+    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+        """For each id, whether a word begins with it; a space before the word belongs to it."""
+        starts = [False] * len(ids)
+        pending: int | None = 0
+        for i, number in enumerate(ids):
+            if self._begins[number] and pending is None:
+                pending = i
+            if self._filled[number] and pending is not None:
+                starts[pending], pending = True, None
+        return starts
+
+    def save(self, folder: Path, name: str) -> list[str]:
+        """Write `NAME.model` and `NAME.vocab`."""
+        atomic_write_bytes(folder / f"{name}.model", self.content)
+        self.vocabulary.save(folder / f"{name}.vocab")
+        return [f"{name}.model", f"{name}.vocab"]
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Sentencepiece:
+        """Read what `save` wrote. Raises CorruptError, FileProblem."""
+        path = require_file(folder / f"{name}.model", "sentencepiece model")
+        if path.stat().st_size > MAX_MODEL_BYTES:
+            raise CorruptError(f"sentencepiece model is larger than {MAX_MODEL_BYTES >> 20} MiB", file=path)
+        return cls(path.read_bytes(), file=path)
+
+
+def learn(lines: Iterable[str], config: SentencepieceConfig) -> Sentencepiece:
+    """Learn a model from lines; one thread, so that the same lines give the same bytes. Raises DataError."""
+    import sentencepiece
+
+    model = io.BytesIO()
+    options: dict[str, Any] = {"hard_vocab_limit": False} if config.model == "unigram" else {}
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_teachable(lines),
+            model_writer=model,
+            model_type=config.model,
+            vocab_size=config.size,
+            byte_fallback=config.byte_fallback,
+            normalization_rule_name="identity",
+            remove_extra_whitespaces=False,
+            add_dummy_prefix=True,
+            character_coverage=1.0,
+            max_sentence_length=MAX_SAMPLE_BYTES,
+            pad_id=PAD,
+            unk_id=UNK,
+            bos_id=BOS,
+            eos_id=EOS,
+            pad_piece=SPECIALS[PAD],
+            unk_piece=SPECIALS[UNK],
+            bos_piece=SPECIALS[BOS],
+            eos_piece=SPECIALS[EOS],
+            unk_surface=UNKNOWN,
+            num_threads=1,
+            minloglevel=4,
+            **options,
+        )
+    except (RuntimeError, ValueError) as error:
+        raise _explain(str(error), config) from error
+    return Sentencepiece(model.getvalue())
+
+
+def _teachable(lines: Iterable[str]) -> Iterator[str]:
+    """Escaped lines without NUL, which must never enter a vocabulary, and without over-long ones."""
+    for line in lines:
+        text = _escape(line.replace("\0", ""))
+        if text and len(text.encode("utf-8")) <= MAX_SAMPLE_BYTES:
+            yield text
+
+
+def _explain(message: str, config: SentencepieceConfig) -> DataError:
+    if found := re.search(r"set it to a value <= (\d+)", message):
+        hint = f"set data.subwords.size to at most {found[1]}"
+        return DataError(f"the text is too small for {config.size} subwords", hint=hint)
+    if found := re.search(r"[Vv]ocabulary size is smaller than required_chars. (\d+) vs (\d+)", message):
+        hint = f"set data.subwords.size to at least {int(found[2]) + 1}"
+        return DataError(f"the text has more characters than {config.size} subwords can hold", hint=hint)
+    return DataError(f"sentencepiece cannot learn subwords from this text ({' '.join(message.split())[-160:]})")

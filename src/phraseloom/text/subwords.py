@@ -1,0 +1,55 @@
+"""Subwords: what every kind offers, and the table of kinds.
+
+A word is a run of characters other than the space U+0020. `undo(pieces(x)) == x` for every line x, whatever it holds:
+runs of spaces, U+2581, `@@`, `</s>`, control characters (reliability.md T11, T15). `decode(encode(x)) == x` holds as
+well where no piece is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from phraseloom.text.vocabulary import Vocabulary
+
+# A private-use character that opens an escape; itself escaped where text holds it.
+ESCAPE = "\ue581"
+# What stands for an unknown piece in decoded text.
+UNKNOWN = "\u2047"
+
+
+class Subwords(Protocol):
+    """One way to cut words into pieces, with its vocabulary."""
+
+    vocabulary: Vocabulary
+    content: bytes
+    longest_piece: int
+
+    def pieces(self, text: str) -> list[str]:
+        """The pieces of a line; none holds a space."""
+        ...
+
+    def undo(self, pieces: Sequence[str]) -> str:
+        """The line that the pieces were cut from."""
+        ...
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the pieces of a line."""
+        ...
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """`encode` of each line, fast."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
+        ...
+
+    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+        """For each id, whether a word begins with it."""
+        ...
+
+    def save(self, folder: Path, name: str) -> list[str]:
+        """Write the files of this model, beginning with `name`; their names."""
+        ...

@@ -1,0 +1,179 @@
+"""From a raw line to ids and back, for both sides of a language pair; a folder of the dataset and of the model.
+
+Folder: `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
+subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pydantic
+
+from phraseloom.errors import CorruptError
+from phraseloom.files import atomic_write_json, read_json, require_file, sha256_file
+from phraseloom.text import sentencepiece, subword_nmt
+from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.text.normalize import Normaliser
+from phraseloom.text.sentencepiece import Sentencepiece
+from phraseloom.text.subword_nmt import SubwordNmt
+from phraseloom.text.subwords import Subwords
+from phraseloom.text.vocabulary import Vocabulary
+
+FORMAT = 1
+FILE = "tokenizer.json"
+
+# The kinds of subwords. A new one is a file with a class of this shape and a function that learns it, and a line here.
+SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt]] = {
+    "sentencepiece": Sentencepiece,
+    "subword_nmt": SubwordNmt,
+}
+LEARNERS: dict[str, Callable[[Iterable[str], Any], Subwords]] = {
+    "sentencepiece": sentencepiece.learn,
+    "subword_nmt": subword_nmt.learn,
+}
+
+
+def learn_subwords(lines: Iterable[str], config: SentencepieceConfig | SubwordNmtConfig) -> Subwords:
+    """Learn the subwords that `config` describes; the same lines give the same bytes. Raises DataError."""
+    return LEARNERS[config.kind](lines, config)
+
+
+class Side:
+    """One language: normaliser and subwords."""
+
+    def __init__(self, normaliser: Normaliser, subwords: Subwords) -> None:
+        self.normaliser, self.subwords = normaliser, subwords
+
+    @property
+    def language(self) -> str:
+        """The language code, such as `en`."""
+        return self.normaliser.language
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The pieces and their ids."""
+        return self.subwords.vocabulary
+
+    def encode(self, line: str) -> list[int]:
+        """The ids of a raw line, without beginning and end; a blank line has none."""
+        return self.subwords.encode(self.normaliser(line)) if line.strip() else []
+
+    def encode_batch(self, lines: list[str]) -> list[list[int]]:
+        """`encode` of each line, fast."""
+        normalise = self.normaliser
+        texts = [normalise(line) if line.strip() else "" for line in lines]
+        return self.subwords.encode_batch(texts)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The detokenised text of ids; special ids are left out."""
+        return self.normaliser.detokenise(self.subwords.decode(ids))
+
+    def pieces(self, line: str) -> list[str]:
+        """The pieces of a raw line."""
+        return self.subwords.pieces(self.normaliser(line)) if line.strip() else []
+
+    def words(self, line: str) -> list[str]:
+        """The words of a raw line after normalisation and tokenisation: runs of anything but U+0020.
+
+        Word alignments count these, from 0.
+        """
+        return [word for word in self.normaliser(line).split(" ") if word] if line.strip() else []
+
+    def words_of(self, ids: Sequence[int]) -> list[str]:
+        """The words of decoded ids, before detokenisation; `word_of_piece` counts these."""
+        return [word for word in self.subwords.decode(ids).split(" ") if word]
+
+    def word_starts(self, ids: Sequence[int]) -> list[bool]:
+        """For each id, whether a word begins with it."""
+        return self.subwords.word_starts(ids)
+
+    def word_of_piece(self, ids: Sequence[int]) -> list[int]:
+        """For each id, the number of its word, from 0."""
+        return [max(0, n - 1) for n in accumulate(map(int, self.subwords.word_starts(ids)))]
+
+
+class Tokenizer:
+    """Both sides. `joint` says that they share one vocabulary."""
+
+    def __init__(
+        self,
+        text: TextConfig,
+        source_language: str,
+        target_language: str,
+        source: Subwords,
+        target: Subwords,
+    ) -> None:
+        self.text, self.joint = text, source is target
+        self.source = Side(Normaliser(text, source_language), source)
+        self.target = Side(Normaliser(text, target_language), target)
+
+    @property
+    def kind(self) -> str:
+        """The kind of subwords."""
+        return next(name for name, kind in SUBWORDS.items() if type(self.source.subwords) is kind)
+
+    def _description(self, files: dict[str, str]) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "source_language": self.source.language,
+            "target_language": self.target.language,
+            "text": self.text.model_dump(),
+            "subwords": self.kind,
+            "joint": self.joint,
+            "files": files,
+        }
+
+    @property
+    def sha256(self) -> str:
+        """One hash for all that decides what ids a line gets."""
+        sides = [self.source.subwords] if self.joint else [self.source.subwords, self.target.subwords]
+        files = {
+            str(n): hashlib.sha256(side.content).hexdigest() + side.vocabulary.sha256 for n, side in enumerate(sides)
+        }
+        return hashlib.sha256(json.dumps(self._description(files), sort_keys=True).encode()).hexdigest()
+
+    def save(self, folder: str | Path) -> list[str]:
+        """Write the tokenizer into `folder`; the names of its files."""
+        folder = Path(folder)
+        sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
+        names = [n for name, side in sides.items() for n in side.subwords.save(folder, name)]
+        atomic_write_json(folder / FILE, self._description({n: sha256_file(folder / n) for n in names}))
+        return [*names, FILE]
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Tokenizer:
+        """Read what `save` wrote; every file is checked. Raises FileProblem, CorruptError."""
+        folder = Path(folder)
+        path = folder / FILE
+        value = read_json(path, "tokenizer")
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise CorruptError(f"not a tokenizer of format {FORMAT}", file=path)
+        kind = SUBWORDS.get(str(value.get("subwords")))
+        joint, files = value.get("joint"), value.get("files")
+        languages = [value.get("source_language"), value.get("target_language")]
+        if kind is None or not isinstance(joint, bool) or not isinstance(files, dict):
+            raise CorruptError("not a tokenizer description: subwords, joint or files", file=path)
+        if not all(isinstance(name, str) for name in languages):
+            raise CorruptError("not a tokenizer description: languages", file=path)
+        try:
+            text = TextConfig.model_validate(value.get("text"))
+        except pydantic.ValidationError as error:
+            raise CorruptError("not a tokenizer description: text", file=path) from error
+        names = ["joint"] if joint else ["source", "target"]
+        if set(files) != {name + ending for name in names for ending in kind.endings}:
+            raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
+        for name, expected in files.items():
+            if sha256_file(require_file(folder / name, "tokenizer file")) != expected:
+                raise CorruptError(
+                    "checksum differs from tokenizer.json: damaged, or of another run", file=folder / name
+                )
+        sides = [kind.load(folder, name) for name in names]
+        if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(names, sides, strict=True)):
+            raise CorruptError("the vocabulary file and the subword model differ", file=path)
+        return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1])

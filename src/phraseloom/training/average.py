@@ -1,0 +1,96 @@
+"""Averaging checkpoints: each parameter of the result is the arithmetic mean of it over the checkpoints (spec §7).
+
+The sum is taken in float64, so the result does not depend on the order of the checkpoints beyond the last bit.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from phraseloom import files
+from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
+from phraseloom.training.checkpoint import list_checkpoints
+
+__all__ = ["average_checkpoints", "average_tensors", "last_checkpoints"]
+
+WEIGHTS = "model.safetensors"
+OWN_FILES = ("optimizer.safetensors", "state.json")  # a checkpoint's, not a model's
+
+
+def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of safetensors files with the same names and shapes; ModelError where they differ."""
+    total: dict[str, Tensor] = {}
+    first: dict[str, Tensor] = {}
+    for path in paths:
+        try:
+            tensors = safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, OSError) as error:
+            raise CorruptError(f"not a safetensors file: {error}", file=path) from error
+        if not first:
+            first = tensors
+            total = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in tensors.items()}
+        if tensors.keys() != total.keys() or any(tensors[n].shape != total[n].shape for n in total):
+            different = sorted(tensors.keys() ^ total.keys()) or [n for n in total if tensors[n].shape != total[n].shape]
+            raise ModelError(f"parameter {different[0]} does not fit that of {paths[0]}", file=path)
+        for name, tensor in tensors.items():
+            total[name] += tensor.double()
+    return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
+
+
+def last_checkpoints(run: Path, count: int, *, every: int | None = None) -> list[Path]:
+    """The newest `count` checkpoints of a run (with `every`: of those at its multiples), oldest first."""
+    found = [path for update, path in list_checkpoints(files.require_folder(run, "run folder")) if not every or update % every == 0]
+    if len(found) < count:
+        raise FileProblem(f"{count} checkpoints are asked for, the run has {len(found)}", file=run)
+    return found[-count:]
+
+
+def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite: bool = False) -> None:
+    """Write a model folder with the averaged parameters; everything else is that of the last checkpoint given.
+
+    All checkpoints are verified, and must be of one model and one vocabulary. The folder appears whole or not at all.
+    """
+    if not checkpoints:
+        raise UsageError("no checkpoint to average")
+    names = [files.verify_manifest(path) for path in checkpoints][-1]
+    shared = [n for n in names if n != WEIGHTS and n not in OWN_FILES]
+    last = checkpoints[-1]
+    for path in checkpoints[:-1]:
+        for name in (n for n in shared if n == "config.json" or n.startswith("tokenizer/")):
+            if not (path / name).is_file() or files.sha256_file(path / name) != files.sha256_file(last / name):
+                raise ModelError(f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run")
+    tensors = average_tensors([path / WEIGHTS for path in checkpoints])
+    if output.exists() and not output.is_dir():
+        raise FileProblem("a folder to write into is expected, but this is a file", file=output)
+    if output.is_dir() and any(output.iterdir()) and not overwrite:
+        raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
+    _write(output, last, shared, tensors)
+
+
+def _write(output: Path, model: Path, shared: Sequence[str], tensors: dict[str, Tensor]) -> None:
+    temporary, old = (output.with_name(f".{output.name}.{word}") for word in ("averaging", "old"))
+    try:
+        for stale in (temporary, old):
+            if stale.is_dir():
+                files.disk.remove_tree(stale)
+        for name in shared:
+            files.atomic_write_bytes(temporary / name, (model / name).read_bytes())
+        files.atomic_write_bytes(temporary / WEIGHTS, safetensors.torch.save(tensors))
+        files.write_manifest(temporary, [*shared, WEIGHTS])
+        if output.exists():
+            files.disk.rename(output, old)
+        files.disk.rename(temporary, output)
+        files.disk.fsync_folder(output.parent)
+        if old.is_dir():
+            files.disk.remove_tree(old)
+    except OSError as error:
+        raise FileProblem(f"cannot write: {error.strerror or error}", file=output) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,164 @@
+"""The `training` part of a recipe: batches, optimiser, schedule, stops, checkpoints. No torch here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+
+from phraseloom.config import Config
+
+__all__ = ["AdamConfig", "ScheduleConfig", "TrainingConfig", "changed_keys", "flatten"]
+
+
+class AdamConfig(Config):
+    """Adam (Kingma and Ba 2015); the defaults are those of the Transformer papers."""
+
+    beta1: float = Field(0.9, ge=0, lt=1)
+    beta2: float = Field(0.98, ge=0, lt=1)
+    epsilon: float = Field(1e-9, gt=0)
+    weight_decay: float = Field(0.0, ge=0, description="decoupled (AdamW), times the learning rate; 0 = plain Adam")
+
+
+class InverseSqrtConfig(Config):
+    """rate(s) = factor · width^-0.5 · min(s^-0.5, s · warmup^-1.5), s from 1 (spec §7)."""
+
+    kind: Literal["inverse_sqrt"] = "inverse_sqrt"
+    factor: PositiveFloat = 1.0
+    warmup: PositiveInt = 4000
+
+
+class InverseSqrtPeakConfig(Config):
+    """The same curve with its peak given: rate(s) = peak · min((s / warmup)^-0.5, s / warmup)."""
+
+    kind: Literal["inverse_sqrt_peak"]
+    peak: PositiveFloat
+    warmup: PositiveInt = 4000
+
+
+class ConstantConfig(Config):
+    """rate(s) = rate, reached linearly over `warmup` steps."""
+
+    kind: Literal["constant"]
+    rate: PositiveFloat
+    warmup: int = Field(0, ge=0)
+
+
+class PlateauConfig(Config):
+    """Constant, times `factor` whenever `patience` validations in a row were no better than the best before."""
+
+    kind: Literal["plateau"]
+    rate: PositiveFloat
+    warmup: int = Field(0, ge=0)
+    factor: float = Field(0.7, gt=0, lt=1)
+    patience: PositiveInt = 8
+
+
+class DecayConfig(Config):
+    """Linear warm-up to `peak`, then down to `floor` · peak at step `updates` (default: `max_updates`)."""
+
+    kind: Literal["cosine", "linear"]
+    peak: PositiveFloat
+    warmup: int = Field(0, ge=0)
+    updates: PositiveInt | None = None
+    floor: float = Field(0.0, ge=0, lt=1)
+
+
+ScheduleConfig = Annotated[
+    InverseSqrtConfig | InverseSqrtPeakConfig | ConstantConfig | PlateauConfig | DecayConfig,
+    Field(discriminator="kind"),
+]
+
+
+class TrainingConfig(Config):
+    """How a model is trained. Everything that changes the result is here; nothing is taken from the machine."""
+
+    seed: int = Field(1, ge=0, lt=2**31)
+    # batches
+    batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
+    micro_batches: PositiveInt = Field(2, description="pieces of an update; processes share them out")
+    max_micro_tokens: PositiveInt | None = Field(
+        None, description="limit on a piece: sentences × longest side, with padding; more pieces are made to keep it"
+    )
+    pool_updates: PositiveInt = Field(500, description="updates within which sentences are sorted by length")
+    # optimisation
+    optimizer: AdamConfig = AdamConfig()
+    schedule: ScheduleConfig = InverseSqrtConfig()
+    clip_norm: PositiveFloat | None = 1.0
+    # stops
+    max_updates: PositiveInt | None = 100_000
+    max_epochs: PositiveInt | None = None
+    max_minutes: PositiveFloat | None = Field(None, description="wall time of training; by nature not reproducible")
+    patience: PositiveInt | None = Field(None, description="validations in a row without a better value of `best_by`")
+    best_by: Literal["perplexity", "bleu"] = "perplexity"
+    # validation and checkpoints
+    checkpoint_every: PositiveInt = Field(1000, description="updates between validations, each followed by a save")
+    valid_tokens: PositiveInt = Field(4000, description="padded target tokens of a validation batch")
+    bleu_every: int = Field(0, ge=0, description="validations between translations of the validation text; 0 = never")
+    bleu_beam: PositiveInt = Field(1, description="beam of those translations")
+    keep_last: PositiveInt = Field(3, description="checkpoints kept beside `best` and `last`")
+    average_last: int = Field(0, ge=0, description="checkpoints averaged into the folder `averaged` at the end; 0 = none")
+    # safety
+    bad_steps: PositiveInt = Field(5, description="non-finite steps in a row after which the run stops")
+    alarm_perplexity: PositiveFloat | None = Field(None, description="stop above this; always above 2 · vocabulary")
+    # machine
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    processes: PositiveInt | Literal["auto"] = "auto"
+    precision: Literal["fp32", "bf16"] = "fp32"
+    compile: bool = False
+    # reports
+    log_every: PositiveInt = Field(50, description="updates between lines on stderr where there is no terminal")
+    tensorboard: bool = False
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> TrainingConfig:
+        if not (self.max_updates or self.max_epochs or self.max_minutes or self.patience):
+            raise ValueError("one of max_updates, max_epochs, max_minutes, patience has to end the run")
+        if isinstance(self.schedule, DecayConfig) and not (self.schedule.updates or self.max_updates):
+            raise ValueError(f"schedule {self.schedule.kind} needs schedule.updates or max_updates: it has to end somewhere")
+        if self.best_by == "bleu" and not self.bleu_every:
+            raise ValueError("best_by: bleu needs bleu_every of at least 1")
+        if self.average_last > self.keep_last:
+            raise ValueError(f"average_last needs as many checkpoints kept: keep_last is {self.keep_last}")
+        if isinstance(self.processes, int) and self.processes > self.micro_batches:
+            raise ValueError(f"processes is above micro_batches ({self.micro_batches}): some would have nothing to do")
+        return self
+
+
+# Keys of a recipe that may differ when a run is resumed: they end, watch or place a run, and do not change its steps.
+# `data` is compared by the dataset's fingerprint instead, because folders move.
+FREE_ON_RESUME = frozenset(
+    f"training.{name}"
+    for name in (
+        "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
+        "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every", "tensorboard",
+    )
+)  # fmt: skip
+FREE_SECTIONS = ("name", "format", "data", "decoding")
+
+
+def flatten(value: Any, path: str = "") -> dict[str, Any]:
+    """Nested mappings as one mapping of dotted keys to plain values; lists stay values."""
+    if not isinstance(value, dict) or not value:
+        return {path: value}
+    return {k: v for key, inner in value.items() for k, v in flatten(inner, f"{path}.{key}" if path else key).items()}
+
+
+def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """(refused, allowed) differences of two resolved recipes, each as `key: old → new`."""
+    before, after = flatten(old), flatten(new)
+    refused, allowed = [], []
+    for key in sorted(before.keys() | after.keys()):
+        if before.get(key) == after.get(key):
+            continue
+        text = f"{key}: {before.get(key)} → {after.get(key)}"
+        free = key in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
+        if key == "training.max_updates":
+            free = not _end_shapes_the_rate(after)
+        (allowed if free else refused).append(text)
+    return refused, allowed
+
+
+def _end_shapes_the_rate(recipe: dict[str, Any]) -> bool:
+    decays = recipe.get("training.schedule.kind") in ("cosine", "linear")
+    return decays and recipe.get("training.schedule.updates") is None

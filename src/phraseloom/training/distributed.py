@@ -1,0 +1,253 @@
+"""Several processes that train one model: one a CPU core or a GPU, gradients summed over all of them.
+
+Every process holds the whole model and sees every number that decides something (sums of losses, the gradient norm,
+the wish to stop) as the same bits, so all take the same steps and the same decisions without a master.
+
+Started by `phraseloom train` itself (`launch`) or by `torchrun`, which is recognised by its environment. Local processes
+talk over the loopback interface only. If one of them dies the others see its connections close and stop with an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.training.config import TrainingConfig
+
+__all__ = ["World", "available_cores", "choose_device", "choose_processes", "is_child", "keep_pages", "launch"]
+
+WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
+START_SECONDS = 120
+PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
+
+
+def available_cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def is_child() -> bool:
+    """Whether this process was started by the first process of a run, or by torchrun as another than its first."""
+    return PORT in os.environ or os.environ.get("RANK", "0") != "0"
+
+
+def choose_device(config: TrainingConfig) -> torch.device:
+    """The kind of device that the recipe asks for; UsageError if there is none of it."""
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda is asked for, but there is no usable GPU", hint="set training.device=auto")
+    return torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def choose_processes(config: TrainingConfig, device: torch.device) -> int:
+    """How many processes to run here: as given, or one a core (GPU), but never more than micro-batches."""
+    if config.processes != "auto":
+        return config.processes
+    return min(available_cores() if device.type == "cpu" else torch.cuda.device_count(), config.micro_batches)
+
+
+class World:
+    """The processes of a run as one of them sees it; `World()` is a run of one process."""
+
+    def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
+        self.rank, self.size = rank, size
+        self.device = device or torch.device("cpu")
+        self.children: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes files and talks."""
+        return self.rank == 0
+
+    def sum_(self, tensor: Tensor) -> Tensor:
+        """Add up `tensor` over all processes, in place; the same bits everywhere."""
+        if self.size > 1:
+            with self._naming_the_dead():
+                dist.all_reduce(tensor)
+        return tensor
+
+    def any(self, flag: bool) -> bool:
+        """Whether `flag` is set in any process."""
+        return flag if self.size == 1 else bool(self.sum_(torch.tensor([float(flag)], device=self.device)).item())
+
+    def send_(self, tensor: Tensor) -> Tensor:
+        """The tensor of the first process, written over that of all others."""
+        if self.size > 1:
+            with self._naming_the_dead():
+                dist.broadcast(tensor, 0)
+        return tensor
+
+    def send_text(self, text: str) -> str:
+        """The text of the first process, in all of them."""
+        if self.size == 1:
+            return text
+        data = torch.tensor(list(text.encode()), dtype=torch.uint8, device=self.device)
+        size = self.send_(torch.tensor([len(data)], device=self.device))
+        if not self.first:
+            data = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
+        return bytes(self.send_(data).tolist()).decode()
+
+    def gather_lines(self, lines: Sequence[str]) -> list[str]:
+        """Lines dealt out as lines[rank::size] to each process, all of them in order in every process."""
+        if self.size == 1:
+            return list(lines)
+        texts = []
+        for rank in range(self.size):  # a sum of one text and zeros is that text
+            own = "\n".join(lines).encode() if rank == self.rank else b""
+            size = self.sum_(torch.tensor([len(own), len(lines) if own or rank == self.rank else 0], device=self.device))
+            data = torch.zeros(int(size[0]), dtype=torch.uint8, device=self.device)
+            if own:
+                data.copy_(torch.tensor(list(own), dtype=torch.uint8))
+            text = bytes(self.sum_(data).tolist()).decode()
+            texts.append(text.split("\n") if int(size[1]) else [])
+        return [texts[i % self.size][i // self.size] for i in range(sum(map(len, texts)))]
+
+    @contextlib.contextmanager
+    def _naming_the_dead(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            raise PhraseloomError(f"lost another training process{self._dead()}", hint="run the same command again") from error
+
+    def _dead(self) -> str:
+        deadline = time.monotonic() + 2
+        while self.children and time.monotonic() < deadline:
+            codes = [(i + 1, c.poll()) for i, c in enumerate(self.children)]
+            failed = [(rank, code) for rank, code in codes if code not in (None, 0)]
+            if failed:
+                rank, code = failed[0]
+                return f" (rank {rank}, " + (f"killed by signal {-code})" if code < 0 else f"exit code {code})")
+            time.sleep(0.05)
+        return ""
+
+    def kill_children(self) -> None:
+        """End the other local processes at once."""
+        for child in self.children:
+            child.kill()
+
+    def close(self) -> None:
+        """Leave the group; children that are still there after a while are ended."""
+        if self.size > 1 and dist.is_initialized():
+            dist.destroy_process_group()
+        for child in self.children:
+            try:
+                child.wait(10)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+
+
+def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> World:
+    """Join or make the group of processes of a run, and share the cores out among them.
+
+    Under torchrun: join. As a child of a first process: join. Otherwise become the first process and start `command`
+    (default: this very command line) once for every other rank.
+    """
+    device = choose_device(config)
+    if PORT in os.environ:
+        return _join_as_child(device)
+    if "TORCHELASTIC_RUN_ID" in os.environ or "WORLD_SIZE" in os.environ:
+        return _join_torchrun(device)
+    size = choose_processes(config, device)
+    _share_cores(size)
+    if size == 1:
+        return World(0, 1, device if device.type == "cpu" else torch.device("cuda", 0))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=START_SECONDS))
+    world = World(0, size, device)
+    command = list(command or [sys.executable, "-m", "phraseloom", *sys.argv[1:]])
+    for rank in range(1, size):
+        place = {"RANK": str(rank), "WORLD_SIZE": str(size), PORT: str(store.port), PARENT: str(os.getpid())}
+        threads = str(max(1, available_cores() // size))
+        env = {**os.environ, **place, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+        world.children.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL))
+    try:
+        _wait_for_children(world, store)
+        _start_group(world, store)
+    except BaseException:
+        for child in world.children:
+            child.kill()
+        raise
+    return world
+
+
+def _wait_for_children(world: World, store: Any) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while store.add("here", 0) < world.size - 1:
+        for rank, child in enumerate(world.children, 1):
+            if child.poll() is not None:
+                raise PhraseloomError(f"training process of rank {rank} did not start (exit code {child.returncode})")
+        if time.monotonic() > deadline:
+            raise PhraseloomError(f"training processes did not start within {START_SECONDS} s")
+        time.sleep(0.02)
+
+
+def _join_as_child(device: torch.device) -> World:
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    _die_with_parent(int(os.environ[PARENT]))
+    _share_cores(size)
+    store = dist.TCPStore("127.0.0.1", int(os.environ[PORT]), size, is_master=False, timeout=timedelta(seconds=START_SECONDS))
+    store.add("here", 1)
+    world = World(rank, size, device)
+    _start_group(world, store)
+    return world
+
+
+def _join_torchrun(device: torch.device) -> World:
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ["WORLD_SIZE"])
+    _share_cores(int(os.environ.get("LOCAL_WORLD_SIZE", size)))
+    world = World(rank, size, device)
+    if device.type == "cuda":
+        world.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
+    if size > 1:
+        if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        _start_group(world, None)
+    return world
+
+
+def _start_group(world: World, store: Any) -> None:
+    if world.device.type == "cuda":
+        if world.device.index is None:
+            world.device = torch.device("cuda", world.rank)
+        torch.cuda.set_device(world.device)
+    backend = "nccl" if world.device.type == "cuda" else "gloo"
+    if store is None:
+        dist.init_process_group(backend, timeout=WAIT)
+    else:
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=WAIT)
+
+
+def _share_cores(processes: int) -> None:
+    torch.set_num_threads(max(1, available_cores() // processes))
+
+
+def _die_with_parent(parent: int) -> None:
+    """Have Linux end this process when its parent ends, however that ends."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def keep_pages() -> None:
+    """Tell glibc to keep freed memory instead of giving it back and faulting it in again every update (4-9 % of time)."""
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, AttributeError):
+        libc = ctypes.CDLL("libc.so.6")
+        trim, top_pad, mmap_threshold = -1, -2, -3
+        for option, value in ((mmap_threshold, 1 << 30), (trim, (1 << 31) - 1), (top_pad, 64 << 20)):
+            libc.mallopt(option, value)

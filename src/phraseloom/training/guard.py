@@ -1,0 +1,86 @@
+"""What stops a run that cannot go on: steps that are not finite, a model that diverges, memory that does not suffice."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from phraseloom.errors import DivergedError, PhraseloomError
+from phraseloom.files import atomic_write_json
+from phraseloom.training.config import TrainingConfig
+from phraseloom.training.state import Progress
+
+__all__ = ["accept_step", "check_perplexity", "check_weights", "naming_the_batch"]
+
+
+def accept_step(
+    state: Progress, config: TrainingConfig, loss: float, norm: float, batches: Sequence[np.ndarray], folder: Path | None
+) -> bool:
+    """Whether a step with this loss and gradient norm may be taken; counts those that may not.
+
+    After `bad_steps` in a row: DivergedError, with the examples of the last one in `diverged.json` of `folder`.
+    """
+    if math.isfinite(loss) and math.isfinite(norm):
+        state.bad_in_a_row = 0
+        return True
+    state.skipped += 1
+    state.bad_in_a_row += 1
+    if state.bad_in_a_row < config.bad_steps:
+        return False
+    where = "" if folder is None else f"; its examples are in {folder / 'diverged.json'}"
+    if folder is not None:
+        bundle = {
+            "update": state.update + 1,
+            "loss": repr(loss),
+            "gradient_norm": repr(norm),
+            "steps_taken": state.applied,
+            "examples": [[int(i) for i in b] for b in batches],
+        }
+        atomic_write_json(folder / "diverged.json", bundle)
+    first = int(batches[0][0])
+    raise DivergedError(
+        f"{state.bad_in_a_row} updates in a row were not finite (loss {loss}, gradient norm {norm}), the last is update "
+        f"{state.update + 1}, whose first example is {first}{where}",
+        hint="lower the learning rate or lengthen the warm-up; the checkpoints before are whole",
+    )
+
+
+def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int) -> None:
+    """DivergedError if the model is worse than twice a uniform guess, or above the recipe's alarm, or not finite."""
+    limit = min(2.0 * vocabulary, config.alarm_perplexity or math.inf)
+    if not perplexity <= limit:  # NaN is not
+        raise DivergedError(
+            f"validation perplexity {perplexity:.4g} is above {limit:g}: the model has diverged",
+            hint="lower the learning rate or lengthen the warm-up; the checkpoints before are whole",
+        )
+
+
+def check_weights(weights: torch.Tensor, update: int) -> None:
+    """DivergedError if a weight is not finite: such a state is never saved."""
+    if not bool(torch.isfinite(weights).all()):
+        raise DivergedError(f"a weight is not finite after update {update}", hint="resume from the checkpoint before")
+
+
+@contextlib.contextmanager
+def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndarray, when: str) -> Iterator[None]:
+    """Turn running out of memory into an error that says on which shape, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        shape = f"{len(examples)} sentences × ({int(sources[examples].max()) + 1} source, {int(targets[examples].max()) + 1} target) tokens"
+        raise PhraseloomError(
+            f"out of memory {when}: a micro-batch of {shape}",
+            hint="lower training.batch_tokens, raise training.micro_batches, or set training.max_micro_tokens",
+        ) from error
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text or "not enough memory" in text

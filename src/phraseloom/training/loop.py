@@ -1,0 +1,209 @@
+"""The training loop, to be read in one screen.
+
+One update: gradients of the summed loss of every micro-batch, added up over micro-batches and processes, divided by the
+number of target tokens of the whole update, clipped, and one step of Adam. So neither the cut into micro-batches nor
+the number of processes changes the step (beyond rounding). Dropout of a micro-batch is seeded by (seed, update, index).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from phraseloom.data.batches import BatchPlan, mix
+from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, PhraseloomError
+from phraseloom.training import checkpoint, guard
+from phraseloom.training.config import TrainingConfig
+from phraseloom.training.distributed import World
+from phraseloom.training.logbook import Logbook, finite
+from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate
+from phraseloom.training.progress import Display
+from phraseloom.training.signals import StopSignal
+from phraseloom.training.state import Progress
+
+DROPOUT_STREAM = 2
+
+
+class ValidationInterrupted(Exception):  # noqa: N818 - not an error
+    """A signal came while validating; the validation is done again on resume."""
+
+
+@dataclass
+class Job:
+    """Everything a run consists of. Only the first process has a folder, a log and a display."""
+
+    config: TrainingConfig
+    model: torch.nn.Module  # with loss(batch) -> (objective, nll, tokens)
+    plan: BatchPlan
+    batch_of: Callable[[np.ndarray], Any]  # example indices -> a batch on the right device
+    validate: Callable[[Job], dict[str, Any]]
+    write_model: Callable[[Path], None]
+    rate: Rate
+    vocabulary: int
+    world: World = field(default_factory=World)
+    state: Progress = field(default_factory=Progress)
+    run: Path | None = None
+    log: Logbook | None = None
+    display: Display | None = None
+    stop: StopSignal = field(default_factory=StopSignal)
+    saved: tuple[int, int] | None = None  # (update, update of the last validation) of the newest checkpoint
+
+    def __post_init__(self) -> None:
+        self.flat = FlatParameters(self.model)
+        self.optimizer = FlatAdam(self.flat, self.config.optimizer)
+        self.loss = torch.compile(self.model.loss) if self.config.compile else self.model.loss
+
+    def say(self, text: str) -> None:
+        """Tell the user, and the log."""
+        if self.display is not None:
+            self.display.say(text)
+        if self.log is not None:
+            self.log.say(text)
+
+
+def train(job: Job) -> str:
+    """Train until a limit of the recipe is reached; which, in words. InterruptedRun after a signal, with all saved."""
+    job.model.train()
+    try:
+        while True:
+            if job.state.wants_validation(job.config):
+                _validate_and_save(job)
+            reason = _reason_to_stop(job)
+            if reason is not None:
+                break
+            run_update(job)
+        if job.state.validated != job.state.update:
+            _validate_and_save(job)
+        return reason
+    except (InterruptedRun, ValidationInterrupted):
+        save(job)
+        raise InterruptedRun(
+            f"stopped by {job.stop.name or 'a signal'} after update {job.state.update}, all saved",
+            hint="the same command goes on from there",
+        ) from None
+    except PhraseloomError as error:
+        if not isinstance(error, DivergedError | FileProblem):  # out of memory, or another process is lost:
+            save(job)  # the weights are those after the last whole update
+        raise
+
+
+def run_update(job: Job) -> None:
+    """One update of the weights, or none if it was not finite; the counters go on either way."""
+    state, config = job.state, job.config
+    batches = job.plan.update(state.update)
+    examples = np.concatenate(batches)
+    tokens = int(job.plan.target[examples].sum()) + len(examples)
+    source_tokens = int(job.plan.source[examples].sum()) + len(examples)
+    objective, nll = accumulate(job, batches)
+    norm = job.flat.gradient_norm().item() / tokens
+    rate = job.rate(state.applied + 1) * state.rate_factor
+    applied = guard.accept_step(state, config, objective / tokens, norm, batches, job.run if job.world.first else None)
+    if applied:
+        clip = min(1.0, config.clip_norm / norm) if config.clip_norm and norm > 0 else 1.0
+        job.optimizer.step(rate, clip / tokens)
+        state.applied += 1
+    epoch, _ = job.plan.position(state.update)
+    state.update += 1
+    record = {"update": state.update, "epoch": epoch, "loss": finite(objective / tokens), "nll": finite(nll / tokens)}
+    record |= {"lr": rate, "grad_norm": finite(norm), "tokens": tokens, "source_tokens": source_tokens}
+    _report(job, record if applied else {**record, "skipped": True})
+
+
+def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
+    """Leave the summed gradient of all micro-batches, of all processes, in `job.flat.grad`; summed objective and nll."""
+    world, update = job.world, job.state.update
+    job.flat.grad.zero_()
+    sums = torch.zeros(2, len(batches), dtype=torch.float64, device=world.device)
+    for i in range(world.rank, len(batches), world.size):
+        torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
+        with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
+            sums[:, i] = forward_backward(job, batches[i])
+    world.sum_(job.flat.grad)
+    objective, nll = world.sum_(sums).sum(1).tolist()
+    return objective, nll
+
+
+def forward_backward(job: Job, examples: np.ndarray) -> torch.Tensor:
+    """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; its (objective, nll)."""
+    with autocast(job):
+        loss = job.loss(job.batch_of(examples))
+    loss.objective.backward()
+    return torch.stack([torch.as_tensor(loss.objective).detach(), torch.as_tensor(loss.nll).detach()]).double()
+
+
+def autocast(job: Job) -> contextlib.AbstractContextManager[Any]:
+    """bf16 arithmetic where the recipe asks for it; weights, sums and the optimiser stay in fp32."""
+    if job.config.precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(job.world.device.type, dtype=torch.bfloat16)
+
+
+def probe_largest(job: Job) -> None:
+    """Run the micro-batch that needs most memory once, and forget its gradient: too little memory shows at once."""
+    examples = job.plan.largest()
+    with guard.naming_the_batch(job.plan.source, job.plan.target, examples, "before the first update"):
+        forward_backward(job, examples)
+    job.flat.grad.zero_()
+
+
+def save(job: Job) -> None:
+    """Write a checkpoint of the present update, unless there is one, and set the links. First process only."""
+    if not job.world.first or job.run is None or job.log is None:
+        return
+    state = job.state
+    if job.saved != (state.update, state.validated):
+        guard.check_weights(job.flat.data, state.update)
+        job.log.sync()
+        checkpoint.save_checkpoint(job.run, state, job.optimizer.tensors(), job.write_model)
+        job.saved = (state.update, state.validated)
+    checkpoint.set_link(job.run, "last", state.update)
+    checkpoint.set_link(job.run, "best", state.best_update)
+    every, keep = job.config.checkpoint_every, job.config.keep_last
+    checkpoint.rotate(job.run, state, keep_last=keep, regular_every=every, warn=job.say)
+
+
+def _validate_and_save(job: Job) -> None:
+    job.model.eval()
+    try:
+        results = job.validate(job)
+    finally:
+        job.model.train()
+    guard.check_perplexity(results["perplexity"], job.config, job.vocabulary)
+    best = job.state.record_validation(results, job.config)
+    if job.log is not None:
+        job.log.metrics({"update": job.state.update, "validation": results, "best": best})
+        job.log.timing(job.state.update)
+    words = ", ".join(f"{k} {v:.3f}" for k, v in results.items() if isinstance(v, float) and k != "nll")
+    job.say(f"update {job.state.update}: validation {words}" + (" (best)" if best else ""))
+    save(job)
+
+
+def _reason_to_stop(job: Job) -> str | None:
+    """All processes agree: a signal in any of them counts, and the clock of the first."""
+    seconds = job.log.seconds() if job.log is not None else 0.0
+    late = job.config.max_minutes is not None and seconds >= 60 * job.config.max_minutes
+    flags = torch.tensor([float(job.stop.is_set), float(late)], device=job.world.device)
+    signalled, late_any = job.world.sum_(flags).tolist() if job.world.size > 1 else flags.tolist()
+    if signalled:
+        raise InterruptedRun("stopped")
+    return job.state.reason_to_stop(job.config, job.plan.updates_per_epoch, math.inf if late_any else 0.0)
+
+
+def _report(job: Job, record: dict[str, Any]) -> None:
+    if job.log is None:
+        return
+    job.log.metrics(record)
+    job.log.count(record["source_tokens"], record["tokens"])
+    if record["update"] % job.config.log_every == 0:
+        job.log.timing(record["update"])
+    if job.display is not None:
+        line = job.display.update(record, job.log.seconds())
+        if line:
+            job.log.say(line)

@@ -1,0 +1,157 @@
+"""Learning-rate schedules as pure functions, and Adam over one flat buffer of all parameters.
+
+Parameters and gradients of a model live in one flat tensor each; every `parameter` and `parameter.grad` is a view into
+them. Zeroing, the norm, clipping, the sum over processes and Adam are then single operations over one tensor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.errors import ModelError
+from phraseloom.training.config import (
+    AdamConfig,
+    ConstantConfig,
+    DecayConfig,
+    InverseSqrtConfig,
+    InverseSqrtPeakConfig,
+    PlateauConfig,
+    ScheduleConfig,
+)
+
+__all__ = ["SCHEDULES", "FlatAdam", "FlatParameters", "inverse_sqrt", "rate_function"]
+
+Rate = Callable[[int], float]
+ALIGNMENT = 16  # elements: every parameter starts on a cache line
+
+
+def inverse_sqrt(step: int, *, factor: float, width: int, warmup: int) -> float:
+    """factor · width^-0.5 · min(step^-0.5, step · warmup^-1.5), step from 1 (Vaswani et al. 2017, 5.3; spec §7)."""
+    return factor * width**-0.5 * min(step**-0.5, step * warmup**-1.5)
+
+
+def warm_up(step: int, warmup: int) -> float:
+    """1/warmup, 2/warmup, … 1 and then 1."""
+    return min(1.0, step / warmup) if warmup else 1.0
+
+
+def decay(step: int, *, kind: str, warmup: int, updates: int, floor: float) -> float:
+    """Share of the peak: linear warm-up, then half a cosine or a line from 1 to `floor` at step `updates`."""
+    if step <= warmup:
+        return warm_up(step, warmup)
+    done = min(1.0, (step - warmup) / max(1, updates - warmup))
+    left = 1 - done if kind == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return floor + (1 - floor) * left
+
+
+def _inverse_sqrt(config: InverseSqrtConfig, width: int, _: int | None) -> Rate:
+    return lambda step: inverse_sqrt(step, factor=config.factor, width=width, warmup=config.warmup)
+
+
+def _inverse_sqrt_peak(config: InverseSqrtPeakConfig, _: int, __: int | None) -> Rate:
+    return lambda step: config.peak * min((step / config.warmup) ** -0.5, step / config.warmup)
+
+
+def _constant(config: ConstantConfig | PlateauConfig, _: int, __: int | None) -> Rate:
+    return lambda step: config.rate * warm_up(step, config.warmup)
+
+
+def _decay(config: DecayConfig, _: int, max_updates: int | None) -> Rate:
+    updates = config.updates or max_updates
+    assert updates is not None  # TrainingConfig refuses this
+    return lambda s: config.peak * decay(s, kind=config.kind, warmup=config.warmup, updates=updates, floor=config.floor)
+
+
+SCHEDULES: dict[str, Callable[..., Rate]] = {
+    "inverse_sqrt": _inverse_sqrt,
+    "inverse_sqrt_peak": _inverse_sqrt_peak,
+    "constant": _constant,
+    "plateau": _constant,  # the factor that falls at a plateau is state: see state.Progress.rate_factor
+    "cosine": _decay,
+    "linear": _decay,
+}
+
+
+def rate_function(config: ScheduleConfig, *, width: int, max_updates: int | None) -> Rate:
+    """The learning rate as a function of the number of the applied step, from 1."""
+    return SCHEDULES[config.kind](config, width, max_updates)
+
+
+class FlatParameters:
+    """The trainable parameters of a model in one tensor, and their gradients in another; shared parameters once."""
+
+    def __init__(self, model: nn.Module) -> None:
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if len({(p.dtype, p.device) for _, p in named}) != 1:
+            raise ModelError("trainable parameters must be of one type and on one device")
+        self.spans: dict[str, tuple[int, torch.Size]] = {}
+        size = 0
+        for name, p in named:
+            self.spans[name] = (size, p.shape)
+            size += -(-p.numel() // ALIGNMENT) * ALIGNMENT
+        first = named[0][1]
+        self.data = torch.zeros(size, dtype=first.dtype, device=first.device)
+        self.grad = torch.zeros_like(self.data)
+        for name, p in named:
+            view = self.view(self.data, name)
+            view.copy_(p.detach())
+            p.data = view
+            p.grad = self.view(self.grad, name)
+
+    def view(self, flat: Tensor, name: str) -> Tensor:
+        """The part of a flat tensor that belongs to one parameter, in its shape."""
+        begin, shape = self.spans[name]
+        return flat[begin : begin + shape.numel()].view(shape)
+
+    def gradient_norm(self) -> Tensor:
+        """The 2-norm of all gradients together."""
+        return torch.linalg.vector_norm(self.grad)
+
+
+class FlatAdam:
+    """Adam on flat parameters; `step(rate, scale)` uses the gradient times `scale`.
+
+    m ← β1·m + (1-β1)·g; v ← β2·v + (1-β2)·g²; p ← p - rate · m̂ / (√v̂ + ε), with the usual bias corrections.
+    """
+
+    def __init__(self, flat: FlatParameters, config: AdamConfig) -> None:
+        self.flat = flat
+        self.parameter = nn.Parameter(flat.data)
+        self.parameter.grad = flat.grad
+        self.adam = torch.optim.AdamW(
+            [self.parameter],
+            lr=torch.finfo(torch.float32).tiny,
+            betas=(config.beta1, config.beta2),
+            eps=config.epsilon,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self.moments = {"exp_avg": torch.zeros_like(flat.data), "exp_avg_sq": torch.zeros_like(flat.data)}
+        self.count = torch.zeros((), dtype=torch.float32, device=flat.data.device)
+        self.adam.state[self.parameter] = {"step": self.count, **self.moments}
+
+    def step(self, rate: float, scale: float) -> None:
+        """One step with learning rate `rate` along the gradient times `scale`."""
+        if scale != 1.0:
+            self.flat.grad.mul_(scale)
+        self.adam.param_groups[0]["lr"] = rate
+        self.adam.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Both moments of every parameter, as views named `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`."""
+        view = self.flat.view
+        return {f"{kind}.{name}": view(t, name) for kind, t in self.moments.items() for name in self.flat.spans}
+
+    def load(self, tensors: dict[str, Tensor], steps: int) -> None:
+        """Take over the moments and the number of steps done; ModelError if they are of another model."""
+        own = self.tensors()
+        if own.keys() != tensors.keys() or any(own[k].shape != tensors[k].shape for k in own):
+            different = sorted(own.keys() ^ tensors.keys()) or [k for k in own if own[k].shape != tensors[k].shape]
+            raise ModelError(f"the optimiser state is of another model: {different[0]} does not fit")
+        for key, tensor in own.items():
+            tensor.copy_(tensors[key])
+        self.count.fill_(steps)

@@ -1,0 +1,270 @@
+"""A run folder from a recipe: make or resume it, train, average, draw.
+
+    run/config.yaml     the recipe, fully resolved        run/metrics.jsonl   see logbook.py
+    run/run.json        what it was trained on, with what run/checkpoints/    see checkpoint.py; links best, last
+    run/averaged/       mean of the last checkpoints, if the recipe asks      run/curves.png
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import yaml
+
+from phraseloom import __version__, files
+from phraseloom.config import read_yaml, validate
+from phraseloom.data.batches import BatchPlan, mix
+from phraseloom.data.corpus import Dataset, Split
+from phraseloom.data.tensors import Batch, from_padded
+from phraseloom.errors import CorruptError, FileProblem, InterruptedRun, PhraseloomError, UsageError
+from phraseloom.models.build import build_model
+from phraseloom.models.store import load_parameters, load_tensors, write_model
+from phraseloom.recipe import Recipe
+from phraseloom.training import checkpoint
+from phraseloom.training.average import average_checkpoints, last_checkpoints
+from phraseloom.training.config import changed_keys
+from phraseloom.training.distributed import World, is_child, keep_pages, launch
+from phraseloom.training.logbook import METRICS, Logbook
+from phraseloom.training.loop import Job, probe_largest, train
+from phraseloom.training.optimization import rate_function
+from phraseloom.training.progress import Display
+from phraseloom.training.signals import StopSignal
+from phraseloom.training.state import Progress
+from phraseloom.training.validate import Validator
+
+__all__ = ["run_recipe"]
+
+CONFIG, FACTS, AVERAGED, CURVES = "config.yaml", "run.json", "averaged", "curves.png"
+WEIGHTS_STREAM = 3
+
+
+def run_recipe(recipe: Recipe, run: Path, *, allow_changed: bool = False, command: Sequence[str] | None = None) -> str:
+    """Train a recipe in the folder `run`, or go on where it stopped; why it ended, in words.
+
+    Every process of a run calls this. `command` starts the other local processes (default: this command line).
+    Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
+    """
+    if not Path(recipe.data.folder).exists():
+        raise FileProblem("the prepared dataset is not there", file=recipe.data.folder, hint="run phraseloom prepare first")
+    dataset = Dataset.open(recipe.data.folder)
+    with contextlib.ExitStack() as stack:
+        if not is_child():
+            stack.enter_context(files.FolderLock(run))
+            prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+        world = launch(recipe.training, command)
+        stack.callback(world.close)
+        stop = stack.enter_context(StopSignal(at_once=world.kill_children))
+        _settle_torch(world)
+        job = make_job(recipe, dataset, run, world, stop)
+        if job.display is not None:
+            stack.callback(job.display.close)
+        if job.log is not None:
+            stack.callback(job.log.close)
+        reason = train_or_skip(job)
+        if world.first:
+            finish(job, recipe)
+        return reason
+
+
+def _settle_torch(world: World) -> None:
+    if world.device.type == "cpu":
+        keep_pages()
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
+
+
+def prepare_folder(recipe: Recipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
+    """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
+
+    A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
+    """
+    new = recipe.model_dump(mode="json")
+    if not (run / CONFIG).is_file():
+        strangers = [p.name for p in run.iterdir() if p.name != ".lock"] if run.is_dir() else []
+        if strangers and not set(strangers) <= {FACTS, "train.log"}:
+            raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
+        files.atomic_write_json(run / FACTS, _facts(fingerprint))
+        files.atomic_write_text(run / CONFIG, dump_yaml(new))
+        return []
+    value, lines = read_yaml(run / CONFIG)
+    old = validate(Recipe, value, file=run / CONFIG, lines=lines).model_dump(mode="json")
+    refused, allowed = changed_keys(old, new)
+    facts = files.read_json(run / FACTS, "facts of the run")
+    if not isinstance(facts, dict) or "dataset" not in facts:
+        raise CorruptError("does not name the dataset of the run", file=run / FACTS)
+    if facts["dataset"] != fingerprint:
+        refused.append(f"dataset: {str(facts['dataset'])[:12]} → {fingerprint[:12]} (another content)")
+    if refused and not allow_changed:
+        raise UsageError(
+            f"this run was made from another recipe ({'; '.join(refused)})",
+            file=run,
+            hint="choose another --run folder, or give --allow-changed to go on with the changes",
+        )
+    if refused or allowed:
+        files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
+        files.atomic_write_text(run / CONFIG, dump_yaml(new))
+    return refused + allowed
+
+
+def _facts(fingerprint: str) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "phraseloom": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "dataset": fingerprint,
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump_yaml(value: dict[str, Any]) -> str:
+    """Plain data as YAML that a recipe may hold (no aliases)."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def batches_of(split: Split, device: torch.device) -> Callable[[np.ndarray], Batch]:
+    """The function from example indices to a batch on the device."""
+    if device.type == "cpu":
+        return lambda indices: from_padded(*split.batch(indices))
+    return lambda indices: from_padded(*split.batch(indices)).to(device)
+
+
+def make_job(recipe: Recipe, dataset: Dataset, run: Path, world: World, stop: StopSignal) -> Job:
+    """Build the model and everything around it, at the state of the newest whole checkpoint if there is one."""
+    config, tokenizer = recipe.training, dataset.tokenizer
+    torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
+    sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
+    model = build_model(recipe.model, *sizes).to(world.device)
+    pair, valid = dataset.split("train"), dataset.split("valid")
+    plan = BatchPlan(
+        pair.source_lengths,
+        pair.target_lengths,
+        seed=config.seed,
+        batch_tokens=config.batch_tokens,
+        micro_batches=config.micro_batches,
+        max_micro_tokens=config.max_micro_tokens,
+        pool_updates=config.pool_updates,
+    )
+    languages = (recipe.data.source_language, recipe.data.target_language)
+    generation = recipe.decoding.model_dump(mode="json")
+
+    def write(folder: Path) -> None:
+        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation)
+
+    validator = Validator(
+        valid.source_lengths,
+        valid.target_lengths,
+        batches_of(valid, world.device),
+        text=valid.text() if config.bleu_every else None,
+        tokenizer=tokenizer,
+        decoding=recipe.decoding,
+    )
+    job = Job(
+        config=config,
+        model=model,
+        plan=plan,
+        batch_of=batches_of(pair, world.device),
+        validate=validator,
+        write_model=write,
+        rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
+        vocabulary=sizes[1],
+        world=world,
+        stop=stop,
+    )
+    resume(job, run, lambda path: load_parameters(model, load_tensors(path / "model.safetensors"), path))
+    return job
+
+
+def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
+    """Give the job its folder, log and display, and the state of the newest whole checkpoint, in all processes."""
+    if job.world.first:
+        job.run = run
+        warnings: list[str] = []
+        found = checkpoint.newest_whole(run, warnings.append)
+        if found is None and warnings:
+            raise CorruptError(f"no whole checkpoint is left: {warnings[0]}", file=run, hint="choose another --run folder")
+        if found is not None:
+            path, job.state = found
+            read_model(path)
+            job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
+            job.saved = (job.state.update, job.state.validated)
+            checkpoint.set_link(run, "last", job.state.update)
+            checkpoint.set_link(run, "best", job.state.best_update)
+        checkpoint.check_space(run, job.flat.data.numel(), checkpoints=3 if found is None else 2)
+        job.log = Logbook(run, job.state.update, job.state.validated)
+        seconds = job.log.seconds()
+        job.display = Display(job.config, start=job.state.update, updates_per_epoch=job.plan.updates_per_epoch, seconds=seconds)
+        for warning in warnings:
+            job.say(warning)
+        if job.log.missing > 0:
+            job.say(f"{METRICS} has no record of {job.log.missing} earlier updates: it was damaged")
+    share_state(job)
+
+
+def share_state(job: Job) -> None:
+    """Give every process the weights, the optimiser and the counters of the first."""
+    if job.world.size == 1:
+        return
+    text = job.world.send_text(yaml.safe_dump(job.state.as_json()))
+    job.state = Progress.from_json(yaml.safe_load(text), "the first process")
+    for tensor in (job.flat.data, *job.optimizer.moments.values(), job.optimizer.count):
+        job.world.send_(tensor)
+
+
+def train_or_skip(job: Job) -> str:
+    """Train, unless the run is finished already: then nothing is touched."""
+    config, state = job.config, job.state
+    seconds = job.log.seconds() if job.log is not None else 0.0
+    reason = state.reason_to_stop(config, job.plan.updates_per_epoch, seconds) if job.world.first else None
+    reason = job.world.send_text(reason or "")
+    if reason and state.validated == state.update:
+        if job.display is not None:
+            job.display.say(f"this run is finished: {reason}")
+        return reason
+    per_epoch, parameters = job.plan.updates_per_epoch, sum(p.numel() for p in job.model.parameters())
+    where = f"going on after update {state.update}" if state.update else "new run"
+    job.say(
+        f"{where}: {parameters:,} parameters, {len(job.plan.target):,} examples, {per_epoch:,} updates an epoch of "
+        f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "
+        f"{job.world.device}, padding {100 * job.plan.padding():.1f} %"
+    )
+    probe_largest(job)
+    reason = train(job)
+    job.say(f"finished: {reason}")
+    return reason
+
+
+def finish(job: Job, recipe: Recipe) -> None:
+    """Average the last checkpoints and draw the learning curves, if that is still to do."""
+    run, count = job.run, recipe.training.average_last
+    assert run is not None
+    every = recipe.training.checkpoint_every
+    available = [u for u, _ in checkpoint.list_checkpoints(run) if u % every == 0]
+    if count > 1 and len(available) >= count and not (run / AVERAGED / files.MANIFEST).is_file():
+        average_checkpoints(run / AVERAGED, last_checkpoints(run, count, every=every))
+        job.say(f"the mean of the last {count} checkpoints is in {run / AVERAGED}")
+    if not (run / CURVES).is_file():
+        draw_curves(run, job.say)
+
+
+def draw_curves(run: Path, say: Callable[[str], None]) -> None:
+    """Draw `curves.png` if matplotlib is there; never an error."""
+    try:
+        from phraseloom.report.plots import learning_curves
+
+        if learning_curves(run, run / CURVES) is None:
+            say("no learning curves drawn: they need matplotlib (pip install 'phraseloom[plot]')")
+    except (ImportError, PhraseloomError, OSError, ValueError) as error:
+        say(f"no learning curves drawn: {error}")

@@ -1,0 +1,99 @@
+"""Where a run is: a handful of numbers that, with the weights and the optimiser, determine all that follows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from phraseloom.errors import CorruptError
+from phraseloom.training.config import PlateauConfig, TrainingConfig
+
+__all__ = ["Progress", "better"]
+
+
+def better(name: str, value: float, best: float | None) -> bool:
+    """Whether `value` of metric `name` beats `best`: lower perplexity, higher BLEU; NaN and infinity never do."""
+    if not math.isfinite(value):
+        return False
+    if best is None:
+        return True
+    return value > best if name == "bleu" else value < best
+
+
+@dataclass
+class Progress:
+    """The counters of a run. All of it is in `state.json`; none of it is a time, a path or a random state."""
+
+    update: int = 0  # updates done: the position in the data
+    applied: int = 0  # optimiser steps taken: the position in the schedule
+    skipped: int = 0  # updates whose step was not finite
+    bad_in_a_row: int = 0
+    validated: int = -1  # the update of the last validation
+    validations: int = 0
+    best_value: float | None = None
+    best_update: int | None = None
+    worse_in_a_row: int = 0  # validations since the best, for patience
+    rate_factor: float = 1.0  # plateau schedule
+    plateau_wait: int = 0
+    plateau_best: float | None = None
+
+    def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
+        """Take note of a validation at the present update; True if it is the best so far."""
+        self.validated = self.update
+        self.validations += 1
+        self._plateau(results["perplexity"], config)
+        if config.best_by not in results:  # no BLEU this time
+            return False
+        value = results[config.best_by]
+        if better(config.best_by, value, self.best_value):
+            self.best_value, self.best_update, self.worse_in_a_row = value, self.update, 0
+            return True
+        self.worse_in_a_row += 1
+        return False
+
+    def _plateau(self, perplexity: float, config: TrainingConfig) -> None:
+        schedule = config.schedule
+        if not isinstance(schedule, PlateauConfig):
+            return
+        if better("perplexity", perplexity, self.plateau_best):
+            self.plateau_best, self.plateau_wait = perplexity, 0
+            return
+        self.plateau_wait += 1
+        if self.plateau_wait >= schedule.patience:
+            self.rate_factor *= schedule.factor
+            self.plateau_wait = 0
+
+    def wants_validation(self, config: TrainingConfig) -> bool:
+        """Whether the present update is one to validate at, and that has not been done."""
+        return self.update > 0 and self.update % config.checkpoint_every == 0 and self.validated != self.update
+
+    def reason_to_stop(self, config: TrainingConfig, updates_per_epoch: int, seconds: float) -> str | None:
+        """The first of the recipe's limits that is reached, in words, or None."""
+        if config.max_updates and self.update >= config.max_updates:
+            return f"{config.max_updates} updates are done"
+        if config.max_epochs and self.update >= config.max_epochs * updates_per_epoch:
+            return f"{config.max_epochs} epochs are done"
+        if config.patience and self.worse_in_a_row >= config.patience:
+            return f"no better {config.best_by} in {config.patience} validations"
+        if config.max_minutes and seconds >= 60 * config.max_minutes:
+            return f"{config.max_minutes:g} minutes are over"
+        return None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for `state.json`."""
+        return {"format": 1, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Any, file: Any) -> Progress:
+        """The state in a parsed `state.json`; CorruptError if it is not one."""
+        names = cls.__dataclass_fields__.keys()
+        if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format"} != names:
+            raise CorruptError("not a training state of format 1", file=file)
+        whole = {"update", "applied", "skipped", "bad_in_a_row", "validated", "validations", "worse_in_a_row", "plateau_wait"}
+        for name in names:
+            v = value[name]
+            fits = isinstance(v, int) and not isinstance(v, bool) if name in whole else v is None or isinstance(v, int | float)
+            if not fits:
+                raise CorruptError(f"{name} is {v!r}", file=file)
+        return cls(**{name: value[name] for name in names})

@@ -1,0 +1,96 @@
+"""Validation: perplexity and BLEU on held-out text, shared out among the processes, the same figures for any number of them.
+
+Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing.
+BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from phraseloom.data.batches import evaluation_batches
+from phraseloom.training.loop import Job, ValidationInterrupted, autocast
+
+if TYPE_CHECKING:
+    from phraseloom.decoding.config import DecodingConfig
+    from phraseloom.text.tokenizer import Tokenizer
+
+__all__ = ["Validator", "corpus_bleu"]
+
+CHUNK = 256  # sentences translated between looks at the signals
+
+
+class Validator:
+    """Callable that validates a job's model, in evaluation mode, and returns plain numbers."""
+
+    def __init__(
+        self,
+        source_lengths: np.ndarray,
+        target_lengths: np.ndarray,
+        batch_of: Callable[[np.ndarray], Any],
+        *,
+        text: tuple[Sequence[str], Sequence[str]] | None = None,
+        tokenizer: Tokenizer | None = None,
+        decoding: DecodingConfig | None = None,
+    ) -> None:
+        self.lengths = source_lengths, target_lengths
+        self.batch_of, self.text, self.tokenizer, self.decoding = batch_of, text, tokenizer, decoding
+
+    def __call__(self, job: Job) -> dict[str, Any]:
+        """`perplexity`, `nll` (per token), `tokens`, and when it is time `bleu` and `signature`."""
+        nll, tokens = self._nll(job)
+        mean = nll / max(1, tokens)
+        results: dict[str, Any] = {"perplexity": math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan}
+        results |= {"nll": mean, "tokens": tokens}
+        every = job.config.bleu_every
+        if every and self.text is not None and (job.state.validations + 1) % every == 0:
+            results |= self._bleu(job, *self.text)
+        return results
+
+    def _nll(self, job: Job) -> tuple[float, int]:
+        batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
+        world = job.world
+        sums = torch.zeros(len(batches), dtype=torch.float64, device=world.device)
+        tokens = int(self.lengths[1].sum()) + len(self.lengths[1])
+        for begin in range(0, len(batches), world.size):
+            _leave_if_signalled(job)
+            if begin + world.rank < len(batches):
+                with torch.no_grad(), autocast(job):
+                    loss = job.loss(self.batch_of(batches[begin + world.rank]))
+                sums[begin + world.rank] = torch.as_tensor(loss.nll).double()
+        return math.fsum(world.sum_(sums).tolist()), tokens
+
+    def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+        from phraseloom.decoding.translator import Translator
+
+        config = self.decoding
+        assert config is not None and self.tokenizer is not None
+        wanted = {"beam": job.config.bleu_beam, "workers": 1}
+        config = config.model_copy(update={k: v for k, v in wanted.items() if k in type(config).model_fields})
+        translator = Translator(job.model, self.tokenizer, config)
+        own = list(sources[job.world.rank :: job.world.size])
+        longest = -(-len(sources) // job.world.size)
+        outputs: list[str] = []
+        for begin in range(0, longest, CHUNK):
+            _leave_if_signalled(job)
+            outputs += [t.text for t in translator.translate(own[begin : begin + CHUNK])]
+        return corpus_bleu(job.world.gather_lines(outputs), references)
+
+
+def _leave_if_signalled(job: Job) -> None:
+    if job.world.any(job.stop.is_set):
+        raise ValidationInterrupted
+
+
+def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    """sacreBLEU of detokenised lines, and the signature that says how it was computed."""
+    from sacrebleu.metrics import BLEU
+
+    metric = BLEU()
+    score = metric.corpus_score(list(outputs), [list(references)])
+    return {"bleu": round(score.score, 4), "signature": str(metric.get_signature())}

@@ -1,0 +1,1 @@
+"""The built-in synthetic language pair: grammar, lexicon, generator with gold annotation."""

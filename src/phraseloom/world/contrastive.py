@@ -1,0 +1,245 @@
+"""Contrastive variants: the right translation of a sentence against one that is wrong in one phenomenon.
+
+Each phenomenon is an edit of the tree that leaves the English as it is and changes one thing of the German: the tree is
+then said again. So a wrong translation is wrong in that phenomenon by construction, and in nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from phraseloom.world.draw import Draw
+from phraseloom.world.english import English
+from phraseloom.world.generator import MAX_DISTANCE, Generator
+from phraseloom.world.german import German
+from phraseloom.world.grammar import IT, Clause, NounPhrase, Pronoun, Sentence, all_clauses, all_noun_phrases
+from phraseloom.world.lexicon import Noun, Verb, lexicon
+from phraseloom.world.pair import make_pair, split_of, verb_senses
+from phraseloom.world.sampling import LONGEST, settled
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One contrastive item; `distance`: words between subject head and verb, None but for agreement."""
+
+    phenomenon: str
+    distance: int | None
+    source: str
+    correct: str
+    wrong: str
+
+
+def _third_person(clause: Clause) -> bool:
+    return not isinstance(clause.subject.head, Pronoun)
+
+
+def agreement(sentence: Sentence, draw: Draw) -> bool:
+    """The main verb in the other number."""
+    main = sentence.main
+    if not _third_person(main):
+        return False
+    main.forced_plural = not main.subject.many
+    return True
+
+
+def _heads(sentence: Sentence) -> Iterator[tuple[NounPhrase, Noun]]:
+    for phrase in all_noun_phrases(sentence):
+        if isinstance(phrase.head, Noun):
+            yield phrase, phrase.head
+
+
+def gender(sentence: Sentence, draw: Draw) -> bool:
+    """Article and adjective of a noun in another gender."""
+    found = [
+        pair
+        for pair in _heads(sentence)
+        if pair[1].gender and not pair[0].plural and pair[0].determiner.style in ("definite", "ein", "dies")
+    ]
+    if not found:
+        return False
+    phrase, noun = draw.pick(found)
+    phrase.head = replace(noun, gender=draw.pick([g for g in "mfn" if g != noun.gender]))
+    return True
+
+
+def case(sentence: Sentence, draw: Draw) -> bool:
+    """An accusative object in the dative, a dative one in the accusative."""
+    found = []
+    for clause in all_clauses(sentence):
+        if clause.object and clause.verb and not clause.verb.preposition and not clause.object.relative:
+            found.append((clause.object, "acc" if clause.verb.frame == "dat" else "dat"))
+        if clause.receiver:
+            found.append((clause.receiver, "acc"))
+    if not found:
+        return False
+    phrase, wrong = draw.pick(found)
+    phrase.forced_case = wrong
+    return True
+
+
+def _edit_verb(sentence: Sentence, draw: Draw, wanted: Callable[[Clause], bool], edit: Callable[[Verb], Verb]) -> bool:
+    found = [clause for clause in all_clauses(sentence) if clause.verb and wanted(clause)]
+    if not found:
+        return False
+    clause = draw.pick(found)
+    assert clause.verb
+    clause.verb = edit(clause.verb)
+    return True
+
+
+def idiom(sentence: Sentence, draw: Draw) -> bool:
+    """An idiom word for word."""
+    return _edit_verb(sentence, draw, lambda c: bool(c.verb and c.verb.literal), lambda verb: verb.literal or verb)
+
+
+def expansion(sentence: Sentence, draw: Draw) -> bool:
+    """A light verb without the words that it needs."""
+    return _edit_verb(
+        sentence, draw, lambda c: bool(c.verb and c.verb.label == "expansion"), lambda verb: replace(verb, companion=())
+    )
+
+
+def separable(sentence: Sentence, draw: Draw) -> bool:
+    """A separable verb of the main clause left in one piece."""
+    main = sentence.main
+    if not main.verb or main.verb.label != "separable" or main.modal:
+        return False
+    main.verb = replace(main.verb, german=main.verb.german.joined())
+    return True
+
+
+def verb_final(sentence: Sentence, draw: Draw) -> bool:
+    """A subordinate clause with the word order of a main clause."""
+    found = [clause for clause in all_clauses(sentence) if clause.at_that >= 0]
+    if not found:
+        return False
+    draw.pick(found).forced_second = True
+    return True
+
+
+def compound(sentence: Sentence, draw: Draw) -> bool:
+    """Another compound of the same gender for the right one, one that shares a word where there is one."""
+    found = [pair for pair in _heads(sentence) if pair[1].label == "compound"]
+    if not found:
+        return False
+    phrase, noun = draw.pick(found)
+    words = set(noun.english[0])
+    others = [n for n in lexicon().nouns if n.label and n.gender == noun.gender and n is not noun]
+    sharing = [n for n in others if not words.isdisjoint(n.english[0])]
+    phrase.head = replace(noun, german=draw.pick(sharing or others).german)
+    return True
+
+
+def ambiguous(sentence: Sentence, draw: Draw) -> bool:
+    """The other translation of a word that the sentence settles."""
+    nouns = [pair for pair in _heads(sentence) if pair[1].cues]
+    senses = verb_senses()
+    verbs = [c for c in all_clauses(sentence) if c.verb and c.verb in senses.get(c.verb.english, ())]
+    if not nouns and not verbs:
+        return False
+    if nouns:
+        phrase, noun = draw.pick(nouns)
+        phrase.head = next(s for s in lexicon().ambiguous[noun.lemma] if s is not noun)
+        return True
+    clause = draw.pick(verbs)
+    assert clause.verb
+    clause.verb = draw.pick([v for v in senses[clause.verb.english] if v is not clause.verb])
+    return True
+
+
+def pronoun(sentence: Sentence, draw: Draw) -> bool:
+    """ "it" in a gender that its antecedent does not have."""
+    for phrase in all_noun_phrases(sentence):
+        head = phrase.head
+        if isinstance(head, Pronoun) and head.english[0] == "it":
+            phrase.head = draw.pick([other for other in IT.values() if other is not head])
+            return True
+    return False
+
+
+def name(sentence: Sentence, draw: Draw) -> bool:
+    """A name with two of its letters exchanged."""
+    found = [pair for pair in _heads(sentence) if not pair[1].gender and len(set(pair[1].lemma[1:])) > 1]
+    if not found:
+        return False
+    phrase, noun = draw.pick(found)
+    letters = list(noun.lemma)
+    swaps = [i for i in range(1, len(letters) - 1) if letters[i] != letters[i + 1]]
+    if not swaps:
+        return False
+    i = draw.pick(swaps)
+    letters[i], letters[i + 1] = letters[i + 1], letters[i]
+    forms = dict.fromkeys(("nom", "acc", "dat"), "".join(letters))
+    phrase.head = replace(noun, german=(forms, forms))
+    return True
+
+
+EDITS: dict[str, Callable[[Sentence, Draw], bool]] = {
+    "agreement": agreement,
+    "ambiguous": ambiguous,
+    "case": case,
+    "compound": compound,
+    "expansion": expansion,
+    "gender": gender,
+    "idiom": idiom,
+    "name": name,
+    "pronoun": pronoun,
+    "separable": separable,
+    "verb_final": verb_final,
+}
+
+
+def contrast(sentence: Sentence, english: English, phenomenon: str, draw: Draw) -> Contrast | None:
+    """The item of a sentence for a phenomenon, or None where the sentence does not show it. Edits the tree."""
+    pair = make_pair(sentence, english)
+    distance = pair.agreements[0].distance if phenomenon == "agreement" else None
+    if not EDITS[phenomenon](sentence, draw):
+        return None
+    wrong = German()
+    wrong.sentence(sentence, len(english.words) - 1)
+    if wrong.words == pair.target:
+        return None
+    return Contrast(phenomenon, distance, " ".join(pair.source), " ".join(pair.target), " ".join(wrong.words))
+
+
+def contrasts(seed: int, per_phenomenon: int) -> Iterator[Contrast]:
+    """`per_phenomenon` items of each phenomenon in alphabetical order, agreement evenly over the distances 0 to 20.
+
+    Sources are sentences that only a test set can hold (see `pair.split_of`).
+    """
+    for phenomenon in EDITS:
+        draw = Draw(seed, "contrastive", phenomenon)
+        generator = Generator(draw)
+        seen: set[str] = set()
+        distances = [None] * per_phenomenon if phenomenon != "agreement" else _spread(per_phenomenon)
+        for distance in distances:
+            while True:
+                sentence = _sentence(generator, phenomenon, distance)
+                english = English()
+                english.sentence(sentence)
+                source = " ".join(english.words)
+                if source in seen or split_of(source) != "test" or len(english.words) > LONGEST:
+                    continue
+                if not settled(sentence, english.words):
+                    continue
+                item = contrast(sentence, english, phenomenon, draw)
+                if item and item.distance == distance:
+                    break
+            seen.add(source)
+            yield item
+
+
+def _spread(count: int) -> list[int | None]:
+    return [i % (MAX_DISTANCE + 1) for i in range(count)]
+
+
+def _sentence(generator: Generator, phenomenon: str, distance: int | None) -> Sentence:
+    if phenomenon == "agreement":
+        assert distance is not None
+        return generator.agreement_sentence(distance)
+    if phenomenon == "idiom":
+        return generator.idiom_sentence()
+    if phenomenon == "pronoun":
+        return generator.with_adverbial()
+    return generator.sentence()

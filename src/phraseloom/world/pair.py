@@ -1,0 +1,192 @@
+"""A sentence pair with its gold truth, made from a tree of constituents, and the text forms of that truth."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass
+from functools import cache
+
+from phraseloom.errors import DataError
+from phraseloom.world.english import English
+from phraseloom.world.german import German
+from phraseloom.world.grammar import Clause, Pronoun, Sentence, all_clauses, all_noun_phrases
+from phraseloom.world.lexicon import Verb, lexicon
+
+PHRASE = re.compile(r"(\d+):(\d+)-(\d+:\d+(?:,\d+:\d+)*)=([a-z]+)")
+AGREEMENT = re.compile(r"(\d+)-(\d+)/(\d+)-(\d+):(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class GoldPhrase:
+    """Several words that are one unit: a half-open source span, one or several half-open target spans, and its kind."""
+
+    source: tuple[int, int]
+    target: tuple[tuple[int, int], ...]
+    label: str
+
+    def __str__(self) -> str:
+        spans = ",".join(f"{start}:{end}" for start, end in self.target)
+        return f"{self.source[0]}:{self.source[1]}-{spans}={self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """One subject and its finite verb: positions of head and verb on both sides; `distance` = source words between."""
+
+    source_head: int
+    source_verb: int
+    target_head: int
+    target_verb: int
+
+    @property
+    def distance(self) -> int:
+        """Words between head and verb in the source."""
+        return self.source_verb - self.source_head - 1
+
+    def __str__(self) -> str:
+        return f"{self.source_head}-{self.source_verb}/{self.target_head}-{self.target_verb}:{self.distance}"
+
+
+@dataclass(slots=True, eq=False)
+class Pair:
+    """Source and target words with alignment (source, target), bracketed source tree, phrases, agreement, phenomena."""
+
+    source: list[str]
+    target: list[str]
+    alignment: list[tuple[int, int]]
+    tree: str
+    phrases: list[GoldPhrase]
+    agreements: list[Agreement]
+    phenomena: list[str]
+
+    @property
+    def fertilities(self) -> list[int]:
+        """For each source word, how many target words are linked to it."""
+        counts = [0] * len(self.source)
+        for i, _ in self.alignment:
+            counts[i] += 1
+        return counts
+
+    def annotations(self) -> dict[str, str]:
+        """One line for each file of a split, by its ending."""
+        return {
+            "en": " ".join(self.source),
+            "de": " ".join(self.target),
+            "align": " ".join([f"{i}-{j}" for i, j in self.alignment]),
+            "trees": self.tree,
+            "phrases": " ".join([str(phrase) for phrase in self.phrases]),
+            "fertility": " ".join([str(count) for count in self.fertilities]),
+            "agreement": " ".join([str(agreement) for agreement in self.agreements]),
+            "phenomena": " ".join(self.phenomena),
+        }
+
+
+def split_of(source: str) -> str:
+    """The split that may hold a source sentence: its checksum decides, so that no sentence is in two, for any seed."""
+    bucket = zlib.crc32(source.encode("utf-8")) & 7
+    return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
+
+
+def _spans(positions: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    spans: list[tuple[int, int]] = []
+    for position in sorted(positions):
+        if spans and spans[-1][1] == position:
+            spans[-1] = (spans[-1][0], position + 1)
+        else:
+            spans.append((position, position + 1))
+    return tuple(spans)
+
+
+def make_pair(sentence: Sentence, english: English | None = None) -> Pair:
+    """Say a sentence in both languages. `english` may hold the English, if it was said before."""
+    if english is None:
+        english = English()
+        english.sentence(sentence)
+    german = German()
+    german.sentence(sentence, len(english.words) - 1)
+    alignment = sorted({(i, j) for j, links in enumerate(german.links) for i in links})
+    phrases = sorted(
+        (
+            GoldPhrase((min(source), max(source) + 1), _spans(target), label)
+            for label, source, target in german.phrases
+            if len(source) > 1 or len(target) > 1
+        ),
+        key=lambda phrase: phrase.source,
+    )
+    clauses = list(all_clauses(sentence))
+    agreements = [
+        Agreement(clause.subject.at_head[-1], clause.at_finite, clause.subject.said_head, clause.said_finite)
+        for clause in clauses
+    ]
+    return Pair(
+        english.words,
+        german.words,
+        alignment,
+        english.tree,
+        phrases,
+        agreements,
+        _phenomena(sentence, clauses, phrases, agreements),
+    )
+
+
+def _phenomena(
+    sentence: Sentence, clauses: list[Clause], phrases: list[GoldPhrase], agreements: list[Agreement]
+) -> list[str]:
+    """The names of the phenomena that a sentence shows, in alphabetical order."""
+    found = {phrase.label for phrase in phrases}
+    if any(agreement.distance > 0 for agreement in agreements):
+        found.add("agreement")
+    senses = verb_senses()
+    for clause in clauses:
+        if clause.at_that >= 0:
+            found.add("verb_final")
+        if clause.object or clause.receiver:
+            found.add("case")
+        if clause.verb and clause.verb in senses.get(clause.verb.english, ()):
+            found.add("ambiguous")
+    for phrase in all_noun_phrases(sentence):
+        head = phrase.head
+        if isinstance(head, Pronoun):
+            if head.english[0] == "it":
+                found.add("pronoun")
+        elif not head.gender:
+            found.add("name")
+        elif head.cues:
+            found.add("ambiguous")
+        elif phrase.determiner.style not in ("bare", "plain"):
+            found.add("gender")
+    return sorted(found)
+
+
+@cache
+def verb_senses() -> dict[str, tuple[Verb, ...]]:
+    """English verb → its German translations, for the verbs whose object decides between several."""
+    senses: dict[str, list[Verb]] = {}
+    for verb in lexicon().verbs:
+        if verb.frame == "acc" and not verb.tail and not verb.label:
+            senses.setdefault(verb.english, []).append(verb)
+    return {english: tuple(verbs) for english, verbs in senses.items() if len(verbs) > 1}
+
+
+def parse_phrases(line: str) -> list[GoldPhrase]:
+    """Read one line of a `.phrases` file. Raises DataError."""
+    found = []
+    for item in line.split():
+        match = PHRASE.fullmatch(item)
+        if not match:
+            raise DataError(f"not a phrase: {item!r}", hint="a phrase is s1:s2-t1:t2=kind")
+        spans = tuple(tuple(int(n) for n in span.split(":")) for span in match[3].split(","))
+        found.append(GoldPhrase((int(match[1]), int(match[2])), tuple((s[0], s[1]) for s in spans), match[4]))
+    return found
+
+
+def parse_agreements(line: str) -> list[Agreement]:
+    """Read one line of an `.agreement` file. Raises DataError."""
+    found = []
+    for item in line.split():
+        match = AGREEMENT.fullmatch(item)
+        if not match:
+            raise DataError(f"not an agreement: {item!r}", hint="an agreement is s-v/s'-v':distance")
+        found.append(Agreement(*(int(match[k]) for k in range(1, 5))))
+    return found

@@ -1,0 +1,81 @@
+"""Which drawn sentences enter which split, and streams of pairs that are a function of (seed, split) alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from phraseloom.world.draw import Draw
+from phraseloom.world.english import English
+from phraseloom.world.generator import Generator
+from phraseloom.world.grammar import Sentence, all_noun_phrases
+from phraseloom.world.lexicon import Noun, lexicon
+from phraseloom.world.pair import Pair, make_pair, split_of
+
+LONGEST = 28  # source words of a sentence in train, valid and test, full stop included
+CHALLENGE_SHORTEST = LONGEST + 4
+CHALLENGE_LONGEST = 70
+BLOCK = 2000  # training pairs that one stream of random numbers makes: blocks can be made side by side
+
+
+@cache
+def foreign_cues(sense: Noun) -> frozenset[str]:
+    """The English words, in both numbers, that settle an ambiguous noun for another sense than this one."""
+    own = {place or cue for cue, place in sense.cues}
+    cues: set[str] = set()
+    for other in lexicon().ambiguous[sense.lemma]:
+        cues |= {place or cue for cue, place in other.cues} - own
+    return frozenset(cues | {noun.english[1][0] for noun in lexicon().nouns if noun.lemma in cues})
+
+
+def settled(sentence: Sentence, words: list[str]) -> bool:
+    """Whether no ambiguous noun of the sentence meets a cue of its other sense."""
+    for phrase in all_noun_phrases(sentence):
+        head = phrase.head
+        if isinstance(head, Noun) and head.cues and not foreign_cues(head).isdisjoint(words):
+            return False
+    return True
+
+
+def accepted(sentence: Sentence, split: str, shortest: int = 0, longest: int = LONGEST) -> Pair | None:
+    """The pair of a sentence, or None if its length, its split or a doubtful word keeps it out."""
+    english = English()
+    english.sentence(sentence)
+    words = english.words
+    if not shortest <= len(words) <= longest or split_of(" ".join(words)) != split or not settled(sentence, words):
+        return None
+    return make_pair(sentence, english)
+
+
+def train_block(seed: int, block: int, count: int) -> Iterator[Pair]:
+    """The first `count` (at most BLOCK) pairs of a block of training data."""
+    generator = Generator(Draw(seed, "train", block))
+    while count:
+        pair = accepted(generator.sentence(), "train")
+        if pair:
+            count -= 1
+            yield pair
+
+
+def train_pairs(seed: int, count: int) -> Iterator[Pair]:
+    """`count` training pairs; memory does not grow with their number, so a sentence may come twice."""
+    for block in range((count + BLOCK - 1) // BLOCK):
+        yield from train_block(seed, block, min(BLOCK, count - block * BLOCK))
+
+
+def distinct_pairs(seed: int, split: str, count: int) -> Iterator[Pair]:
+    """`count` pairs of "valid", "test", "challenge-long" or "challenge-idioms", no source sentence twice."""
+    generator = Generator(Draw(seed, split), challenge_idioms=split == "challenge-idioms")
+    seen: set[str] = set()
+    while len(seen) < count:
+        if split == "challenge-long":
+            pair = accepted(generator.long_sentence(), "test", CHALLENGE_SHORTEST, CHALLENGE_LONGEST)
+        elif split == "challenge-idioms":
+            pair = accepted(generator.idiom_sentence(), "test")
+        else:
+            pair = accepted(generator.sentence(), split)
+        if pair:
+            source = " ".join(pair.source)
+            if source not in seen:
+                seen.add(source)
+                yield pair

@@ -1,0 +1,113 @@
+"""The written folder: bytes are a function of the seed, files fit each other, bad requests are refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from phraseloom.errors import UsageError
+from phraseloom.files import sha256_file
+from phraseloom.world.generator import CONTEXTS, held_out_context
+from phraseloom.world.lexicon import lexicon
+from phraseloom.world.pair import parse_agreements, parse_phrases
+from phraseloom.world.sampling import BLOCK
+from phraseloom.world.writer import ENDINGS, write_world
+
+SMALL = {"train": 300, "valid": 40, "test": 40, "challenge": 20, "contrastive": 21}
+GOLDEN = "PINNED"
+
+
+def fingerprint(folder: Path) -> str:
+    names = sorted(path.name for path in folder.iterdir())
+    return hashlib.sha256("".join(f"{n} {sha256_file(folder / n)}\n" for n in names).encode()).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("world") / "out"
+    write_world(out, seed=7, **SMALL)
+    return out
+
+
+def lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    assert text.endswith("\n")
+    return text[:-1].split("\n")
+
+
+def test_bytes_are_pinned(folder: Path) -> None:
+    assert fingerprint(folder) == GOLDEN
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(folder: Path, tmp_path: Path) -> None:
+    write_world(tmp_path / "again", seed=7, **SMALL)
+    write_world(tmp_path / "other", seed=8, **SMALL)
+    assert fingerprint(tmp_path / "again") == fingerprint(folder)
+    for name in ("train.en", "test.en", "contrastive.jsonl", "challenge-idioms.de"):
+        assert (tmp_path / "other" / name).read_bytes() != (folder / name).read_bytes()
+
+
+def test_bytes_do_not_depend_on_processes_and_more_pairs_only_add(tmp_path: Path) -> None:
+    few = {"valid": 0, "test": 0, "challenge": 0, "contrastive": 0}
+    write_world(tmp_path / "one", train=BLOCK + 100, **few)
+    write_world(tmp_path / "two", train=BLOCK + 100, processes=2, **few)
+    write_world(tmp_path / "less", train=100, **few)
+    assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")
+    assert lines(tmp_path / "one" / "train.en")[:100] == lines(tmp_path / "less" / "train.en")
+
+
+def test_files_fit_each_other(folder: Path) -> None:
+    summary = json.loads((folder / "world.json").read_text(encoding="utf-8"))
+    for split, count in summary["pairs"].items():
+        columns = [lines(folder / f"{split}.{ending}") for ending in ENDINGS]
+        assert {len(column) for column in columns} == {count}
+        for en, _de, _align, _trees, phrases, fertility, agreement, _ in zip(*columns, strict=True):
+            assert len(fertility.split()) == len(en.split())
+            parse_phrases(phrases)
+            assert parse_agreements(agreement)
+    assert set(summary["sha256"]) == {p.name for p in folder.iterdir()} - {"world.json"}
+    assert all(sha256_file(folder / name) == digest for name, digest in summary["sha256"].items())
+    items = [json.loads(line) for line in lines(folder / "contrastive.jsonl")]
+    assert all(list(item) == ["phenomenon", "distance", "source", "correct", "wrong"] for item in items)
+
+
+def test_challenge_idioms_are_in_contexts_that_training_never_shows(folder: Path) -> None:
+    summary = json.loads((folder / "world.json").read_text(encoding="utf-8"))
+    held = summary["idioms_held_out"]
+    assert len(held) == len(lexicon().idioms) and set(held.values()) <= set(CONTEXTS[1:])
+    wanted = {"kick the bucket": held_out_context(0)}
+    assert held["kick the bucket"] == wanted["kick the bucket"] == "modal"
+    modal = {"can", "must", "should", "to"}
+    for split, inside in (("train", False), ("challenge-idioms", True)):
+        for line in lines(folder / f"{split}.en"):
+            words = line.split()
+            for verb in ("kick", "kicks"):
+                if f"{verb} the bucket" in line and words[words.index("bucket") - 2] == verb:
+                    assert (words[words.index(verb) - 1] in modal) == inside
+    found = sum("=idiom" in line for line in lines(folder / "challenge-idioms.phrases"))
+    assert found == SMALL["challenge"]
+
+
+@pytest.mark.parametrize("wrong", [{"train": -1}, {"seed": -3}, {"processes": 0}])
+def test_a_number_out_of_range_is_refused(tmp_path: Path, wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="give"):
+        write_world(tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_files_is_refused_unless_overwrite(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "mine.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(UsageError, match="not empty"):
+        write_world(out, **SMALL)
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    write_world(out, seed=7, overwrite=True, **SMALL)
+    assert fingerprint(out) == fingerprint(folder)
+
+
+def test_no_temporary_file_is_left(folder: Path) -> None:
+    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
