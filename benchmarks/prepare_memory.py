@@ -1,4 +1,4 @@
-"""Peak memory and speed of `phraseloom prepare` on corpora of different sizes; the memory should not grow with the corpus.
+"""Peak memory and speed of `phraseloom prepare` on corpora of different sizes; the memory should not grow with them.
 
 Run: python benchmarks/prepare_memory.py [--pairs 100000 1000000] [--processes 2] [--deduplicate]
 Corpora are made up (seeded words of Zipf frequency, 5 to 25 a sentence), so nothing is needed. The peak of a process is

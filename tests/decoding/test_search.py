@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-
 import pytest
 import torch
 from hypothesis import given, settings

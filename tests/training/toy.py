@@ -156,6 +156,7 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             if not distributed.is_child():
                 stack.enter_context(files.FolderLock(run))
             world = distributed.launch(settings, [sys.executable, *sys.argv])
+            torch.set_num_threads(1)
             stack.callback(world.close)
             stop = stack.enter_context(StopSignal(at_once=world.kill_children))
             job = make(run, settings, world, stop=stop)

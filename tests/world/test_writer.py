@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from phraseloom.cli.world import command
 from phraseloom.errors import UsageError
 from phraseloom.files import sha256_file
 from phraseloom.world.generator import CONTEXTS, held_out_context
@@ -17,7 +20,7 @@ from phraseloom.world.sampling import BLOCK
 from phraseloom.world.writer import ENDINGS, write_world
 
 SMALL = {"train": 300, "valid": 40, "test": 40, "challenge": 20, "contrastive": 21}
-GOLDEN = "PINNED"
+GOLDEN = "7f14f19ece002847dae2eba343433a0543a47bde0bbb26ebabefef9fd44d50a2"
 
 
 def fingerprint(folder: Path) -> str:
@@ -111,3 +114,14 @@ def test_a_folder_with_files_is_refused_unless_overwrite(folder: Path, tmp_path:
 
 def test_no_temporary_file_is_left(folder: Path) -> None:
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+
+
+def test_the_command_writes_and_says_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command(tmp_path / "out", seed=2, train=50, valid=5, test=5)
+    assert "train 50, valid 5, test 5" in capsys.readouterr().out
+    assert len(lines(tmp_path / "out" / "train.de")) == 50
+
+
+def test_no_torch(root: Path) -> None:
+    code = "import sys, phraseloom.cli.world, phraseloom.world.writer; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0

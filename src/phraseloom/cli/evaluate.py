@@ -16,7 +16,7 @@ def command(
     hypotheses: Annotated[
         list[str],
         typer.Argument(
-            metavar="HYP...", help="A file of translations per system; the first is the baseline; - is stdin."
+            metavar="HYP", help="A file of translations per system; the first is the baseline; - is stdin."
         ),
     ],
     reference: Annotated[

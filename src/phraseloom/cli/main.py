@@ -157,6 +157,9 @@ def _report(verb: str, error: Exception) -> int:
     name = f"phraseloom {verb}".rstrip()
     if isinstance(error, PhraseloomError):
         text, code = str(error), error.exit_code
+    elif type(error).__name__ == "NoArgsIsHelpError":  # a verb of subcommands, called without one
+        print(error, file=sys.stderr)
+        return 2
     elif isinstance(error, ClickUsageError):
         hint = "" if "did you mean" in str(error).lower() else f"; try {name} --help"
         text, code = error.format_message().rstrip(".") + hint, 2  # type: ignore[attr-defined]

@@ -34,10 +34,14 @@ Lengths = npt.NDArray[np.int32]
 class Split:
     """The pairs of `train`, `valid` or `test`, by number from 0; sequences have no beginning or end symbol."""
 
-    def __init__(self, folder: Path, name: str, info: SplitInfo, token_type: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, info: SplitInfo, token_type: str, vocabularies: tuple[int, int]
+    ) -> None:
         self.folder, self.name, self.info = folder, name, info
         self._starts = np.concatenate([[0], np.cumsum([s.pairs for s in info.shards], dtype=np.int64)])
-        self.shard = functools.lru_cache(maxsize=OPEN_SHARDS)(lambda k: Shard(folder, info.shards[k], token_type))
+        self.shard = functools.lru_cache(maxsize=OPEN_SHARDS)(
+            lambda k: Shard(folder, info.shards[k], token_type, vocabularies)
+        )
 
     def __len__(self) -> int:
         return self.info.pairs
@@ -110,7 +114,7 @@ class Split:
         """The raw lines of both sides (valid and test only). Raises UsageError for the training data."""
         if not self.info.text_sha256:
             raise UsageError(f"the raw text of {self.name} is not kept in a dataset")
-        source, target = ([*_exact_lines(self.folder / self.name / f"{side}.txt")] for side in ("source", "target"))
+        source, target = ([*read_lines(self.folder / self.name / f"{side}.txt")] for side in ("source", "target"))
         return source, target
 
 
@@ -136,7 +140,8 @@ class Dataset:
             self.config = DataConfig.model_validate({**self.index.config, "folder": str(folder)})
         except pydantic.ValidationError as error:
             raise CorruptError("the index holds no valid data section", file=folder / INDEX) from error
-        self._splits = {n: Split(folder, n, s, self.index.token_type) for n, s in self.index.splits.items()}
+        sizes = len(self.tokenizer.source.vocabulary), len(self.tokenizer.target.vocabulary)
+        self._splits = {n: Split(folder, n, s, self.index.token_type, sizes) for n, s in self.index.splits.items()}
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool | None = None) -> Dataset:
@@ -158,17 +163,17 @@ class Dataset:
 
 
 def _check(folder: Path, verify: bool | None) -> None:
+    """The files of a dataset against its manifest: hashes, or sizes only where the dataset is large."""
     manifest = read_json(folder / MANIFEST, "manifest")
-    entries = manifest.get("files", {}) if isinstance(manifest, dict) else {}
-    total = sum(e.get("bytes", 0) for e in entries.values() if isinstance(e, dict) and isinstance(e.get("bytes"), int))
+    entries = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(entries, dict) or INDEX not in entries:
+        raise CorruptError("not the manifest of a dataset", file=folder / MANIFEST)
+    sizes = {name: e.get("bytes") if isinstance(e, dict) else None for name, e in entries.items()}
+    total = sum(size for size in sizes.values() if isinstance(size, int))
     if verify is True or (verify is None and total <= VERIFY_BYTES):
         verify_manifest(folder)
         return
-    for name, entry in entries.items():
+    for name, size in sizes.items():
         path = require_file(folder / name, "dataset file")
-        if path.stat().st_size != entry["bytes"]:
-            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says {entry['bytes']}", file=path)
-
-
-def _exact_lines(path: Path) -> list[str]:
-    return [*read_lines(path)]
+        if path.stat().st_size != size:
+            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says {size}", file=path)

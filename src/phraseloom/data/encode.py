@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import multiprocessing
+import multiprocessing.connection
+import os
+import threading
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -112,9 +116,17 @@ _tokenizer: Tokenizer | None = None
 
 
 def start_worker(folder: str) -> None:
-    """Load the tokenizer once in a worker process."""
+    """Load the tokenizer once in a worker process, which ends with the process that started it, however that ends."""
     global _tokenizer
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     _tokenizer = Tokenizer.load(Path(folder))
+
+
+def _end_with(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
 
 
 def work(source: str, target: str, filters: FilterConfig | None, token_type: str) -> Encoded:

@@ -108,6 +108,8 @@ class _Work:
 
     def survey(self) -> None:
         """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
+        for language in (self.config.source_language, self.config.target_language):
+            Normaliser(self.config.text, language)  # a missing package shows now
         for split in SPLITS:
             self.files[split] = []
             for files in self.config.files(split):

@@ -9,6 +9,7 @@ hashes stand in the index.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from pathlib import Path
 from typing import IO, Any
@@ -37,7 +38,7 @@ class _Out:
         disk.write(self.handle, data)
         self.digest.update(data)
 
-    def close(self) -> str:
+    def finish(self) -> str:
         disk.flush(self.handle)
         disk.fsync(self.handle)
         self.handle.close()
@@ -45,7 +46,7 @@ class _Out:
 
 
 class ShardWriter:
-    """Writes the shards of one split, a new one whenever `shard_pairs` are reached; memory does not grow."""
+    """Writes the shards of one split, a new one whenever one holds `shard_pairs` or more; memory does not grow."""
 
     def __init__(self, folder: Path, split: str, token_type: str, shard_pairs: int) -> None:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
@@ -64,7 +65,8 @@ class ShardWriter:
         if not len(lines):
             return
         if not self._out:
-            self._out = {name: _Out(self.folder / f"{self._name}.{name}") for name in FILES}
+            for name in FILES:
+                self._out[name] = _Out(self.folder / f"{self._name}.{name}")
             for side in SIDES:
                 self._out[f"{side}.offsets"].write(np.zeros(1, dtype="<i8"))
         for number, side in enumerate(SIDES):
@@ -80,7 +82,7 @@ class ShardWriter:
     def finish(self) -> list[ShardInfo]:
         """Close the shard being written; all shards."""
         if self._out:
-            hashes = {name: out.close() for name, out in self._out.items()}
+            hashes = {name: out.finish() for name, out in self._out.items()}
             source, target = self._tokens
             self.shards.append(
                 ShardInfo(name=self._name, pairs=self._pairs, source_tokens=source, target_tokens=target, sha256=hashes)
@@ -89,15 +91,17 @@ class ShardWriter:
         return self.shards
 
     def abandon(self) -> None:
-        """Close what is open after a failure."""
+        """Close what is open after a failure; what is in the files no longer matters."""
         for out in self._out.values():
-            out.handle.close()
+            with contextlib.suppress(OSError):
+                out.handle.close()
+        self._out = {}
 
 
 class Shard:
     """One shard, memory-mapped. Raises CorruptError when its files do not fit the index."""
 
-    def __init__(self, folder: Path, info: ShardInfo, token_type: str) -> None:
+    def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
         kind = np.dtype(token_type).newbyteorder("<")
         stem = str(folder / info.name)
         counts = (info.source_tokens, info.target_tokens)
@@ -107,6 +111,9 @@ class Shard:
         for side, offsets, count in zip(SIDES, self.offsets, counts, strict=True):
             if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
                 raise CorruptError("offsets do not fit the tokens", file=f"{stem}.{side}.offsets")
+        for side, tokens, size in zip(SIDES, self.tokens, vocabularies, strict=True):
+            if tokens.max(initial=0) >= size:
+                raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{stem}.{side}.tokens")
 
 
 def _map(name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:

@@ -26,7 +26,12 @@ class Piece:
 
 
 def cut_line(
-    line: int, ids: list[int], word_of_piece: Callable[[list[int]], list[int]], *, limit: int, how: Literal["crop", "split"]
+    line: int,
+    ids: list[int],
+    word_of_piece: Callable[[list[int]], list[int]],
+    *,
+    limit: int,
+    how: Literal["crop", "split"],
 ) -> list[Piece]:
     """The pieces of a line: one, none for an empty line; a line above `limit` subwords is cropped or split.
 
@@ -82,7 +87,9 @@ def map_batches(work: Callable[[list[int]], R], batches: list[list[int]], *, wor
     """
     if workers == 1 or len(batches) <= 1:
         return [work(batch) for batch in batches]
-    with ThreadPoolExecutor(min(workers, len(batches)), "translate", initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ThreadPoolExecutor(
+        min(workers, len(batches)), "translate", initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
         jobs = [pool.submit(work, batch) for batch in batches]
         try:
             wait(jobs, return_when=FIRST_EXCEPTION)

@@ -30,7 +30,7 @@ from phraseloom.errors import ModelError
 
 def beam_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
     """The up to `n_best` best finished hypotheses of each sentence of `memory`, best first; at least one each."""
-    if len(limits.longest_B) == 0:
+    if len(limits.longest) == 0:
         return []
     return _BeamSearch(model, memory, limits, options).run()
 
@@ -62,11 +62,11 @@ class _BeamSearch:
 
     def __init__(self, model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> None:
         self.model, self.limits, self.options = model, limits, options
-        longest = limits.longest_B
+        longest = limits.longest
         num, width, device = len(longest), options.beam, longest.device
         self.steps = int(longest.max()) + 1
         self.fewest_longest = int(longest.min())
-        self.most_shortest = int(limits.shortest_B.max())
+        self.most_shortest = int(limits.shortest.max())
         self.closing = options.penalty.divisor(longest.double() + 1.0)
         self.finished = _Finished(num, min(options.n_best, width), device)
         self.token_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
@@ -98,10 +98,10 @@ class _BeamSearch:
         totals = log_probs + self.scores[:, :, None]
         best_ids = ids.gather(2, log_probs.argmax(2, keepdim=True))[:, :, 0]
         if step < self.most_shortest:
-            early = limits.shortest_B[self.active] > step
+            early = limits.shortest[self.active] > step
             totals.masked_fill_((ids == end) & early[:, None, None], NEVER)
         forced = limits.forced(step, self.active)
-        closing = (limits.longest_B[self.active] == step).nonzero()[:, 0] if step >= self.fewest_longest else self.none
+        closing = (limits.longest[self.active] == step).nonzero()[:, 0] if step >= self.fewest_longest else self.none
         if forced is None and not len(closing):
             return totals, ids, best_ids
         all_log_probs, ids = self.model.output.log_probs(hidden).view(num, live, -1), ids.clone()
@@ -146,7 +146,7 @@ class _BeamSearch:
             return
         log_prob, parents = log_prob[rows].masked_fill(~ended[rows], NEVER), parents[rows]
         divisor = self.options.penalty.divisor(torch.full((), step + 1.0, dtype=torch.float64, device=rows.device))
-        at_bound = (self.limits.longest_B[self.active[rows]] == step)[:, None]
+        at_bound = (self.limits.longest[self.active[rows]] == step)[:, None]
         cut = at_bound & (best_ids[rows].gather(1, parents) != self.options.end)
         self.finished.add(self.active[rows], log_prob / divisor, log_prob, step, parents, cut)
 
@@ -160,7 +160,8 @@ class _BeamSearch:
             keep = going.nonzero()[:, 0]
             if len(keep) == 0:
                 return False
-            self.active, self.scores, tokens, parents = self.active[keep], self.scores[keep], tokens[keep], parents[keep]
+            self.active, self.scores = self.active[keep], self.scores[keep]
+            tokens, parents = tokens[keep], parents[keep]
             self.state.keep(keep)
         self.tokens = tokens.reshape(-1)
         identity = self.identity[: len(self.tokens)]

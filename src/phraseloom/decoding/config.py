@@ -75,5 +75,5 @@ class DecodingConfig(Config):
     @model_validator(mode="after")
     def _lists_fit(self) -> DecodingConfig:
         if self.n_best > self.beam:
-            raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}; the search keeps `beam` hypotheses")
+            raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}")
         return self

@@ -1,4 +1,4 @@
-"""Greedy search: the best token at each step until EOS; what beam search does with a beam of 1 that stops at its first EOS."""
+"""Greedy search: the best token at each step until EOS (a beam of 1 that stops at its first EOS)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     A sentence that reaches its longest length is closed with EOS, whose log-probability counts (an impossible EOS adds
     nothing), and flagged `cut` unless EOS was the best token anyway.
     """
-    longest = limits.longest_B
+    longest = limits.longest
     num, device = len(longest), longest.device
     last_step = int(longest.max()) if num else -1
-    most_shortest = int(limits.shortest_B.max()) if num else 0
+    most_shortest = int(limits.shortest.max()) if num else 0
     fewest_longest = int(longest.min()) if num else 0
     state = model.start(memory, beam=1, max_length=last_step + 1)
     history = torch.full((last_step + 1, num), options.end, dtype=torch.long, device=device)
@@ -33,7 +33,7 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
         log_probs, ids = model.output.candidates(hidden, count)
         log_probs = ban(log_probs, ids, options.banned)
         if step < most_shortest:
-            log_probs.masked_fill_((ids == options.end) & (limits.shortest_B[active] > step)[:, None], NEVER)
+            log_probs.masked_fill_((ids == options.end) & (limits.shortest[active] > step)[:, None], NEVER)
         best, place = log_probs.max(1)
         tokens = ids.gather(1, place[:, None])[:, 0]
         all_log_probs = None
@@ -83,7 +83,5 @@ def _close(
 def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
     length_B = (history != options.end).sum(0)
     score_B = total_B / options.penalty.divisor(length_B.double() + 1.0)
-    rows = zip(
-        history.T.tolist(), length_B.tolist(), total_B.tolist(), score_B.tolist(), cut_B.tolist(), strict=True
-    )
+    rows = zip(history.T.tolist(), length_B.tolist(), total_B.tolist(), score_B.tolist(), cut_B.tolist(), strict=True)
     return [[Hypothesis(row[:length], total, score, cut)] for row, length, total, score, cut in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -38,7 +38,7 @@ class SearchModel(Protocol):
         ...
 
     def step(self, tokens_R: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Feed the last token of each row; the hidden vectors (R, D) that predict the next one, and attention weights."""
+        """Feed the last token of each row; the hidden vectors (R, D) for the next one, and attention weights."""
         ...
 
 
@@ -63,7 +63,7 @@ class SearchOptions:
 
     beam: int = 1
     n_best: int = 1
-    penalty: LengthPenalty = NoPenalty()
+    penalty: LengthPenalty = field(default_factory=NoPenalty)
     end: int = EOS
     begin: int = BOS
     banned: tuple[int, ...] = (PAD, UNK, BOS)
@@ -73,8 +73,8 @@ class SearchOptions:
 class Limits:
     """Per sentence: the most and the fewest tokens (EOS not counted), and tokens that the output must begin with."""
 
-    longest_B: Tensor
-    shortest_B: Tensor
+    longest: Tensor
+    shortest: Tensor
     prefixes: Sequence[Sequence[int]] | None = None
 
     @staticmethod
@@ -118,4 +118,4 @@ def ban(log_probs: Tensor, tokens: Tensor, banned: tuple[int, ...]) -> Tensor:
 def refuse_nan(values: Tensor) -> None:
     """ModelError if a model gave NaN: its weights are broken, and no search can repair that."""
     if bool(values.isnan().any()):
-        raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; take another checkpoint")
+        raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; take another")

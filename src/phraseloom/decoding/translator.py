@@ -22,7 +22,7 @@ from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
-from phraseloom.decoding.translation import BLANK, Links, Translation, TranslationReport
+from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, Translation, TranslationReport
 from phraseloom.errors import UsageError
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
@@ -44,7 +44,12 @@ class Translator:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, config: DecodingConfig | None = None, *, device: str | torch.device | None = None
+        self,
+        model: Any,
+        tokenizer: Any,
+        config: DecodingConfig | None = None,
+        *,
+        device: str | torch.device | None = None,
     ) -> None:
         self.model = model.eval() if device is None else model.to(device).eval()
         self.tokenizer, self.config = tokenizer, config or DecodingConfig()
@@ -63,6 +68,10 @@ class Translator:
         model, tokenizer, generation = load_model(found, device)
         config = validate(DecodingConfig, generation, file=found / GENERATION)
         return cls(model, tokenizer, _with(config, options))
+
+    def with_options(self, **options: Any) -> Translator:
+        """The same model with other default options."""
+        return Translator(self.model, self.tokenizer, _with(self.config, options))
 
     def translate(
         self,
@@ -115,9 +124,9 @@ class Translator:
         cropped = [len(ids) > limit for ids in source_ids]
         pairs = [(s[:limit], t) for s, t in zip(source_ids, target_ids, strict=True)]
         log_probs = score_pairs(self.model, pairs, config, self.device)
-        vocabulary = self.tokenizer.target.vocabulary
+        piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
-            Score.of(token_log_probs, [vocabulary.piece(i) for i in ids], build_penalty(config.length_penalty), is_cropped)
+            Score.of(token_log_probs, [piece(i) for i in ids], penalty, is_cropped)
             for token_log_probs, (_, ids), is_cropped in zip(log_probs, pairs, cropped, strict=True)
         ]
 
@@ -144,12 +153,15 @@ class Translator:
             return self._search([pieces[i] for i in batch], [forced[i] for i in batch], config, alignments)
 
         found: dict[int, list[_Found]] = {}
-        done = {i: f for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True)
-                for i, f in zip(batch, part, strict=True)}  # fmt: skip
+        done: dict[int, _Found] = {}
+        for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
+            done.update(zip(batch, part, strict=True))
         for number, piece in enumerate(pieces):
             found.setdefault(piece.line, []).append(done[number])
         return [
-            self._join(of_line[n], found[n], len(ids[n]) > limit and config.long_lines == "crop") if n in found else BLANK
+            self._join(of_line[n], found[n], len(ids[n]) > limit and config.long_lines == "crop")
+            if n in found
+            else (BLANK_ALIGNED if alignments else BLANK)
             for n in range(len(lines))
         ]
 
@@ -175,15 +187,13 @@ class Translator:
         result = []
         for piece, some in zip(pieces, found, strict=True):
             source_word = self.tokenizer.source.word_of_piece(piece.ids)
-            links = [
-                [(s + piece.first_word, t) for s, t in link_words(next(remaining), source_word, self._words_of(h.tokens))]
-                for h in some
-            ]
-            result.append(_Found(some, list(links)))
+            links: list[Links | None] = []
+            for hypothesis in some:
+                target_word = self.tokenizer.target.word_of_piece(hypothesis.tokens)
+                found_links = link_words(next(remaining), source_word, target_word)
+                links.append([(s + piece.first_word, t) for s, t in found_links])
+            result.append(_Found(some, links))
         return result
-
-    def _words_of(self, tokens: list[int]) -> list[int]:
-        return self.tokenizer.target.word_of_piece(tokens)
 
     def _join(self, pieces: list[Piece], found: list[_Found], cropped: bool) -> Translation:
         """The translation of a line from those of its pieces, n-best by rank."""
@@ -200,10 +210,11 @@ class Translator:
         if parts[0][1] is not None:
             before = [sum(map(len, words[:i])) for i in range(len(parts))]
             links = [(s, t + n) for (_, some), n in zip(parts, before, strict=True) for s, t in some or []]
-        length = sum(len(h.tokens) + 1 for h, _ in parts)
+        sizes = [len(h.tokens) + 1 for h, _ in parts]
+        weighted = sum(h.score * n for (h, _), n in zip(parts, sizes, strict=True)) / sum(sizes)
         return Translation(
-            text=" ".join(side.decode(h.tokens) for h, _ in parts),
-            score=sum(h.score * (len(h.tokens) + 1) for h, _ in parts) / length if len(parts) > 1 else parts[0][0].score,
+            text=" ".join(side.decode(h.tokens).replace("\n", " ") for h, _ in parts),
+            score=weighted if len(parts) > 1 else parts[0][0].score,
             log_prob=sum(h.log_prob for h, _ in parts),
             tokens=[side.vocabulary.piece(i) for h, _ in parts for i in h.tokens],
             words=[word for some in words for word in some],

@@ -149,10 +149,15 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Tr
 
 
 def _materialise(model: TranslationModel, device: str | torch.device) -> TranslationModel:
-    """A model built without memory, given memory; buffers are made anew because they are not stored."""
-    model = model.to_empty(device=device)
+    """Memory for a model built without any (no time is lost on initial values); what was shared stays shared."""
+    made: dict[nn.Parameter, nn.Parameter] = {}
     for module in model.modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter not in made:
+                made[parameter] = nn.Parameter(torch.empty_like(parameter, device=device))
+            setattr(module, name, made[parameter])
         if isinstance(module, Sinusoid):
+            module.table = torch.empty_like(module.table, device=device)
             module.reset_buffers()
     return model
 

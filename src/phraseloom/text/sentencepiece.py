@@ -101,7 +101,11 @@ class Sentencepiece:
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""
-        return _unescape(self._processor.decode([self._checked(i) for i in ids if i not in (PAD, BOS, EOS)]))
+        ordinary = [self._checked(i) for i in ids if i not in (PAD, BOS, EOS)]
+        try:
+            return _unescape(self._processor.decode(ordinary))
+        except UnicodeDecodeError as error:
+            raise ModelError("the sentencepiece model holds pieces that are not UTF-8") from error
 
     def _checked(self, number: int) -> int:
         if not 0 <= number < len(self.vocabulary):

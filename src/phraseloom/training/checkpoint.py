@@ -23,7 +23,7 @@ from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.training.state import Progress
 
-__all__ = ["check_space", "list_checkpoints", "load_optimizer", "newest_whole", "rotate", "save_checkpoint", "set_link"]
+__all__ = ["check_space", "disk_errors", "list_checkpoints", "load_optimizer", "newest_whole", "rotate", "save_checkpoint", "set_link"]
 
 FOLDER, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
 Warn = Callable[[str], None]
@@ -45,7 +45,8 @@ def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
 
 
 @contextlib.contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn what the system says about a disk into a FileProblem that says it in words."""
     try:
         yield
     except OSError as error:
@@ -64,7 +65,7 @@ def save_checkpoint(
     """
     folder = run / FOLDER
     final, temporary, old = (folder / name for name in (step_name(state.update), ".saving", ".old"))
-    with _disk_errors(final):
+    with disk_errors(final):
         try:
             files.disk.mkdir(folder)
             for stale in (temporary, old):
@@ -99,7 +100,7 @@ def set_link(run: Path, name: str, update: int | None) -> None:
     link, temporary = run / name, run / f".{name}.new"
     if link.is_symlink() and str(link.readlink()) == text:
         return
-    with _disk_errors(link):
+    with disk_errors(link):
         if temporary.is_symlink():
             files.disk.unlink(temporary)
         files.disk.symlink(text, temporary)

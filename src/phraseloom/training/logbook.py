@@ -9,6 +9,7 @@ start of the run, at each line of the log and each validation.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from phraseloom import files
-from phraseloom.errors import escape_controls
+from phraseloom.errors import FileProblem, escape_controls
+from phraseloom.training.checkpoint import disk_errors
 
 __all__ = ["METRICS", "TIMING", "Logbook", "read_records"]
 
@@ -67,7 +69,14 @@ class Logbook:
             if not (run / name).is_file() or (run / name).stat().st_size != len(kept):
                 files.atomic_write_bytes(run / name, kept)
         self.missing = _gap(run / METRICS, update)
-        self._handles: dict[str, IO[bytes]] = {n: files.disk.open(run / n, "ab") for n in (METRICS, TIMING, LOG)}
+        self._handles: dict[str, IO[bytes]] = {}
+        try:
+            for name in (METRICS, TIMING, LOG):
+                with disk_errors(run / name):
+                    self._handles[name] = files.disk.open(run / name, "ab")
+        except FileProblem:
+            self.close()
+            raise
 
     def seconds(self) -> float:
         """Wall time spent on this run so far, all sittings together."""
@@ -75,13 +84,13 @@ class Logbook:
 
     def metrics(self, record: dict[str, Any]) -> None:
         """Add one record to `metrics.jsonl`."""
-        files.append_line(self._handles[METRICS], json.dumps(record, allow_nan=False, ensure_ascii=False))
+        self._append(METRICS, json.dumps(record, allow_nan=False, ensure_ascii=False))
 
     def timing(self, update: int) -> None:
         """Note the clock and the tokens seen at an update."""
         source, target = self.tokens
         record = {"update": update, "seconds": round(self.seconds(), 3), "source_tokens": source, "target_tokens": target}
-        files.append_line(self._handles[TIMING], json.dumps(record))
+        self._append(TIMING, json.dumps(record))
 
     def count(self, source: int, target: int) -> None:
         """Add tokens that an update has used."""
@@ -89,17 +98,23 @@ class Logbook:
 
     def say(self, text: str) -> None:
         """Add a line with date and time to `train.log`."""
-        files.append_line(self._handles[LOG], f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape_controls(text)}")
+        self._append(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape_controls(text)}")
 
     def sync(self) -> None:
         """Wait until what was written is on the disk; done before each checkpoint."""
         for name in (METRICS, TIMING):
-            files.disk.fsync(self._handles[name])
+            with disk_errors(self.run / name):
+                files.disk.fsync(self._handles[name])
+
+    def _append(self, name: str, line: str) -> None:
+        with disk_errors(self.run / name):
+            files.append_line(self._handles[name], line)
 
     def close(self) -> None:
         """Close the files."""
         for handle in self._handles.values():
-            handle.close()
+            with contextlib.suppress(OSError):  # what could not be written was reported when it was
+                handle.close()
 
 
 def _gap(path: Path, update: int) -> int:

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TypeVar
 
-from phraseloom.world.lexicon import Noun, Preposition, Verb, lexicon
+from phraseloom.world.lexicon import Noun, Preposition, Verb, lexicon, name_noun
 
 T = TypeVar("T")
+SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstv" for vowel in "aeio")
+NAME_ENDS = ("l", "n", "r", "s", "k", "rd", "lin", "ran", "tus", "mir", "x")
 
 
 class Draw:
@@ -66,3 +68,13 @@ def goal_pools() -> tuple[tuple[Preposition, tuple[Noun, ...]], ...]:
     return tuple(
         (p, tuple(n for n in places if all(k.removeprefix("goal:") in n.kinds for k in p.kinds))) for p in goals
     )
+
+
+def draw_name(draw: Draw) -> Noun:
+    """A personal name: mostly a common one, else made of syllables, so that new names go on coming."""
+    if draw.chance(0.7):
+        return name_noun(draw.pick(lexicon().first_names))
+    made = draw.pick(SYLLABLES) + draw.pick(SYLLABLES)
+    if draw.chance(0.4):
+        made += draw.pick(SYLLABLES)
+    return name_noun((made + draw.pick(NAME_ENDS)).capitalize())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from phraseloom.world.draw import Draw, after_preposition, goal_pools, verb_pools
+from phraseloom.world.draw import Draw, after_preposition, draw_name, goal_pools, verb_pools
 from phraseloom.world.grammar import (
     ADVERBIAL,
     BARE,
@@ -28,7 +28,7 @@ from phraseloom.world.grammar import (
     Relative,
     Sentence,
 )
-from phraseloom.world.lexicon import Lexicon, Noun, Verb, lexicon, name_noun
+from phraseloom.world.lexicon import Lexicon, Noun, Verb, lexicon
 
 MAX_DISTANCE = 20
 CONTEXTS = ("plain", "modal", "inverted", "that", "because", "when")
@@ -47,8 +47,6 @@ FRAMES = (
     *("goal",) * 6,
 )
 SIMPLE_FRAMES = (*("none",) * 3, *("acc",) * 4, *("separable",) * 2, *("copula",) * 2, "dat", "goal", "idiom")
-SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstv" for vowel in "aeio")
-NAME_ENDS = ("l", "n", "r", "s", "k", "rd", "lin", "ran", "tus", "mir", "x")
 
 
 def held_out_context(idiom_index: int) -> str:
@@ -76,16 +74,6 @@ class Generator:
 
     # Noun phrases
 
-    def name(self) -> Noun:
-        """A personal name: mostly a common one, else made of syllables, so that new names go on coming."""
-        draw = self.draw
-        if draw.chance(0.7):
-            return name_noun(draw.pick(self.words.first_names))
-        made = draw.pick(SYLLABLES) + draw.pick(SYLLABLES)
-        if draw.chance(0.4):
-            made += draw.pick(SYLLABLES)
-        return name_noun((made + draw.pick(NAME_ENDS)).capitalize())
-
     def noun_phrase(self, noun: Noun, *, adjective: float = 0.2, plural: float = 0.35) -> NounPhrase:
         """A noun with determiner and perhaps an adjective."""
         draw = self.draw
@@ -104,7 +92,7 @@ class Generator:
             rest = length - len(preposition.english)
             if rest == 1:
                 if human and "human" in preposition.kinds:
-                    return PrepositionalPhrase(preposition, NounPhrase(self.name()))
+                    return PrepositionalPhrase(preposition, NounPhrase(draw_name(draw)))
                 continue
             noun = draw.pick(pool)
             needed = 1 + len(noun.english[0])
@@ -210,7 +198,7 @@ class Generator:
             if point < 0.18:
                 return NounPhrase(draw.pick(PRONOUNS))
             if point < 0.32:
-                return NounPhrase(self.name())
+                return NounPhrase(draw_name(draw))
         phrase = self.noun_phrase(noun, adjective=0.2 if distance < 6 else 0.0)
         if distance:
             self.lengthen(phrase, distance)
@@ -225,7 +213,7 @@ class Generator:
             if point < 0.12:
                 return NounPhrase(draw.pick(PRONOUNS[2:4] + PRONOUNS[5:]))
             if point < 0.3:
-                return NounPhrase(self.name())
+                return NounPhrase(draw_name(draw))
         phrase = self.noun_phrase(noun)
         if self.clashes(verb, noun):
             phrase.adjective = phrase.adjective or draw.pick(self.words.adjectives_of[noun])
@@ -286,7 +274,7 @@ class Generator:
             people = self.words.by_kind["human"]
             receiver = NounPhrase(draw.pick(PRONOUNS[2:4])) if draw.chance(0.25) else None
             receiver = receiver or self.noun_phrase(draw.pick(people), adjective=0.15)
-            clause.receiver = receiver if draw.chance(0.85) else NounPhrase(self.name())
+            clause.receiver = receiver if draw.chance(0.85) else NounPhrase(draw_name(draw))
         if verb.objects:
             clause.object = self.target(verb, heavy=heavy and verb.frame != "both")
         elif verb.frame == "goal" or (verb.frame == "none" and not verb.label and heavy and draw.chance(0.35)):

@@ -1,4 +1,4 @@
-"""The lexicon of the built-in language pair: typed entries, made from the tables of `nouns.py` and `verbs.py`."""
+"""The lexicon of the built-in language pair: typed entries, made from the tables of nouns, verbs and idioms."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from functools import cache
 
-from phraseloom.world import nouns, verbs
+from phraseloom.world import idioms, nouns, verbs
 from phraseloom.world.morphology import VerbForms, conjugate, dative_plural, weak_singular
 
 GENDERS = {"der": "m", "die": "f", "das": "n"}
@@ -176,7 +176,7 @@ def _idiom_words(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
 
 
 def _idioms(third: dict[str, str]) -> list[Verb]:
-    lines = verbs.IDIOMS.strip().split("\n")
+    lines = idioms.IDIOMS.strip().split("\n")
     entries = []
     for english, idiomatic, literal in zip(lines[0::3], lines[1::3], lines[2::3], strict=True):
         base, tree = _columns(english)
@@ -243,7 +243,7 @@ def lexicon() -> Lexicon:
     all_nouns = tuple(_nouns() + _compounds())
     senses = _ambiguous()
     all_verbs = tuple(_verb(line) for line in verbs.VERBS.strip().split("\n"))
-    idioms = tuple(_idioms({verb.english: verb.third for verb in all_verbs} | {"drop": "drops"}))
+    all_idioms = tuple(_idioms({verb.english: verb.third for verb in all_verbs} | {"drop": "drops"}))
     adjectives = []
     for english, german, kinds in _words(verbs.ADJECTIVES):
         base, _, stem = german.partition(" ")
@@ -263,12 +263,12 @@ def lexicon() -> Lexicon:
         if verb.label:
             frames[verb.label].append(verb)
     everyone = (*all_nouns, *(sense for entries in senses.values() for sense in entries))
-    pairs = {(idiom.english, word) for idiom in idioms for _, _, word, _ in idiom.tail}
+    pairs = {(idiom.english, word) for idiom in all_idioms for _, _, word, _ in idiom.tail}
     return Lexicon(
         all_nouns,
         senses,
         all_verbs,
-        idioms,
+        all_idioms,
         tuple(adjectives),
         tuple(adverbs),
         tuple(prepositions),

@@ -1,0 +1,137 @@
+"""What the benchmarks share: tables, interleaved timing, peak memory, peers, and the result that each one leaves.
+
+Times drift by 15 % within minutes on a shared machine, so nothing here reports a time of one run against a time of
+another: candidates take turns inside one run and only ratios are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from phraseloom.files import atomic_write_json
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PEERS = Path(__file__).resolve().parent / "peers"
+WORK = REPOSITORY / "local" / "bench"
+
+# The model every speed is measured with: Transformer 3+3, 7.5 million parameters with 8,000 joint subwords.
+REFERENCE: dict[str, Any] = {
+    "width": 256,
+    "heads": 4,
+    "ffn_width": 1024,
+    "encoder": {"layers": 3},
+    "decoder": {"layers": 3},
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+}
+PEER_VARIABLES = {
+    "hf": "PHRASELOOM_PEER_HF",
+    "onmt": "PHRASELOOM_PEER_ONMT",
+    "ct2": "PHRASELOOM_PEER_CT2",
+}
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """An argument parser with what every benchmark takes."""
+    result = argparse.ArgumentParser(description=(text or "").split("\n")[0])
+    result.add_argument("--cores", type=int, default=2, help="processor cores that everything may use")
+    result.add_argument("--json", type=Path, help="write the figures and ratios to this file")
+    return result
+
+
+def take_cores(count: int) -> int:
+    """Keep this process and all it starts on `count` cores; how many there are in fact."""
+    if not hasattr(os, "sched_setaffinity"):
+        return min(count, os.cpu_count() or 1)
+    cores = sorted(os.sched_getaffinity(0))[:count]
+    os.sched_setaffinity(0, cores)
+    if len(cores) < count:
+        print(f"only {len(cores)} of {count} cores are there", file=sys.stderr)
+    return len(cores)
+
+
+def peer(name: str) -> str | None:
+    """The interpreter of a peer, or None with a message where it is not to be had."""
+    variable = PEER_VARIABLES[name]
+    found = os.environ.get(variable)
+    if not found:
+        print(f"{name} is left out: set {variable} to a Python that has it (benchmarks/README.md)")
+        return None
+    if not Path(found).is_file():
+        print(f"{name} is left out: {variable}={found} is not a file")
+        return None
+    return found
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Print rows in columns; numbers to the right."""
+    texts = [[f"{c:,.3g}" if isinstance(c, float) and abs(c) < 1000 else show(c) for c in row] for row in rows]
+    widths = [max(len(t[i]) for t in [list(headers), *texts]) for i in range(len(headers))]
+    numeric = [all(not isinstance(r[i], str) for r in rows) for i in range(len(headers))]
+    for line in [list(headers), *texts]:
+        cells = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True)]
+        print("  ".join(cells).rstrip())
+    print(flush=True)
+
+
+def show(value: Any) -> str:
+    """A cell: thousands with commas, nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def interleave(functions: dict[str, Callable[[], Any]], *, seconds: float = 4.0, warm: int = 2) -> dict[str, float]:
+    """The median time of each function in seconds; they take turns for about `seconds` in all."""
+    for function in functions.values():
+        for _ in range(warm):
+            function()
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, times.values())) < 3:
+        for name, function in functions.items():
+            begin = time.perf_counter()
+            function()
+            times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+def process_tree(pid: int) -> list[int]:
+    """A process and all below it (Linux)."""
+    found, rest = [], [pid]
+    while rest:
+        one = rest.pop()
+        found.append(one)
+        for task in Path(f"/proc/{one}/task").glob("*/children"):
+            try:
+                rest += [int(child) for child in task.read_text().split()]
+            except OSError:
+                continue
+    return found
+
+
+def peak_bytes(pid: int) -> int:
+    """The sum of the peak resident memory of a process and all below it; 0 where the system does not tell."""
+    total = 0
+    for one in process_tree(pid):
+        try:
+            text = Path(f"/proc/{one}/status").read_text()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in text.split("\n") if line.startswith("VmHWM"))
+    return total
+
+
+def finish(name: str, options: argparse.Namespace, *, ratios: dict[str, float], figures: Any) -> None:
+    """Print the ratios and write the result if a file is asked for."""
+    table(["ratio", "value"], [[k, float(v)] for k, v in ratios.items()])
+    if options.json is not None:
+        rounded = {k: round(float(v), 4) for k, v in ratios.items()}
+        atomic_write_json(options.json, {"benchmark": name, "ratios": rounded, "figures": figures})

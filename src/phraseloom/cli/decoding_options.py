@@ -1,0 +1,60 @@
+"""Command-line options that stand over the decoding options of a model; shared by `translate` and `score`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from phraseloom.errors import UsageError
+
+
+class PenaltyName(Enum):
+    """Kinds of length penalty."""
+
+    wu = "wu"
+    sockeye = "sockeye"
+    none = "none"
+
+
+class LongLines(Enum):
+    """What happens to a line that is too long for the model."""
+
+    crop = "crop"
+    split = "split"
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given (not None), enumerations as plain text."""
+    return {k: v.value if isinstance(v, Enum) else v for k, v in options.items() if v is not None}
+
+
+def length(text: str | None, name: str) -> dict[str, Any] | None:
+    """`FACTOR,CONSTANT` or `CONSTANT` as a length bound. Raises UsageError."""
+    if text is None:
+        return None
+    factor, comma, constant = text.rpartition(",")
+    try:
+        return {"factor": float(factor) if comma else 0.0, "constant": int(constant)}
+    except ValueError:
+        hint = "write FACTOR,CONSTANT (such as 2.0,20) or one whole number"
+        raise UsageError(f"--{name} {text!r} is not a length bound", hint=hint) from None
+
+
+def penalty(
+    now: dict[str, Any], kind: PenaltyName | None, alpha: float | None, beta: float | None
+) -> dict[str, Any] | None:
+    """The length penalty `now` with the given changes; None when nothing was given."""
+    changes = given(alpha=alpha, beta=beta)
+    if kind is None:
+        return {**now, **changes} if changes else None
+    kept = now if now["kind"] == kind.value else {"kind": kind.value}
+    return {**kept, **changes}
+
+
+def workers(text: str | None) -> int | str | None:
+    """`auto` or a number of threads. Raises UsageError."""
+    if text is None or text == "auto":
+        return text
+    if not text.isascii() or not text.isdigit():
+        raise UsageError(f"--workers {text!r} is neither a number nor auto")
+    return int(text)

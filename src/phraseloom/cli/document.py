@@ -1,0 +1,72 @@
+"""`docs/commands.md` from the commands themselves: `python -m phraseloom.cli.document` writes it to standard output."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from typing import Any
+
+from phraseloom.cli.main import VERBS, load_verb
+from phraseloom.report.tables import markdown
+
+HEAD = """\
+# Commands
+
+Made from the commands by `python -m phraseloom.cli.document > docs/commands.md`; a test compares the two.
+
+Exit codes: 0 done · 1 a problem with data, a file or a model · 2 wrong usage or recipe · 3 interrupted and saved, the
+same command goes on · 4 training diverged · 130 stopped by Ctrl-C · 141 the reader of the output went away. A problem
+is one line on standard error: `phraseloom VERB: file:line: what; what to do`. `phraseloom --debug VERB …`, or
+PHRASELOOM_DEBUG=1, shows the traceback.
+"""
+
+
+def commands() -> Iterator[tuple[str, Any]]:
+    """(full name, click command) of every verb and subcommand."""
+    for name in VERBS:
+        command = load_verb(name)
+        inner = getattr(command, "commands", None)
+        if inner:
+            yield from ((f"{name} {sub}", c) for sub, c in inner.items())
+        else:
+            yield name, command
+
+
+def document() -> str:
+    """The whole page."""
+    return HEAD + "".join(f"\n## phraseloom {name}\n\n{_section(command)}" for name, command in commands())
+
+
+def _section(command: Any) -> str:
+    text = inspect.cleandoc(command.help or "")
+    rows = []
+    for parameter in command.params:
+        if parameter.name == "help":
+            continue
+        names = (*parameter.opts, *parameter.secondary_opts) if _is_option(parameter) else (_argument(parameter),)
+        rows.append([", ".join(f"`{n}`" for n in names), getattr(parameter, "help", "") or "", _default(parameter)])
+    return f"{text}\n\n{markdown(['option', 'what', 'default'], rows)}\n".replace("<", "\\<")
+
+
+def _is_option(parameter: Any) -> bool:
+    return any(name.startswith("-") for name in parameter.opts)
+
+
+def _argument(parameter: Any) -> str:
+    name = (parameter.metavar or parameter.name or "").upper().strip("[].")
+    return name + ("…" if parameter.nargs == -1 else "")
+
+
+def _default(parameter: Any) -> str:
+    default = parameter.default
+    if parameter.required:
+        return "required"
+    if default is None or default is False or callable(default) or str(default) in ("", "Sentinel.UNSET"):
+        return ""
+    return str(default.value if isinstance(default, Enum) else default)
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(document().encode())

@@ -1,0 +1,201 @@
+"""`phraseloom translate`: lines in, translations out."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from enum import Enum
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.decoding_options import LongLines, PenaltyName, given, length, penalty, workers
+from phraseloom.errors import UsageError
+
+if TYPE_CHECKING:
+    from phraseloom.decoding.translator import Translation
+
+
+class Output(Enum):
+    """Forms of the output."""
+
+    text = "text"
+    nbest = "nbest"
+    json = "json"
+
+
+class _StandardOutputError(Exception):
+    """Carries an OSError of standard output past the writer of the alignment file."""
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    output: Annotated[
+        Output, typer.Option(help="text: one line per line; nbest: Moses n-best list; json: one object per line.")
+    ] = Output.text,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")
+    ] = None,
+    n_best: Annotated[
+        int | None, typer.Option(min=1, help="Translations per line (nbest, json), at most the beam.")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Sentences translated together.")] = None,
+    workers_: Annotated[
+        str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
+    ] = None,
+    length_penalty: Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
+    beta: Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")] = None,
+    max_length: Annotated[
+        str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")
+    ] = None,
+    min_length: Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")] = None,
+    max_input_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")
+    ] = None,
+    long_lines: Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")] = None,
+    prefixes: Annotated[
+        Path | None, typer.Option(help="File with what each translation must begin with, line by line.")
+    ] = None,
+    alignments: Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")] = None,
+    alignment_layer: Annotated[
+        int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1.")
+    ] = None,
+    window: Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Translate lines from standard input to standard output: one line out per line in, in order.
+
+    A blank line gives a blank line. What was cropped, replaced or cut is counted on standard error.
+
+    Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
+    """
+    if n_best is not None and n_best > 1 and output is Output.text:
+        raise UsageError("--n-best needs --output nbest or --output json")
+    options = given(
+        beam=beam,
+        n_best=n_best,
+        batch_sentences=batch,
+        workers=workers(workers_),
+        max_length=length(max_length, "max-length"),
+        min_length=length(min_length, "min-length"),
+        max_input_tokens=max_input_tokens,
+        long_lines=long_lines,
+        alignment_layer=alignment_layer,
+        window=window,
+    )
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.files import require_file
+
+    if prefixes is not None:
+        require_file(prefixes, "prefix file")
+    translator = Translator.from_pretrained(model, device=device, **options)
+    changed = penalty(translator.config.length_penalty.model_dump(), length_penalty, alpha, beta)
+    if changed is not None:
+        translator = translator.with_options(length_penalty=changed)
+    run = _Run(translator, output, prefixes, want_alignments=alignments is not None, stream=stream)
+    try:
+        if alignments is None:
+            run.to_stdout(lambda _: None)
+        else:
+            _with_alignment_file(run, alignments)
+    except _StandardOutputError as failure:
+        raise failure.__cause__ or failure from None
+    run.warn()
+
+
+class _Run:
+    """One pass over standard input."""
+
+    def __init__(
+        self, translator: Any, output: Output, prefixes: Path | None, *, want_alignments: bool, stream: bool
+    ) -> None:
+        from phraseloom.decoding.translation import TranslationReport
+        from phraseloom.text.lines import LineReport
+
+        self.translator, self.output, self.prefixes, self.stream = translator, output, prefixes, stream
+        self.alignments = want_alignments or output is Output.json
+        self.report, self.lines = TranslationReport(), LineReport()
+
+    def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
+        """Translate everything, print it, and hand each window to `also`."""
+        write = FORMATS[self.output]
+        number = 0
+        for translations in self._translated():
+            text = "".join(write(number + i, t) for i, t in enumerate(translations))
+            number += len(translations)
+            also(translations)
+            try:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+            except OSError as error:
+                raise _StandardOutputError from error
+
+    def _translated(self) -> Iterator[list[Translation]]:
+        from phraseloom.cli.windows import GATHER_SECONDS, standard_input, windows
+        from phraseloom.errors import DataError
+        from phraseloom.text.lines import read_lines
+
+        begin = None if self.prefixes is None else read_lines(self.prefixes)
+        seconds = 0.0 if self.stream else GATHER_SECONDS
+        for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
+            forced = None if begin is None else [p for _, p in zip(lines, begin, strict=False)]
+            if forced is not None and len(forced) != len(lines):
+                raise DataError(
+                    f"fewer prefixes than input lines ({self.report.lines + len(forced)})", file=self.prefixes
+                )
+            yield self.translator.translate(lines, prefixes=forced, alignments=self.alignments, report=self.report)
+
+    def warn(self) -> None:
+        """Say on standard error what did not come out as it was meant."""
+        found = self.report.warnings(self.translator.config.max_input_tokens)
+        if self.lines.invalid_utf8:
+            first = self.lines.first.get("invalid_utf8")
+            found.append(f"{self.lines.invalid_utf8} lines held invalid UTF-8, replaced (first: line {first})")
+        for text in found:
+            print(f"phraseloom translate: warning: {text}", file=sys.stderr)
+
+
+def _with_alignment_file(run: _Run, path: Path) -> None:
+    """Run with the alignments going to a file that appears whole at the end or not at all."""
+    from phraseloom.files import atomic_write, disk
+
+    def write(temporary: Path) -> None:
+        with disk.open(temporary, "wb") as handle:
+            run.to_stdout(lambda window: _write_pharaoh(handle, window))
+            disk.flush(handle)
+
+    atomic_write(path, write)
+
+
+def _write_pharaoh(handle: IO[bytes], window: list[Translation]) -> None:
+    from phraseloom.files import disk
+
+    disk.write(handle, "".join(t.pharaoh() + "\n" for t in window).encode("ascii"))
+
+
+def _text(number: int, translation: Translation) -> str:
+    return translation.text + "\n"
+
+
+def _nbest(number: int, translation: Translation) -> str:
+    """Moses: `id ||| text ||| features ||| score`; `|||` inside a text is written `&#124;&#124;&#124;`."""
+    return "".join(
+        f"{number} ||| {t.text.replace('|||', '&#124;&#124;&#124;')} ||| "
+        f"LogProb= {t.log_prob:.6f} Length= {len(t.tokens)} ||| {t.score:.6f}\n"
+        for t in translation.n_best
+    )
+
+
+def _json(number: int, translation: Translation) -> str:
+    return json.dumps({"id": number, **translation.as_dict()}, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+FORMATS: dict[Output, Callable[[int, Any], str]] = {Output.text: _text, Output.nbest: _nbest, Output.json: _json}

@@ -1,0 +1,131 @@
+"""`phraseloom evaluate`: numbers, forms of output, standard input, refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from phraseloom.metrics.bleu import make_scorer
+
+from .conftest import Command
+
+REFERENCE = ["a cat sat on the mat .", "the dog is not here .", "", "it rains .", "we saw a red house there ."] * 4
+BASE = ["a cat sat at the mat .", "dog is here .", "", "it rains .", "we saw a house ."] * 4
+BETTER = ["a cat sat on the mat .", "the dog is here .", "", "it rains .", "we saw a red house ."] * 4
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    for name, lines in {"ref": REFERENCE, "base": BASE, "better": BETTER, "src": REFERENCE}.items():
+        (tmp_path / name).write_bytes("".join(line + "\n" for line in lines).encode())
+    return tmp_path
+
+
+def test_text_has_every_score_with_its_signature(files: Path, command: Command) -> None:
+    outcome = command("evaluate", "-r", "ref", "base", "better", "--tokenized")
+    assert outcome.code == 0
+    assert "4 of 20 translations are empty" in outcome.err
+    for name in ("bleu", "chrf", "ter", "tokenized"):
+        score = make_scorer(name).corpus(BASE, [REFERENCE])
+        assert f"{score.value:.2f}" in outcome.out
+        assert f"{score.name}: {score.signature}\n" in outcome.out
+
+
+def test_json(files: Path, command: Command) -> None:
+    outcome = command(
+        "evaluate", "-r", "ref", "-r", "base", "base", "better", "--source", "src", "--by-length", "3,6",
+        "--bootstrap", "50", "--output", "json", "--metrics", "bleu",
+    )  # fmt: skip
+    report = json.loads(outcome.out)
+    assert outcome.out.count("\n") == 1
+    assert (report["sentences"], report["references"]) == (20, 2)
+    assert [s["name"] for s in report["systems"]] == ["base", "better"]
+    assert "nrefs:2" in report["systems"][0]["scores"][0]["signature"]
+    groups = report["by_length"]["systems"][1]["groups"]
+    assert [(g["label"], g["sentences"]) for g in groups] == [("≤3", 8), ("4–6", 4), (">6", 8)]
+    results = report["bootstrap"]["results"]
+    assert [r["system"] for r in results] == ["base", "better"]
+    assert results[0]["difference"] is None
+    assert results[1]["wins"] + results[1]["ties"] <= 50
+    assert "bs:50|seed:12345" in results[1]["signature"]
+
+
+def test_standard_input_and_compressed_files(files: Path, command: Command) -> None:
+    (files / "ref.gz").write_bytes(gzip.compress((files / "ref").read_bytes()))
+    options = ("--metrics", "bleu", "--output", "json")
+    piped = command("evaluate", "-r", "ref.gz", "-", *options, stdin=(files / "base").read_bytes())
+    named = command("evaluate", "-r", "ref", "base", *options)
+    assert piped.code == 0
+    assert piped.out == named.out.replace('"base"', '"stdin"')
+
+
+def test_every_report_at_once(files: Path, command: Command) -> None:
+    outcome = command("evaluate", "-r", "ref", "base", "better", "-s", "src", "--by-length", "3", "--bootstrap", "20")
+    assert outcome.code == 0
+    assert "by source length" in outcome.out
+    assert "Paired bootstrap against base: 20 resamples, seed 12345" in outcome.out
+
+
+def test_all_empty_is_zero(files: Path, command: Command) -> None:
+    (files / "empty").write_bytes(b"\n" * 20)
+    outcome = command("evaluate", "-r", "ref", "empty", "--metrics", "bleu,chrf", "--output", "json")
+    assert [s["value"] for s in json.loads(outcome.out)["systems"][0]["scores"]] == [0.0, 0.0]
+
+
+def test_a_byte_order_mark_and_crlf_change_nothing_and_are_reported(files: Path, command: Command) -> None:
+    plain = command("evaluate", "-r", "ref", "base", "--metrics", "bleu")
+    (files / "base").write_bytes(b"\xef\xbb\xbf" + (files / "base").read_bytes().replace(b"\n", b"\r\n"))
+    changed = command("evaluate", "-r", "ref", "base", "--metrics", "bleu")
+    assert changed.out == plain.out
+    assert "base: read without its byte order mark" in changed.err
+    assert "CRLF line ends (20)" in changed.err
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\x85", "\x0b", "\x0c", "\x1c", "\r"])
+def test_only_a_line_feed_ends_a_line(files: Path, command: Command, separator: str) -> None:
+    (files / "base").write_bytes("".join(line + f" x{separator}y\n" for line in BASE).encode())
+    assert command("evaluate", "-r", "ref", "base", "--metrics", "bleu,tokenized").code == 0
+
+
+BAD: list[tuple[list[str], int, str]] = [
+    (["-r", "ref", "short"], 1, "short has 19 lines, but ref has 20; line 3 is blank in only one"),
+    (["-r", "ref", "-r", "short", "base"], 1, "short has 19 lines"),
+    (["-r", "ref", "base", "-s", "short", "--by-length", "3"], 1, "short has 19 lines"),
+    (["-r", "void", "void"], 1, "nothing to score: void is empty"),
+    (["-r", "ref", "latin1"], 1, "latin1:1: invalid UTF-8"),
+    (["-r", "ref", "none"], 1, "none: hypothesis file not found"),
+    (["-r", "reff", "base"], 1, "did you mean ref?"),
+    (["-r", ".", "base"], 1, "this is a folder"),
+    (["-r", "ref", "base", "-s", "gone"], 1, "source file not found"),
+    (["base"], 2, "--reference"),
+    (["-r", "ref"], 2, "HYP"),
+    (["-r", "-", "base"], 2, "can only stand for translations"),
+    (["-r", "ref", "-", "-"], 2, "given twice"),
+    (["-r", "ref", "base", "base"], 2, "given twice"),
+    (["-r", "ref", "base", "--metrics", "blue"], 2, "no metric 'blue'"),
+    (["-r", "ref", "base", "--metrics", ","], 2, "names no metric"),
+    (["-r", "ref", "base", "--tokenize", "os.system"], 2, "no BLEU tokenizer"),
+    (["-r", "ref", "base", "--output", "xml"], 2, "'xml'"),
+    (["-r", "ref", "base", "--by-length", "3"], 2, "--source"),
+    (["-r", "ref", "base", "-s", "src", "--by-length", "3", "--metrics", "chrf"], 2, "bleu among"),
+    (["-r", "ref", "base", "-s", "src", "--by-length", "5,3"], 2, "rising"),
+    (["-r", "ref", "base", "-s", "src", "--by-length", "0,3"], 2, "rising"),
+    (["-r", "ref", "base", "-s", "src", "--by-length", "²"], 2, "rising"),
+    (["-r", "ref", "base", "-s", "src", "--by-length", ""], 2, "rising"),
+    (["-r", "ref", "base", "--bootstrap", "-1"], 2, "--bootstrap"),
+    (["-r", "ref", "base", "--bootstrap", "many"], 2, "--bootstrap"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "text"), BAD, ids=[" ".join(b[0]) for b in BAD])
+def test_refusals(arguments: list[str], code: int, text: str, files: Path, command: Command) -> None:
+    (files / "short").write_bytes("".join(line + "\n" for line in REFERENCE[:2] + REFERENCE[3:]).encode())
+    (files / "void").write_bytes(b"")
+    (files / "latin1").write_bytes(b"M\xe4dchen\n" * 20)
+    outcome = command("evaluate", *arguments, stdin=b"a\n")
+    assert outcome.code == code
+    assert outcome.is_one_line_of("evaluate"), outcome.err
+    assert text in outcome.err

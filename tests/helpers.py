@@ -1,0 +1,19 @@
+"""Small things that many tests need: a tokenizer learned on a few lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from phraseloom.text.tokenizer import Tokenizer
+
+LINES = ["the old man sleeps .", "a cow is small , but a winter garden is dark .", "we invite them tonight .", "zwei Büros ."]
+
+
+def tiny_tokenizer(folder: Path) -> Tokenizer:
+    """A joint tokenizer of some 60 pieces, saved in `folder` and loaded from there."""
+    from phraseloom.text.config import SentencepieceConfig, TextConfig
+    from phraseloom.text.tokenizer import learn_subwords
+
+    subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))
+    Tokenizer(TextConfig(), "en", "de", subwords, subwords).save(folder)
+    return Tokenizer.load(folder)

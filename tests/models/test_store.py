@@ -1,0 +1,142 @@
+"""A model folder: what was saved is loaded, to the bit, ties and all; anything damaged or swapped is refused by name."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from phraseloom.errors import CorruptError, ModelError, PhraseloomError
+from phraseloom.files import read_json, write_manifest
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.store import find_model, load_model, load_tensors, save_model
+from phraseloom.text.tokenizer import Tokenizer
+from tests.helpers import tiny_tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    return tiny_tokenizer(tmp_path_factory.mktemp("text"))
+
+
+def saved(folder: Path, tokenizer: Tokenizer, tied: str = "three_way", seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    config = ModelConfig.model_validate({"preset": "tiny", "tied": tied})
+    model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary))
+    save_model(folder, model, config, tokenizer, languages=("en", "de"), generation={"beam": 3})
+    return model
+
+
+@pytest.mark.parametrize("tied", ["three_way", "two_way", "none"])
+def test_round_trip_keeps_bits_and_ties(tmp_path: Path, tokenizer: Tokenizer, tied: str) -> None:
+    model = saved(tmp_path / "m", tokenizer, tied)
+    loaded, _, generation = load_model(tmp_path / "m")
+    assert generation == {"beam": 3}
+    before, after = dict(model.named_parameters()), dict(loaded.named_parameters())
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    shared = loaded.target_embedding.weight.data_ptr() == loaded.output.weight.data_ptr()
+    assert shared == (tied != "none")
+    assert (loaded.source_embedding.weight is loaded.target_embedding.weight) == (tied == "three_way")
+    assert torch.equal(loaded.source_embedding.positions(0, 9), model.source_embedding.positions(0, 9))
+    assert not loaded.training
+
+
+def test_equal_models_are_equal_bytes(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    for name in ("a", "b"):
+        saved(tmp_path / name, tokenizer)
+    assert read_json(tmp_path / "a" / "manifest.json") == read_json(tmp_path / "b" / "manifest.json")
+
+
+def test_every_flipped_bit_and_cut_is_noticed(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "m", tokenizer)
+    chance = random.Random(4)
+    for path in sorted(p for p in (tmp_path / "m").rglob("*") if p.is_file()):
+        whole = path.read_bytes()
+        for _ in range(4):
+            place = chance.randrange(len(whole))
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ (1 << chance.randrange(8))]) + whole[place + 1 :])
+            with pytest.raises(PhraseloomError):
+                load_model(tmp_path / "m")
+            path.write_bytes(whole[:place])
+            with pytest.raises(PhraseloomError):
+                load_model(tmp_path / "m")
+        path.write_bytes(whole)
+    load_model(tmp_path / "m")
+
+
+def test_parts_of_another_model_are_named(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "a", tokenizer, seed=1)
+    saved(tmp_path / "b", tokenizer, seed=2)
+    shutil.copy(tmp_path / "b" / "model.safetensors", tmp_path / "a" / "model.safetensors")
+    with pytest.raises(CorruptError, match=r"model\.safetensors.*checksum"):
+        load_model(tmp_path / "a")
+
+
+def rewritten(folder: Path, name: str, content: bytes) -> None:
+    """Replace a file and make the manifest agree, as somebody would who builds a model folder by hand."""
+    names = list(read_json(folder / "manifest.json")["files"])
+    (folder / name).write_bytes(content)
+    write_manifest(folder, names)
+
+
+def test_a_vocabulary_of_another_model_is_refused(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "m", tokenizer)
+    config = json.loads((tmp_path / "m" / "config.json").read_bytes())
+    config["vocabularies"]["source"]["sha256"] = "0" * 64
+    rewritten(tmp_path / "m", "config.json", json.dumps(config).encode())
+    with pytest.raises(ModelError, match="source vocabulary"):
+        load_model(tmp_path / "m")
+
+
+def test_formats_of_the_future_and_other_shapes_are_refused_in_words(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "m", tokenizer)
+    original = (tmp_path / "m" / "config.json").read_bytes()
+    config = json.loads(original)
+    rewritten(tmp_path / "m", "config.json", json.dumps({**config, "format": 9}).encode())
+    with pytest.raises(ModelError, match="model format 9"):
+        load_model(tmp_path / "m")
+    wider = {**config, "model": {**config["model"], "ffn_width": 300}}
+    rewritten(tmp_path / "m", "config.json", json.dumps(wider).encode())
+    with pytest.raises(ModelError, match="has shape"):
+        load_model(tmp_path / "m")
+    rewritten(tmp_path / "m", "config.json", original)
+    rewritten(tmp_path / "m", "model.safetensors", b"\xff" * 64)
+    with pytest.raises(CorruptError, match="safetensors"):
+        load_model(tmp_path / "m")
+
+
+def test_manifest_cannot_lead_outside(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    saved(tmp_path / "m", tokenizer)
+    manifest = read_json(tmp_path / "m" / "manifest.json")
+    for name in ("../x", "/etc/passwd", "a//b", "tokenizer/../../x"):
+        bad = {**manifest, "files": {**manifest["files"], name: {"bytes": 1, "sha256": ""}}}
+        (tmp_path / "m" / "manifest.json").write_text(json.dumps(bad))
+        with pytest.raises(CorruptError, match="outside"):
+            load_model(tmp_path / "m")
+
+
+def test_find_model_names_what_is_missing(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    with pytest.raises(PhraseloomError, match="no such folder"):
+        find_model(tmp_path / "nothing")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelError, match="neither"):
+        find_model(tmp_path / "empty")
+    saved(tmp_path / "m", tokenizer)
+    (tmp_path / "m" / "manifest.json").unlink()
+    with pytest.raises(ModelError, match="incomplete"):
+        find_model(tmp_path / "m")
+
+
+def test_a_pickle_under_the_name_of_the_weights_does_nothing(tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"cos\nsystem\n(S'touch " + str(marker).encode() + b"'\ntR.")
+    with pytest.raises(CorruptError):
+        load_tensors(path)
+    assert not marker.exists()

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.text.normalize import Normaliser
+from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+
+LINES = ['He said: "It\'s late", and left (at 10.30).', "The dogs' owner doesn't know.", "&lt; 3 % of x @-@ y"] * 30
+
+
+@pytest.mark.parametrize("line", LINES[:2])
+def test_moses_is_undone(line: str) -> None:
+    normaliser = Normaliser(TextConfig(tokenize="moses"), "en")
+    assert normaliser(line) != line
+    assert normaliser.detokenise(normaliser(line)) == line
+
+
+def test_moses_escapes_nothing() -> None:
+    assert Normaliser(TextConfig(tokenize="moses"), "en")("a & b [c] | d's") == "a & b [ c ] | d 's"
+
+
+def test_normalisation_and_case() -> None:
+    normaliser = Normaliser(TextConfig(normalize="moses", lowercase=True), "en")
+    assert normaliser("„Hello“ — it’s") == normaliser("„Hello“ — it’s").lower()
+    assert '"hello"' in normaliser("„Hello“ — it’s")
+    assert Normaliser(TextConfig(), "en")("  A  ") == "  A  "
+
+
+def test_jieba_for_chinese_moses_for_the_rest() -> None:
+    pytest.importorskip("jieba")
+    chinese = Normaliser(TextConfig(tokenize="jieba"), "zh")
+    assert chinese("我来到北京清华大学") == "我 来到 北京 清华大学"
+    assert chinese.detokenise("我 来到 北京 清华大学") == "我来到北京清华大学"
+    assert Normaliser(TextConfig(tokenize="jieba"), "en")("Yes, sir.") == "Yes , sir ."
+
+
+@pytest.mark.parametrize(
+    "character", ["'", '"', ".", "-", "@", "&", ",", "…", "\u3000", "(", "<", "%", "0", "\t", "//"]
+)
+def test_moses_takes_linear_time(character: str) -> None:
+    import time
+
+    normaliser = Normaliser(TextConfig(normalize="moses", tokenize="moses"), "en")
+    normaliser("warm up")
+    started = time.perf_counter()
+    normaliser(character * 20_000)
+    assert time.perf_counter() - started < 2.0
+
+
+def make(joint: bool = True, kind: str = "sentencepiece", text: TextConfig | None = None) -> Tokenizer:
+    config = SentencepieceConfig(size=330) if kind == "sentencepiece" else SubwordNmtConfig(merges=30)
+    source = learn_subwords(LINES, config)
+    target = source if joint else learn_subwords(LINES[1:], config)
+    return Tokenizer(text or TextConfig(), "en", "de", source, target)
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "subword_nmt"])
+@pytest.mark.parametrize("joint", [True, False])
+def test_saved_and_loaded(tmp_path: Path, kind: str, joint: bool) -> None:
+    tokenizer = make(joint, kind, TextConfig(tokenize="moses"))
+    assert set(tokenizer.save(tmp_path)) == {p.name for p in tmp_path.iterdir()}
+    again = Tokenizer.load(tmp_path)
+    assert again.sha256 == tokenizer.sha256 and again.joint is joint and again.text == tokenizer.text
+    assert (again.source.language, again.target.language, again.kind) == ("en", "de", kind)
+    for line in LINES[:3]:
+        assert again.source.encode(line) == tokenizer.source.encode(line) == again.source.encode_batch([line])[0]
+        assert again.target.decode(again.target.encode(line)) == tokenizer.target.decode(tokenizer.target.encode(line))
+
+
+def test_hash_depends_on_everything() -> None:
+    hashes = {
+        make(j, k, t).sha256
+        for j in (True, False)
+        for k in ("sentencepiece", "x")
+        for t in (None, TextConfig(lowercase=True))
+    }
+    assert len(hashes) == 8
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "subword_nmt"])
+def test_words_and_pieces(kind: str) -> None:
+    side = make(kind=kind, text=TextConfig(tokenize="moses")).source
+    ids = side.encode(LINES[1])
+    numbers = side.word_of_piece(ids)
+    assert side.words(LINES[1]) == ["The", "dogs", "'", "owner", "doesn", "'t", "know", "."] == side.words_of(ids)
+    assert numbers[0] == 0 and numbers[-1] == 7 and sorted(set(numbers)) == list(range(8))
+    assert side.decode(ids) == LINES[1]
+    assert side.words(" \u3000") == [] == side.encode(" \u3000") == side.pieces("") == side.word_of_piece([])
+
+
+def test_damage_is_refused(tmp_path: Path) -> None:
+    make(joint=False).save(tmp_path)
+    description = json.loads((tmp_path / "tokenizer.json").read_text())
+    for key, value in [
+        ("format", 2), ("subwords", "os.system"), ("joint", "yes"), ("files", {"../x": "0"}),
+        ("text", {"lowercase": 3}),        ("source_language", None), ("joint", True),
+    ]:  # fmt: skip
+        (tmp_path / "tokenizer.json").write_text(json.dumps({**description, key: value}))
+        with pytest.raises(CorruptError):
+            Tokenizer.load(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(json.dumps(description))
+    Tokenizer.load(tmp_path)
+    content = (tmp_path / "source.model").read_bytes()
+    (tmp_path / "source.model").write_bytes(content[:-1])
+    with pytest.raises(CorruptError, match="checksum differs"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "source.model").unlink()
+    with pytest.raises(FileProblem, match="not found"):
+        Tokenizer.load(tmp_path)
