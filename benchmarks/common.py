@@ -85,6 +85,8 @@ def show(value: Any) -> str:
     """A cell: thousands with commas, nothing for None."""
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:,.0f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -31,13 +31,12 @@ from common import WORK, finish, parser, peer, table, take_cores
 from corpora import add_data_options, open_data
 from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.translator import Translator
+from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.models.store import find_model, load_model, read_config
 from phraseloom.text.lines import read_lines
 from training_speed import own_recipe
 
-UPDATES = 300  # of the stand-in model
 PLAIN = {"length_penalty": {"kind": "none"}}
 
 
@@ -87,7 +86,7 @@ def own_row(name: str, group: str, model: Any, config: DecodingConfig, lines: li
     def work(given: list[str] = lines) -> tuple[float, int]:
         torch.set_num_threads(cores)
         begin = time.perf_counter()
-        found = translator.translate(given)
+        found = translator.translate(given, report=TranslationReport())
         return time.perf_counter() - begin, sum(len(t.tokens) + 1 for t in found)
 
     work(lines[:64])
@@ -136,7 +135,7 @@ def rows_of(
 def agreement(options: argparse.Namespace, model: Any, lines: list[str], server: CTranslate) -> float:
     """The share of equal greedy outputs: whether both have the same model."""
     own, other = groups(options, {})["greedy"]
-    found = Translator(model, Ids(), DecodingConfig.model_validate(own)).translate(lines)
+    found = Translator(model, Ids(), DecodingConfig.model_validate(own)).translate(lines, report=TranslationReport())
     request = {**other, "compute": "float32", "workers": 1, "threads": options.cores}
     theirs = server.translate(**request, first=None, outputs=True)["outputs"]
     return sum(t.text == o for t, o in zip(found, theirs, strict=True)) / len(lines)
@@ -145,11 +144,12 @@ def agreement(options: argparse.Namespace, model: Any, lines: list[str], server:
 def stand_in(options: argparse.Namespace) -> Path:
     """A model of the reference shape, trained for a few minutes on the data of the options."""
     dataset = open_data(options)
-    run = WORK / "models" / f"{dataset.fingerprint[:16]}-{UPDATES}"
+    updates = options.train_updates
+    run = WORK / "models" / f"{dataset.fingerprint[:16]}-{updates}"
     if not (run / "last" / "manifest.json").is_file():
-        print(f"training a model for {UPDATES} updates in {run}", flush=True)
+        print(f"training a model for {updates} updates in {run}", flush=True)
         recipe = own_recipe(dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
-        changes = [f"training.{k}" for k in (f"max_updates={UPDATES}", f"checkpoint_every={UPDATES}", "log_every=50")]
+        changes = [f"training.{k}" for k in (f"max_updates={updates}", f"checkpoint_every={updates}", "log_every=50")]
         subprocess.run(
             [sys.executable, "-m", "phraseloom", "train", str(recipe), *changes, "--run", str(run)], check=True
         )
@@ -188,6 +188,7 @@ def main() -> None:
     arguments.add_argument("--batch", type=int, default=64)
     arguments.add_argument("--max-length", type=int, default=100)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--train-updates", type=int, default=300, help="of the model made where none is given")
     options = arguments.parse_args()
     options.cores = take_cores(options.cores)
     os.environ.setdefault("OMP_NUM_THREADS", str(options.cores))

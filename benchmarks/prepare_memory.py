@@ -67,8 +67,8 @@ def measure(folder: Path, recipe: Path, processes: int) -> tuple[int, dict[int, 
     main, workers = 0, {}
     while run.poll() is None:
         main = max(main, peak(run.pid))
-        for child in children(run.pid):
-            workers[child] = max(workers.get(child, 0), peak(child))
+        for child in children(run.pid):  # the last reading counts: before its exec a child shows its parent's memory
+            workers[child] = peak(child) or workers.get(child, 0)
         time.sleep(0.02)
     if run.returncode:
         sys.exit(f"prepare failed with exit code {run.returncode}")

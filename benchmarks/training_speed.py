@@ -86,7 +86,7 @@ def limit_now(cores: int) -> dict[str, float]:
     """The matrix-product limit, in a process of its own."""
     code = "import json, torch, limits; torch.set_num_threads({}); print(json.dumps(limits.products(2)))"
     command = [sys.executable, "-c", code.format(cores)]
-    found = subprocess.run(command, cwd=PEERS.parent, capture_output=True, text=True, check=True).stdout
+    found = subprocess.run(command, cwd=PEERS.parent, stdout=subprocess.PIPE, text=True, check=True).stdout
     rates: dict[str, float] = json.loads(found)
     return rates
 

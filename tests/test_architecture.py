@@ -187,7 +187,7 @@ def test_the_rules_catch(source: str, rule: str) -> None:
 
 
 def test_masks_are_minus_infinity() -> None:
-    """A large negative number instead of -inf leaves probability on padding when all scores are small (reliability N2)."""
+    """A large negative number instead of -inf leaves weight on padding when all scores are small (reliability N2)."""
     found = []
     for path, tree in TREES.items():
         if path.relative_to(PACKAGE).parts[0] not in ("layers", "outputs", "models"):

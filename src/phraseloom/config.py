@@ -34,9 +34,13 @@ Lines = dict[tuple[str | int, ...], int]
 
 def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Lines]:
     """Plain data from YAML text, and the line (from 1) of each key path. Tags, aliases and duplicate keys are refused."""
+    depth = 0
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            line = event.start_mark.line + 1
+            line = event.start_mark.line + 1 if event.start_mark else None
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > RECIPE_MAX_DEPTH:
+                raise ConfigError(f"nested deeper than {RECIPE_MAX_DEPTH} levels", file=file, line=line)
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 raise ConfigError("YAML anchors and aliases are not allowed in a recipe", file=file, line=line)
             tag = getattr(event, "tag", None)
@@ -47,8 +51,6 @@ def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Lines
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).replace("\n", " ")
         raise ConfigError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
-    except RecursionError as error:
-        raise ConfigError(f"nested deeper than {RECIPE_MAX_DEPTH} levels", file=file) from error
     lines: Lines = {}
     loader = yaml.SafeLoader("")
     return _plain(node, (), lines, loader, file), lines
@@ -57,8 +59,6 @@ def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Lines
 def _plain(node: Any, path: tuple[str | int, ...], lines: Lines, loader: yaml.SafeLoader, file: Any) -> Any:
     if node is None:
         return None
-    if len(path) > RECIPE_MAX_DEPTH:
-        raise ConfigError(f"nested deeper than {RECIPE_MAX_DEPTH} levels", file=file, line=node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -128,8 +128,9 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
-        same_kind = isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind")
-        result[key] = merge(old, value) if same_kind else value  # type: ignore[arg-type]
+        if isinstance(old, dict) and isinstance(value, dict) and value.get("kind", old.get("kind")) == old.get("kind"):
+            value = merge(old, value)
+        result[key] = value
     return result
 
 
@@ -178,7 +179,7 @@ def _names_at(kind: Any, value: Any, path: tuple[str | int, ...]) -> list[str]:
     """The valid key names at `path`, following fields, lists and `kind` unions."""
     candidates = _configs_in(kind)
     for step in path:
-        value = value[step] if isinstance(value, dict | list) else None
+        value = value[step] if isinstance(value, dict | list) else None  # type: ignore[index]
         if isinstance(step, int):
             continue
         found: list[type[Config]] = []

@@ -30,7 +30,7 @@ class Disk:
 
     def open(self, path: Path, mode: str) -> IO[bytes]:
         """Open a file for binary writing."""
-        return Path.open(path, mode)  # type: ignore[return-value]
+        return Path.open(path, mode)
 
     def write(self, handle: IO[bytes], data: bytes | memoryview) -> None:
         """Write all of `data`."""
@@ -46,7 +46,7 @@ class Disk:
 
     def rename(self, source: Path, target: Path) -> None:
         """Replace `target` by `source` in one step."""
-        os.replace(source, target)
+        source.replace(target)
 
     def unlink(self, path: Path) -> None:
         """Remove a file or link."""
@@ -76,7 +76,8 @@ class Disk:
 disk = Disk()
 
 
-def _disk_problem(error: OSError, path: Path) -> FileProblem:
+def disk_problem(error: OSError, path: Path) -> FileProblem:
+    """What the system says about a disk, as an error in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FileProblem("the disk is full (or the quota is used up)", file=path, hint="free some space, run it again")
     return FileProblem(f"cannot write: {error.strerror or error}", file=path)
@@ -97,7 +98,7 @@ def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
         disk.rename(temporary, path)
         disk.fsync_folder(path.parent)
     except OSError as error:
-        raise _disk_problem(error, path) from error
+        raise disk_problem(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -213,7 +214,7 @@ def require_new_folder(path: str | Path, *, overwrite: bool = False, what: str =
     try:
         disk.mkdir(path)
     except OSError as error:
-        raise _disk_problem(error, path) from error
+        raise disk_problem(error, path) from error
     return path
 
 

@@ -4,12 +4,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.decoding.toys import END, ToyModel, enumerate_outputs, random_table
 
 from phraseloom.decoding.penalties import NoPenalty, SockeyePenalty, WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.errors import ModelError
-
-from .toys import END, ToyModel, enumerate_outputs, random_table
 
 PENALTIES = {
     "none": (NoPenalty(), lambda n: 1.0),

@@ -21,7 +21,8 @@ KINDS: dict[str, int] = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC, "EDQUOT": err
 class FaultyDisk(files.Disk):
     """Counts operations and, at number `at` (from 1), fails: once or from there on.
 
-    kind: a name of KINDS; "half" writes half of the data and then fails (any other operation just fails); "kill" ends the process.
+    kind: a name of KINDS; "half" writes half of the data and then fails (any other operation just fails); "kill" ends the
+    process.
     """
 
     def __init__(self, kind: str = "EIO", at: int | None = None, *, for_good: bool = False) -> None:
@@ -125,7 +126,7 @@ def read_tree(root: Path) -> tuple[Names, dict[int, bytes]]:
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root).as_posix()
         if path.is_symlink():
-            names[name] = ("link", os.readlink(path))
+            names[name] = ("link", str(path.readlink()))
         elif path.is_dir():
             names[name] = None
         else:
@@ -151,7 +152,10 @@ def _apply(names: Names, operation: Operation) -> None:
 
 
 def power_loss_states(
-    names: Names, content: dict[int, bytes], operations: list[Operation], build: Callable[[Names, dict[int, bytes]], None]
+    names: Names,
+    content: dict[int, bytes],
+    operations: list[Operation],
+    build: Callable[[Names, dict[int, bytes]], None],
 ) -> Iterator[str]:
     """For a crash after each operation, give `build` every state the disk may then be in; yields its description.
 
@@ -164,7 +168,7 @@ def power_loss_states(
         for i in range(crash):
             if operations[i].name == "fsync_folder":
                 folder = operations[i].path
-                touched = [c for c in changes if c < i and folder in (_parent(operations[c].path), _parent(operations[c].other))]
+                touched = [c for c in changes if c < i and folder in _parents(operations[c])]
                 forced = max([forced, *touched])
         written = [c for c in changes if c < crash]
         for last in sorted({forced, *(c for c in written if c > forced)}):
@@ -177,8 +181,8 @@ def power_loss_states(
                 yield f"crash after {crash}, names up to {last}, {share:.0%} of unsynced data"
 
 
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "."
+def _parents(operation: Operation) -> list[str]:
+    return [path.rpartition("/")[0] or "." for path in (operation.path, operation.other)]
 
 
 def _data(content: dict[int, bytes], operations: list[Operation], share: float) -> dict[int, bytes]:

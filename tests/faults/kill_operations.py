@@ -1,6 +1,6 @@
 """Program of `test_save`: end a forked process at operation 1, 2, … of a save; each time a whole checkpoint must be there.
 
-    python kill_operations.py RUN COPY
+python kill_operations.py RUN COPY
 """
 
 from __future__ import annotations

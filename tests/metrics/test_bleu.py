@@ -202,3 +202,11 @@ def test_real_text_against_itself(shared: Path) -> None:
     assert make_scorer("tokenized").corpus(shifted, [lines]).value == pytest.approx(
         multi_bleu(shifted, [lines]), abs=1e-9
     )
+
+
+def test_the_example_in_the_documentation_runs(root: Path) -> None:
+    text = (root / "docs" / "evaluation.md").read_bytes().decode()
+    code = text.split("```python\n", 1)[1].split("```", 1)[0]
+    lines = ["a b c d"] * 3
+    names = {"hypotheses": lines, "baseline": lines, "system": lines, "references": lines, "sources": lines}
+    exec(compile(code, "docs/evaluation.md", "exec"), names)

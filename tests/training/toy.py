@@ -1,6 +1,6 @@
 """A model and a data set of a few kilobytes with the interface of the real ones; also a program that the fault tests run.
 
-    python toy.py RUN JSON-of-training-keys     train in RUN; exit codes like `phraseloom train`
+python toy.py RUN JSON-of-training-keys     train in RUN; exit codes like `phraseloom train`
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ def result(run: Path) -> dict[str, bytes]:
     """All bytes of a run that must not depend on how often it was interrupted."""
     kept = [run / "metrics.jsonl", *sorted(run.glob("checkpoints/step_*/*"))]
     found = {p.relative_to(run).as_posix(): p.read_bytes() for p in kept}
-    return found | {name: str((run / name).readlink()).encode() for name in ("best", "last") if (run / name).is_symlink()}
+    return found | {
+        name: str((run / name).readlink()).encode() for name in ("best", "last") if (run / name).is_symlink()
+    }
 
 
 def run_once(run: Path, keys: dict[str, Any]) -> int:
@@ -160,7 +162,9 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             stack.callback(world.close)
             stop = stack.enter_context(StopSignal(at_once=world.kill_children))
             job = make(run, settings, world, stop=stop)
-            print(f"running {os.getpid()} " + " ".join(str(c.pid) for c in world.children), flush=True)
+            if world.first:
+                pids = [os.getpid(), *(c.pid for c in world.children)]
+                os.write(1, f"running {' '.join(map(str, pids))}\n".encode())
             runs.train_or_skip(job)
             if world.first:
                 files.atomic_write_bytes(run / "gradient", safetensors.torch.save({"gradient": job.flat.grad}))

@@ -65,7 +65,9 @@ def command(
         _same_length(source, target)
     from phraseloom.decoding.translator import Translator
     from phraseloom.text.lines import LineReport
+    from phraseloom.training.distributed import keep_pages
 
+    keep_pages()
     translator = Translator.from_pretrained(model, device=device, **options)
     changed = penalty(translator.config.length_penalty.model_dump(), length_penalty, alpha, beta)
     if changed is not None:

@@ -93,9 +93,11 @@ def command(
     )
     from phraseloom.decoding.translator import Translator
     from phraseloom.files import require_file
+    from phraseloom.training.distributed import keep_pages
 
     if prefixes is not None:
         require_file(prefixes, "prefix file")
+    keep_pages()
     translator = Translator.from_pretrained(model, device=device, **options)
     changed = penalty(translator.config.length_penalty.model_dump(), length_penalty, alpha, beta)
     if changed is not None:

@@ -1,4 +1,4 @@
-"""Lines of a stream in windows: as many as have arrived, so that a filter is fast on a file and prompt on a slow pipe."""
+"""Lines of a stream in windows: as many as have arrived, so that a filter is fast and yet prompt on a slow pipe."""
 
 from __future__ import annotations
 

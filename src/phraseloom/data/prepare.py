@@ -21,7 +21,7 @@ from phraseloom.data.workers import Chunk, Encoder
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import (
     FolderLock,
-    _disk_problem,
+    disk_problem,
     atomic_write_json,
     disk,
     require_new_folder,
@@ -72,7 +72,7 @@ def prepare(
                 disk.remove_tree(work.folder)
                 raise
     except OSError as error:
-        raise _disk_problem(error, folder) from error
+        raise disk_problem(error, folder) from error
     return Report(folder, index)
 
 

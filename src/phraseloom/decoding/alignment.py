@@ -50,7 +50,7 @@ def link_words(weights_TS: np.ndarray, source_word: Sequence[int], target_word: 
 def attention_of(
     model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], layer: int
 ) -> list[np.ndarray]:
-    """The weights (T + 1, S) of one layer, averaged over heads, for each target; target i belongs to sentence `sources[i]`.
+    """The weights (T + 1, S) of one layer, averaged over heads, for each target; target i is of sentence `sources[i]`.
 
     Row t is the attention with which target piece t was predicted.
     """

@@ -83,9 +83,10 @@ def map_batches(work: Callable[[list[int]], R], batches: list[list[int]], *, wor
     """`work` of every batch, in order. Several workers are threads of one torch thread each.
 
     torch leaves the interpreter free while it computes and counts its threads per calling thread, so W workers with one
-    thread each use W cores without waiting for one another inside small products. The first error ends the rest.
+    thread each use W cores without waiting for one another inside small products. One batch alone also runs in such a
+    thread: products this small gain little from two cores and lose much on a busy machine. The first error ends the rest.
     """
-    if workers == 1 or len(batches) <= 1:
+    if workers == 1 or not batches:
         return [work(batch) for batch in batches]
     with ThreadPoolExecutor(
         min(workers, len(batches)), "translate", initializer=torch.set_num_threads, initargs=(1,)

@@ -58,7 +58,7 @@ class _Finished:
 
 
 class _BeamSearch:
-    """One batch under search. B' = sentences still in it, live = rows a sentence (1, then the beam), K = candidates a row."""
+    """One batch under search. B' = sentences in it, live = rows a sentence (1, then the beam), K = candidates a row."""
 
     def __init__(self, model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> None:
         self.model, self.limits, self.options = model, limits, options
@@ -76,7 +76,7 @@ class _BeamSearch:
         self.tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
         self.none = torch.zeros(0, dtype=torch.long, device=device)
         self.identity = torch.arange(num * width, device=device)
-        self.state = model.start(memory, beam=1, max_length=self.steps)
+        self.state = model.start(memory, beam=1, max_length=limits.capacity)
 
     def run(self) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
@@ -89,7 +89,7 @@ class _BeamSearch:
         return self._hypotheses()
 
     def _candidates(self, hidden: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probabilities (B', live, K) and tokens of all extensions that may be made, and the best token of each row."""
+        """Log-probabilities (B', live, K) and tokens of all allowed extensions, and the best token of each row."""
         end, banned, limits = self.options.end, self.options.banned, self.limits
         num, live = self.scores.shape
         log_probs, ids = self.model.output.candidates(hidden, self.options.beam + 1 + len(banned))
@@ -118,7 +118,7 @@ class _BeamSearch:
 
     def _advance(self, totals: Tensor, ids: Tensor, best_ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
         """Rank the extensions; finished ones are stored, the live ones become `scores`; their parents and tokens."""
-        num, live, count = totals.shape
+        num, _, count = totals.shape
         width = self.options.beam
         ranked, order = torch.sort(totals.view(num, -1), dim=1, descending=True, stable=True)
         ranked, order = ranked[:, : 2 * width], order[:, : 2 * width]

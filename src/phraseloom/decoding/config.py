@@ -52,11 +52,11 @@ class DecodingConfig(Config):
     """Options of search and of the translator.
 
     `beam` 1 is greedy search. `n_best` ≤ `beam`. `max_length`, `min_length`: bounds on the output in subword tokens.
-    `batch_sentences` sentences are translated together, fewer where `batch_tokens` (padded source tokens) would be
-    passed. `workers`: threads that translate batches side by side; `auto` is one per core, 1 on a GPU.
-    `max_input_tokens`: longer lines are cropped or split (`long_lines`). `alignment_layer`: decoder layer, from 1, whose
-    cross-attention gives the word alignment; None is the last but one (the last of fewer than two). `window` lines of a
-    stream are sorted and translated together.
+    `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
+    tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
+    core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
+    (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the word alignment; None is the
+    last but one (or the only one). `window` lines of a stream are sorted and translated together.
     """
 
     beam: int = Field(5, ge=1, le=1000)
@@ -64,13 +64,18 @@ class DecodingConfig(Config):
     length_penalty: PenaltyConfig = WuPenaltyConfig()
     max_length: LengthConfig = LengthConfig(factor=2.0, constant=20)
     min_length: LengthConfig = LengthConfig(factor=0.0, constant=1)
-    batch_sentences: int = Field(64, ge=1, le=100_000)
+    batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
     batch_tokens: int = Field(8192, ge=1)
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
     max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
     long_lines: Literal["crop", "split"] = "crop"
     alignment_layer: Annotated[int, Field(ge=1)] | None = None
     window: int = Field(2000, ge=1, le=10_000_000)
+
+    @property
+    def sentences_together(self) -> int:
+        """The number that `batch_sentences` means; measured on CPUs, see docs/decoding.md."""
+        return max(16, min(128, 320 // self.beam)) if self.batch_sentences == "auto" else self.batch_sentences
 
     @model_validator(mode="after")
     def _lists_fit(self) -> DecodingConfig:

@@ -18,10 +18,11 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     """
     longest = limits.longest
     num, device = len(longest), longest.device
-    last_step = int(longest.max()) if num else -1
-    most_shortest = int(limits.shortest.max()) if num else 0
-    fewest_longest = int(longest.min()) if num else 0
-    state = model.start(memory, beam=1, max_length=last_step + 1)
+    if num == 0:
+        return []
+    last_step, fewest_longest = int(longest.max()), int(longest.min())
+    most_shortest = int(limits.shortest.max())
+    state = model.start(memory, beam=1, max_length=limits.capacity)
     history = torch.full((last_step + 1, num), options.end, dtype=torch.long, device=device)
     total_B = torch.zeros(num, dtype=torch.float64, device=device)
     cut_B = torch.zeros(num, dtype=torch.bool, device=device)

@@ -34,7 +34,7 @@ class SearchModel(Protocol):
     output: Any
 
     def start(self, memory: Any, *, beam: int, max_length: int) -> Any:
-        """The state before the first target token, for `beam` rows a sentence and at most `max_length` steps."""
+        """The state before the first target token, for `beam` rows a sentence; `max_length` steps are expected."""
         ...
 
     def step(self, tokens_R: Tensor, state: Any) -> tuple[Tensor, Any]:
@@ -71,11 +71,15 @@ class SearchOptions:
 
 @dataclass(frozen=True)
 class Limits:
-    """Per sentence: the most and the fewest tokens (EOS not counted), and tokens that the output must begin with."""
+    """Per sentence: the most and the fewest tokens (EOS not counted), and tokens that the output must begin with.
+
+    `expected` steps are what caches are made for at first (they grow when it takes more); None: for the longest output.
+    """
 
     longest: Tensor
     shortest: Tensor
     prefixes: Sequence[Sequence[int]] | None = None
+    expected: int | None = None
 
     @staticmethod
     def of(
@@ -83,6 +87,7 @@ class Limits:
         shortest: Sequence[int] | None = None,
         prefixes: Sequence[Sequence[int]] | None = None,
         device: torch.device | str = "cpu",
+        expected: int | None = None,
     ) -> Limits:
         """Limits from lists; a bound below the forced prefix is raised to it, and shortest ≤ longest holds."""
         low = list(shortest) if shortest is not None else [0] * len(longest)
@@ -93,7 +98,14 @@ class Limits:
             torch.tensor(high, dtype=torch.long, device=device),
             torch.tensor(low, dtype=torch.long, device=device),
             prefixes if any(sizes) else None,
+            expected,
         )
+
+    @property
+    def capacity(self) -> int:
+        """The number of steps to make caches for."""
+        steps = int(self.longest.max()) + 1
+        return steps if self.expected is None else min(steps, self.expected)
 
     def forced(self, step: int, sentences: Tensor) -> tuple[Tensor, Tensor] | None:
         """Which of `sentences` have a forced token at `step` (positions in `sentences`), and those tokens."""

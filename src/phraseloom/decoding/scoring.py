@@ -47,7 +47,7 @@ def score_pairs(model: Any, pairs: Sequence[Pair], config: DecodingConfig, devic
     real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
     workers = num_workers(config.workers, device)
     sizes = [max(len(s) for s in pairs[i]) + 1 for i in real]
-    batches = plan_batches(sizes, sentences=config.batch_sentences, tokens=config.batch_tokens, workers=workers)
+    batches = plan_batches(sizes, sentences=config.sentences_together, tokens=config.batch_tokens, workers=workers)
 
     def work(batch: list[int]) -> list[list[float]]:
         chosen = [pairs[real[i]] for i in batch]

@@ -12,8 +12,8 @@ Links = list[tuple[int, int]]
 class Translation:
     """The translation of one line.
 
-    `text` detokenised; `score` = `log_prob` (nats, EOS counted) divided by the length penalty (of a split line: the mean
-    over its parts, weighted by their tokens); `tokens` the subwords, `words` the target words before detokenisation;
+    `text` detokenised; `score` = `log_prob` (nats, EOS counted) / length penalty (of a split line: the mean over its
+    parts, weighted by their tokens); `tokens` the subwords, `words` the target words before detokenisation;
     `alignment` links (source word, target word) from 0, None unless asked for; `phrases` None until a model gives them.
     `blank`: there was nothing to translate and the model was not called. `cropped`: the end of the line was left out;
     `parts` > 1: the line was split and so many pieces translated. `hit_max_length`: the search had to end the output.

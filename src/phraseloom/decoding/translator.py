@@ -144,7 +144,7 @@ class Translator:
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(
             [len(p.ids) + 1 for p in pieces],
-            sentences=config.batch_sentences,
+            sentences=config.sentences_together,
             tokens=config.batch_tokens,
             workers=workers,
         )
@@ -171,7 +171,11 @@ class Translator:
         """Translate one batch; runs in a worker thread."""
         sizes = [len(p.ids) for p in pieces]
         limits = Limits.of(
-            [config.max_length.of(n) for n in sizes], [config.min_length.of(n) for n in sizes], forced, self.device
+            [config.max_length.of(n) for n in sizes],
+            [config.min_length.of(n) for n in sizes],
+            forced,
+            self.device,
+            expected=max(sizes) + 8,
         )
         options = SearchOptions(beam=config.beam, n_best=config.n_best, penalty=build_penalty(config.length_penalty))
         with torch.inference_mode():

@@ -99,7 +99,7 @@ def _bleu(tokenize: str, lowercase: bool) -> Scorer:
     if tokenize not in names:
         raise UsageError(f"no BLEU tokenizer {tokenize!r}", hint=f"sacreBLEU has {', '.join(names)}")
     try:
-        return Scorer("BLEU", BLEU(lowercase=lowercase, tokenize=tokenize, force=tokenize == "none"))
+        return Scorer("BLEU", BLEU(lowercase=lowercase, tokenize=tokenize, force=True))
     except (ImportError, RuntimeError, SystemExit) as error:  # some tokenizers need a package of their own
         reason = str(error).strip().partition("\n")[0]
         raise UsageError(f"the BLEU tokenizer {tokenize!r} cannot be used here: {reason}") from error

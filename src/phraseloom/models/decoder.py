@@ -5,6 +5,7 @@ The two ways give the same numbers: `forward` for training and scoring, `start`/
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -55,7 +56,7 @@ class DecoderState:
 
     def expand(self, beam: int) -> None:
         """From one hypothesis a sentence to `beam` equal ones."""
-        assert self.beam == 1  # noqa: S101  (search expands once)
+        assert self.beam == 1
         rows = len(self.fixed[0].keys)
         self.beam = beam
         self.reorder(torch.arange(rows, device=self.fixed[0].keys.device).repeat_interleave(beam))
@@ -117,7 +118,7 @@ class TransformerDecoder(nn.Module):
 
     def __init__(self, layers: list[TransformerDecoderLayer], *, width: int, final_norm: bool) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers: Sequence[TransformerDecoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
 
     def forward(self, x_BTD: Tensor, memory: Memory, *, keep_weights: bool = False) -> tuple[Tensor, list[Tensor]]:

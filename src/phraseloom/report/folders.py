@@ -99,33 +99,30 @@ def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Descri
 
 def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
     """A dataset: what each split holds, what was left out and why, and the lengths of its sentences in subwords."""
+    from phraseloom.data.corpus import Dataset
     from phraseloom.data.index import read_index
 
     found = _start("dataset", folder, verify)
     index = _try(found, lambda: read_index(folder))
     if index is None:
         return found
+    dataset = _try(found, lambda: Dataset.open(folder, verify=False))
     found |= {"config": index.config, "subwords": index.subwords.model_dump(), "splits": {}}
     for name, split in index.splits.items():
         entry = split.model_dump(include={"read", "pairs", "source_tokens", "target_tokens", "dropped"})
         entry["files"] = [f.model_dump() for f in split.files]
         entry["shards"] = len(split.shards)
-        entry["lengths"] = _try(found, lambda split=split: _lengths(folder, split.shards, index.token_type))  # type: ignore[misc]
+        entry["lengths"] = _try(found, lambda: _lengths(dataset.split(name))) if dataset else None  # noqa: B023
         found["splits"][name] = entry
     return found
 
 
-def _lengths(folder: Path, shards: Sequence[Any], token_type: str) -> dict[str, Any]:
-    """For each side: quantiles and a histogram in steps of doubling, of the sentence lengths of all shards."""
+def _lengths(split: Any) -> dict[str, Any]:
+    """For each side: quantiles and a histogram in steps of doubling, of the sentence lengths in subwords."""
     import numpy as np
 
-    from phraseloom.data.shards import Shard
-
     result: dict[str, Any] = {}
-    loaded = [Shard(folder, info, token_type) for info in shards]
-    for number, side in enumerate(("source", "target")):
-        pieces = [np.diff(shard.offsets[number]) for shard in loaded]
-        lengths = np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.int64)
+    for side, lengths in (("source", split.source_lengths), ("target", split.target_lengths)):
         edges = [0, 5, 10, 20, 40, 80, 160, 320]
         counts = [int(((lengths > a) & (lengths <= b)).sum()) for a, b in zip(edges, [*edges[1:], 2**62], strict=True)]
         labels = [f"{a + 1}–{b}" for a, b in itertools.pairwise(edges)] + [f">{edges[-1]}"]

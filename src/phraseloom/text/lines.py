@@ -26,7 +26,7 @@ MAX_LINE_BYTES = 2**26
 XZ_MEMORY = 2**28
 # A compressed text may unfold to this many times its size, and to this many bytes whatever its size.
 MAX_GROWTH = 200
-FREE_GROWTH = 2**28
+FREE_GROWTH = 2**25
 _BOM = "\ufeff".encode()
 
 Invalid = Literal["stop", "replace"]

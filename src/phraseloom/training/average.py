@@ -18,10 +18,10 @@ from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
 from phraseloom.training.checkpoint import list_checkpoints
 
-__all__ = ["average_checkpoints", "average_tensors", "last_checkpoints"]
+__all__ = ["average_checkpoints", "average_tensors", "averaged_from", "last_checkpoints"]
 
-WEIGHTS = "model.safetensors"
-OWN_FILES = ("optimizer.safetensors", "state.json")  # a checkpoint's, not a model's
+WEIGHTS, ORIGIN = "model.safetensors", "average.json"
+OWN_FILES = ("optimizer.safetensors", "state.json", ORIGIN)  # a checkpoint's, not a model's
 
 
 def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
@@ -37,16 +37,18 @@ def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
             first = tensors
             total = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in tensors.items()}
         if tensors.keys() != total.keys() or any(tensors[n].shape != total[n].shape for n in total):
-            different = sorted(tensors.keys() ^ total.keys()) or [n for n in total if tensors[n].shape != total[n].shape]
+            different = sorted(tensors.keys() ^ total.keys()) or [
+                n for n in total if tensors[n].shape != total[n].shape
+            ]
             raise ModelError(f"parameter {different[0]} does not fit that of {paths[0]}", file=path)
         for name, tensor in tensors.items():
             total[name] += tensor.double()
     return {name: (t / len(paths)).to(first[name].dtype) for name, t in total.items()}
 
 
-def last_checkpoints(run: Path, count: int, *, every: int | None = None) -> list[Path]:
-    """The newest `count` checkpoints of a run (with `every`: of those at its multiples), oldest first."""
-    found = [path for update, path in list_checkpoints(files.require_folder(run, "run folder")) if not every or update % every == 0]
+def last_checkpoints(run: Path, count: int) -> list[Path]:
+    """The newest `count` checkpoints of a run, oldest first."""
+    found = [path for _, path in list_checkpoints(files.require_folder(run, "run folder"))]
     if len(found) < count:
         raise FileProblem(f"{count} checkpoints are asked for, the run has {len(found)}", file=run)
     return found[-count:]
@@ -65,16 +67,26 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
     for path in checkpoints[:-1]:
         for name in (n for n in shared if n == "config.json" or n.startswith("tokenizer/")):
             if not (path / name).is_file() or files.sha256_file(path / name) != files.sha256_file(last / name):
-                raise ModelError(f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run")
+                raise ModelError(
+                    f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run"
+                )
     tensors = average_tensors([path / WEIGHTS for path in checkpoints])
     if output.exists() and not output.is_dir():
         raise FileProblem("a folder to write into is expected, but this is a file", file=output)
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
-    _write(output, last, shared, tensors)
+    _write(output, last, shared, tensors, [path.resolve().name for path in checkpoints])
 
 
-def _write(output: Path, model: Path, shared: Sequence[str], tensors: dict[str, Tensor]) -> None:
+def averaged_from(folder: Path) -> list[str]:
+    """The names of the checkpoints that an averaged model folder was made from; empty if it is none."""
+    if not (folder / files.MANIFEST).is_file() or not (folder / ORIGIN).is_file():
+        return []
+    value = files.read_json(folder / ORIGIN, "origin of an average")
+    return [str(name) for name in value.get("checkpoints", [])] if isinstance(value, dict) else []
+
+
+def _write(output: Path, model: Path, shared: Sequence[str], tensors: dict[str, Tensor], origin: list[str]) -> None:
     temporary, old = (output.with_name(f".{output.name}.{word}") for word in ("averaging", "old"))
     try:
         for stale in (temporary, old):
@@ -83,7 +95,8 @@ def _write(output: Path, model: Path, shared: Sequence[str], tensors: dict[str, 
         for name in shared:
             files.atomic_write_bytes(temporary / name, (model / name).read_bytes())
         files.atomic_write_bytes(temporary / WEIGHTS, safetensors.torch.save(tensors))
-        files.write_manifest(temporary, [*shared, WEIGHTS])
+        files.atomic_write_json(temporary / ORIGIN, {"format": 1, "checkpoints": origin})
+        files.write_manifest(temporary, [*shared, WEIGHTS, ORIGIN])
         if output.exists():
             files.disk.rename(output, old)
         files.disk.rename(temporary, output)

@@ -23,7 +23,16 @@ from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.training.state import Progress
 
-__all__ = ["check_space", "disk_errors", "list_checkpoints", "load_optimizer", "newest_whole", "rotate", "save_checkpoint", "set_link"]
+__all__ = [
+    "check_space",
+    "disk_errors",
+    "list_checkpoints",
+    "load_optimizer",
+    "newest_whole",
+    "rotate",
+    "save_checkpoint",
+    "set_link",
+]
 
 FOLDER, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
 Warn = Callable[[str], None]

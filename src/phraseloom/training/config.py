@@ -97,7 +97,9 @@ class TrainingConfig(Config):
     bleu_every: int = Field(0, ge=0, description="validations between translations of the validation text; 0 = never")
     bleu_beam: PositiveInt = Field(1, description="beam of those translations")
     keep_last: PositiveInt = Field(3, description="checkpoints kept beside `best` and `last`")
-    average_last: int = Field(0, ge=0, description="checkpoints averaged into the folder `averaged` at the end; 0 = none")
+    average_last: int = Field(
+        0, ge=0, description="checkpoints averaged into the folder `averaged` at the end; 0 = none"
+    )
     # safety
     bad_steps: PositiveInt = Field(5, description="non-finite steps in a row after which the run stops")
     alarm_perplexity: PositiveFloat | None = Field(None, description="stop above this; always above 2 · vocabulary")
@@ -115,7 +117,8 @@ class TrainingConfig(Config):
         if not (self.max_updates or self.max_epochs or self.max_minutes or self.patience):
             raise ValueError("one of max_updates, max_epochs, max_minutes, patience has to end the run")
         if isinstance(self.schedule, DecayConfig) and not (self.schedule.updates or self.max_updates):
-            raise ValueError(f"schedule {self.schedule.kind} needs schedule.updates or max_updates: it has to end somewhere")
+            kind = self.schedule.kind
+            raise ValueError(f"schedule {kind} needs schedule.updates or max_updates: it has to end somewhere")
         if self.best_by == "bleu" and not self.bleu_every:
             raise ValueError("best_by: bleu needs bleu_every of at least 1")
         if self.average_last > self.keep_last:
@@ -131,7 +134,8 @@ FREE_ON_RESUME = frozenset(
     f"training.{name}"
     for name in (
         "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
-        "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every", "tensorboard",
+        "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every",
+        "tensorboard",
     )
 )  # fmt: skip
 FREE_SECTIONS = ("name", "format", "data", "decoding")
@@ -147,7 +151,8 @@ def flatten(value: Any, path: str = "") -> dict[str, Any]:
 def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:
     """(refused, allowed) differences of two resolved recipes, each as `key: old → new`."""
     before, after = flatten(old), flatten(new)
-    refused, allowed = [], []
+    refused: list[str] = []
+    allowed: list[str] = []
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) == after.get(key):
             continue

@@ -26,8 +26,18 @@ from torch import Tensor
 
 from phraseloom.errors import PhraseloomError, UsageError
 from phraseloom.training.config import TrainingConfig
+from phraseloom.training.sharing import SharedGradient, share_gradient
 
-__all__ = ["World", "available_cores", "choose_device", "choose_processes", "is_child", "keep_pages", "launch"]
+__all__ = [
+    "LostProcess",
+    "World",
+    "available_cores",
+    "choose_device",
+    "choose_processes",
+    "is_child",
+    "keep_pages",
+    "launch",
+]
 
 WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
 START_SECONDS = 120
@@ -58,6 +68,10 @@ def choose_processes(config: TrainingConfig, device: torch.device) -> int:
     return min(available_cores() if device.type == "cpu" else torch.cuda.device_count(), config.micro_batches)
 
 
+class LostProcess(PhraseloomError):
+    """Another process of the run has gone; the one that died says why."""
+
+
 class World:
     """The processes of a run as one of them sees it; `World()` is a run of one process."""
 
@@ -65,6 +79,8 @@ class World:
         self.rank, self.size = rank, size
         self.device = device or torch.device("cpu")
         self.children: list[subprocess.Popen[bytes]] = []
+        self.one_machine = True
+        self._shared: SharedGradient | None = None
 
     @property
     def first(self) -> bool:
@@ -77,6 +93,18 @@ class World:
             with self._naming_the_dead():
                 dist.all_reduce(tensor)
         return tensor
+
+    def gradient_buffer(self, like: Tensor) -> Tensor:
+        """A zeroed tensor like `like` that `sum_gradient_` sums fast, if the processes can share memory."""
+        self._shared = share_gradient(self, like.numel()) if like.dtype == torch.float32 else None
+        return torch.zeros_like(like) if self._shared is None else self._shared.own.zero_()
+
+    def sum_gradient_(self, gradient: Tensor) -> None:
+        """Add up the tensor made by `gradient_buffer` over all processes, in place."""
+        if self._shared is not None:
+            self._shared.sum_()
+        else:
+            self.sum_(gradient)
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set in any process."""
@@ -106,7 +134,9 @@ class World:
         texts = []
         for rank in range(self.size):  # a sum of one text and zeros is that text
             own = "\n".join(lines).encode() if rank == self.rank else b""
-            size = self.sum_(torch.tensor([len(own), len(lines) if own or rank == self.rank else 0], device=self.device))
+            size = self.sum_(
+                torch.tensor([len(own), len(lines) if own or rank == self.rank else 0], device=self.device)
+            )
             data = torch.zeros(int(size[0]), dtype=torch.uint8, device=self.device)
             if own:
                 data.copy_(torch.tensor(list(own), dtype=torch.uint8))
@@ -119,7 +149,9 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            raise PhraseloomError(f"lost another training process{self._dead()}", hint="run the same command again") from error
+            raise LostProcess(
+                f"lost another training process{self._dead()}", hint="run the same command again"
+            ) from error
 
     def _dead(self) -> str:
         deadline = time.monotonic() + 2
@@ -165,7 +197,8 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> Worl
     if size == 1:
         return World(0, 1, device if device.type == "cpu" else torch.device("cuda", 0))
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=START_SECONDS))
+    start = timedelta(seconds=START_SECONDS)
+    store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=start)
     world = World(0, size, device)
     command = list(command or [sys.executable, "-m", "phraseloom", *sys.argv[1:]])
     for rank in range(1, size):
@@ -198,7 +231,8 @@ def _join_as_child(device: torch.device) -> World:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     _die_with_parent(int(os.environ[PARENT]))
     _share_cores(size)
-    store = dist.TCPStore("127.0.0.1", int(os.environ[PORT]), size, is_master=False, timeout=timedelta(seconds=START_SECONDS))
+    start = timedelta(seconds=START_SECONDS)
+    store = dist.TCPStore("127.0.0.1", int(os.environ[PORT]), size, is_master=False, timeout=start)
     store.add("here", 1)
     world = World(rank, size, device)
     _start_group(world, store)
@@ -209,6 +243,7 @@ def _join_torchrun(device: torch.device) -> World:
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ["WORLD_SIZE"])
     _share_cores(int(os.environ.get("LOCAL_WORLD_SIZE", size)))
     world = World(rank, size, device)
+    world.one_machine = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
     if device.type == "cuda":
         world.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
     if size > 1:

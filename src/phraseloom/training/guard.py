@@ -19,7 +19,12 @@ __all__ = ["accept_step", "check_perplexity", "check_weights", "naming_the_batch
 
 
 def accept_step(
-    state: Progress, config: TrainingConfig, loss: float, norm: float, batches: Sequence[np.ndarray], folder: Path | None
+    state: Progress,
+    config: TrainingConfig,
+    loss: float,
+    norm: float,
+    batches: Sequence[np.ndarray],
+    folder: Path | None,
 ) -> bool:
     """Whether a step with this loss and gradient norm may be taken; counts those that may not.
 
@@ -74,7 +79,8 @@ def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndar
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
-        shape = f"{len(examples)} sentences × ({int(sources[examples].max()) + 1} source, {int(targets[examples].max()) + 1} target) tokens"
+        source, target = int(sources[examples].max()) + 1, int(targets[examples].max()) + 1
+        shape = f"{len(examples)} sentences × ({source} source, {target} target) tokens"
         raise PhraseloomError(
             f"out of memory {when}: a micro-batch of {shape}",
             hint="lower training.batch_tokens, raise training.micro_batches, or set training.max_micro_tokens",
@@ -82,5 +88,5 @@ def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndar
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    text = str(error)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in text or "not enough memory" in text
+    words = ("can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(w in str(error) for w in words)

@@ -89,7 +89,12 @@ class Logbook:
     def timing(self, update: int) -> None:
         """Note the clock and the tokens seen at an update."""
         source, target = self.tokens
-        record = {"update": update, "seconds": round(self.seconds(), 3), "source_tokens": source, "target_tokens": target}
+        record = {
+            "update": update,
+            "seconds": round(self.seconds(), 3),
+            "source_tokens": source,
+            "target_tokens": target,
+        }
         self._append(TIMING, json.dumps(record))
 
     def count(self, source: int, target: int) -> None:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -24,14 +24,14 @@ from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World
 from phraseloom.training.logbook import Logbook, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate
-from phraseloom.training.progress import Display
+from phraseloom.training.progress import Display, Tracker
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
 DROPOUT_STREAM = 2
 
 
-class ValidationInterrupted(Exception):  # noqa: N818 - not an error
+class ValidationInterrupted(Exception):
     """A signal came while validating; the validation is done again on resume."""
 
 
@@ -52,13 +52,21 @@ class Job:
     run: Path | None = None
     log: Logbook | None = None
     display: Display | None = None
+    tracker: Tracker | None = None
     stop: StopSignal = field(default_factory=StopSignal)
     saved: tuple[int, int] | None = None  # (update, update of the last validation) of the newest checkpoint
 
     def __post_init__(self) -> None:
-        self.flat = FlatParameters(self.model)
+        self.flat = FlatParameters(self.model, self.world.gradient_buffer)
         self.optimizer = FlatAdam(self.flat, self.config.optimizer)
-        self.loss = torch.compile(self.model.loss) if self.config.compile else self.model.loss
+        loss: Callable[[Any], Any] = cast(Any, self.model).loss
+        self.loss = torch.compile(loss) if self.config.compile else loss
+
+    def close(self) -> None:
+        """Close what shows and records the run."""
+        for part in (self.display, self.tracker, self.log):
+            if part is not None:
+                part.close()
 
     def say(self, text: str) -> None:
         """Tell the user, and the log."""
@@ -125,7 +133,7 @@ def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
         torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
         with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
             sums[:, i] = forward_backward(job, batches[i])
-    world.sum_(job.flat.grad)
+    world.sum_gradient_(job.flat.grad)
     objective, nll = world.sum_(sums).sum(1).tolist()
     return objective, nll
 
@@ -177,8 +185,8 @@ def _validate_and_save(job: Job) -> None:
         job.model.train()
     guard.check_perplexity(results["perplexity"], job.config, job.vocabulary)
     best = job.state.record_validation(results, job.config)
+    _record(job, {"update": job.state.update, "validation": results, "best": best})
     if job.log is not None:
-        job.log.metrics({"update": job.state.update, "validation": results, "best": best})
         job.log.timing(job.state.update)
     words = ", ".join(f"{k} {v:.3f}" for k, v in results.items() if isinstance(v, float) and k != "nll")
     job.say(f"update {job.state.update}: validation {words}" + (" (best)" if best else ""))
@@ -196,10 +204,17 @@ def _reason_to_stop(job: Job) -> str | None:
     return job.state.reason_to_stop(job.config, job.plan.updates_per_epoch, math.inf if late_any else 0.0)
 
 
+def _record(job: Job, record: dict[str, Any]) -> None:
+    if job.log is not None:
+        job.log.metrics(record)
+    if job.tracker is not None:
+        job.tracker.record(record)
+
+
 def _report(job: Job, record: dict[str, Any]) -> None:
+    _record(job, record)
     if job.log is None:
         return
-    job.log.metrics(record)
     job.log.count(record["source_tokens"], record["tokens"])
     if record["update"] % job.config.log_every == 0:
         job.log.timing(record["update"])

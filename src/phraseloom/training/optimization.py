@@ -82,9 +82,12 @@ def rate_function(config: ScheduleConfig, *, width: int, max_updates: int | None
 
 
 class FlatParameters:
-    """The trainable parameters of a model in one tensor, and their gradients in another; shared parameters once."""
+    """The trainable parameters of a model in one tensor, and their gradients in another; shared parameters once.
 
-    def __init__(self, model: nn.Module) -> None:
+    `buffer` makes the zeroed tensor of gradients.
+    """
+
+    def __init__(self, model: nn.Module, buffer: Callable[[Tensor], Tensor] = torch.zeros_like) -> None:
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if len({(p.dtype, p.device) for _, p in named}) != 1:
             raise ModelError("trainable parameters must be of one type and on one device")
@@ -95,7 +98,7 @@ class FlatParameters:
             size += -(-p.numel() // ALIGNMENT) * ALIGNMENT
         first = named[0][1]
         self.data = torch.zeros(size, dtype=first.dtype, device=first.device)
-        self.grad = torch.zeros_like(self.data)
+        self.grad = buffer(self.data)
         for name, p in named:
             view = self.view(self.data, name)
             view.copy_(p.detach())

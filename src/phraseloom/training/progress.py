@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
+from pathlib import Path
 from typing import Any, TextIO
 
-from phraseloom.errors import escape_controls
+from phraseloom.errors import UsageError, escape_controls
 from phraseloom.training.config import TrainingConfig
 
-__all__ = ["Display", "duration"]
+__all__ = ["Display", "Tracker", "duration"]
 
 
 def duration(seconds: float) -> str:
@@ -24,7 +25,13 @@ class Display:
     """Shows updates as they come. `update` gives back the line of the log, if it is time for one."""
 
     def __init__(
-        self, config: TrainingConfig, *, start: int, updates_per_epoch: int, seconds: float = 0.0, stream: TextIO | None = None
+        self,
+        config: TrainingConfig,
+        *,
+        start: int,
+        updates_per_epoch: int,
+        seconds: float = 0.0,
+        stream: TextIO | None = None,
     ) -> None:
         self.stream = stream or sys.stderr
         self.config = config
@@ -97,3 +104,26 @@ class Display:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+class Tracker:
+    """The figures of `metrics.jsonl` as TensorBoard events in `run/tensorboard` (extra `track`)."""
+
+    def __init__(self, run: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            hint = "pip install 'phraseloom[track]', or set training.tensorboard=false"
+            raise UsageError("training.tensorboard needs the package tensorboard", hint=hint) from error
+        self.writer = SummaryWriter(str(run / "tensorboard"))
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Add one record of `metrics.jsonl`."""
+        name, values = ("validation", record["validation"]) if "validation" in record else ("training", record)
+        for key, value in values.items():
+            if isinstance(value, int | float) and key not in ("update", "epoch"):
+                self.writer.add_scalar(f"{name}/{key}", value, record["update"])
+
+    def close(self) -> None:
+        """Write out what is left."""
+        self.writer.close()

@@ -1,18 +1,17 @@
 """A run folder from a recipe: make or resume it, train, average, draw.
 
-    run/config.yaml     the recipe, fully resolved        run/metrics.jsonl   see logbook.py
-    run/run.json        what it was trained on, with what run/checkpoints/    see checkpoint.py; links best, last
-    run/averaged/       mean of the last checkpoints, if the recipe asks      run/curves.png
+run/config.yaml     the recipe, fully resolved        run/metrics.jsonl   see logbook.py
+run/run.json        what it was trained on, with what run/checkpoints/    see checkpoint.py; links best, last
+run/averaged/       mean of the last checkpoints, if the recipe asks      run/curves.png
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -23,18 +22,18 @@ from phraseloom.config import read_yaml, validate
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.tensors import Batch, from_padded
-from phraseloom.errors import CorruptError, FileProblem, InterruptedRun, PhraseloomError, UsageError
+from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
 from phraseloom.models.build import build_model
 from phraseloom.models.store import load_parameters, load_tensors, write_model
 from phraseloom.recipe import Recipe
 from phraseloom.training import checkpoint
-from phraseloom.training.average import average_checkpoints, last_checkpoints
+from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.config import changed_keys
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import Job, probe_largest, train
 from phraseloom.training.optimization import rate_function
-from phraseloom.training.progress import Display
+from phraseloom.training.progress import Display, Tracker
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 from phraseloom.training.validate import Validator
@@ -52,21 +51,23 @@ def run_recipe(recipe: Recipe, run: Path, *, allow_changed: bool = False, comman
     Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
     """
     if not Path(recipe.data.folder).exists():
-        raise FileProblem("the prepared dataset is not there", file=recipe.data.folder, hint="run phraseloom prepare first")
+        raise FileProblem(
+            "the prepared dataset is not there", file=recipe.data.folder, hint="run phraseloom prepare first"
+        )
     dataset = Dataset.open(recipe.data.folder)
+    changes: list[str] = []
     with contextlib.ExitStack() as stack:
         if not is_child():
             stack.enter_context(files.FolderLock(run))
-            prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+            changes = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
         world = launch(recipe.training, command)
         stack.callback(world.close)
         stop = stack.enter_context(StopSignal(at_once=world.kill_children))
         _settle_torch(world)
         job = make_job(recipe, dataset, run, world, stop)
-        if job.display is not None:
-            stack.callback(job.display.close)
-        if job.log is not None:
-            stack.callback(job.log.close)
+        stack.callback(job.close)
+        for change in changes:
+            job.say(f"changed since this run was started: {change}")
         reason = train_or_skip(job)
         if world.first:
             finish(job, recipe)
@@ -77,7 +78,7 @@ def _settle_torch(world: World) -> None:
     if world.device.type == "cpu":
         keep_pages()
         torch.use_deterministic_algorithms(True)
-        torch.utils.deterministic.fill_uninitialized_memory = False
+        cast(Any, torch.utils.deterministic).fill_uninitialized_memory = False
 
 
 def prepare_folder(recipe: Recipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
@@ -87,7 +88,7 @@ def prepare_folder(recipe: Recipe, run: Path, fingerprint: str, *, allow_changed
     """
     new = recipe.model_dump(mode="json")
     if not (run / CONFIG).is_file():
-        strangers = [p.name for p in run.iterdir() if p.name != ".lock"] if run.is_dir() else []
+        strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
         if strangers and not set(strangers) <= {FACTS, "train.log"}:
             raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
         files.atomic_write_json(run / FACTS, _facts(fingerprint))
@@ -194,7 +195,9 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
         warnings: list[str] = []
         found = checkpoint.newest_whole(run, warnings.append)
         if found is None and warnings:
-            raise CorruptError(f"no whole checkpoint is left: {warnings[0]}", file=run, hint="choose another --run folder")
+            raise CorruptError(
+                f"no whole checkpoint is left: {warnings[0]}", file=run, hint="choose another --run folder"
+            )
         if found is not None:
             path, job.state = found
             read_model(path)
@@ -204,8 +207,12 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
             checkpoint.set_link(run, "best", job.state.best_update)
         checkpoint.check_space(run, job.flat.data.numel(), checkpoints=3 if found is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
+        if job.config.tensorboard:
+            job.tracker = Tracker(run)
         seconds = job.log.seconds()
-        job.display = Display(job.config, start=job.state.update, updates_per_epoch=job.plan.updates_per_epoch, seconds=seconds)
+        job.display = Display(
+            job.config, start=job.state.update, updates_per_epoch=job.plan.updates_per_epoch, seconds=seconds
+        )
         for warning in warnings:
             job.say(warning)
         if job.log.missing > 0:
@@ -251,11 +258,12 @@ def finish(job: Job, recipe: Recipe) -> None:
     run, count = job.run, recipe.training.average_last
     assert run is not None
     every = recipe.training.checkpoint_every
-    available = [u for u, _ in checkpoint.list_checkpoints(run) if u % every == 0]
-    if count > 1 and len(available) >= count and not (run / AVERAGED / files.MANIFEST).is_file():
-        average_checkpoints(run / AVERAGED, last_checkpoints(run, count, every=every))
+    chosen = [path for update, path in checkpoint.list_checkpoints(run) if update % every == 0][-count:]
+    if 1 < count <= len(chosen) and averaged_from(run / AVERAGED) != [path.name for path in chosen]:
+        average_checkpoints(run / AVERAGED, chosen, overwrite=True)
         job.say(f"the mean of the last {count} checkpoints is in {run / AVERAGED}")
-    if not (run / CURVES).is_file():
+    curves, metrics = run / CURVES, run / METRICS
+    if not curves.is_file() or curves.stat().st_mtime < metrics.stat().st_mtime:
         draw_curves(run, job.say)
 
 

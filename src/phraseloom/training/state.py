@@ -90,10 +90,23 @@ class Progress:
         names = cls.__dataclass_fields__.keys()
         if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format"} != names:
             raise CorruptError("not a training state of format 1", file=file)
-        whole = {"update", "applied", "skipped", "bad_in_a_row", "validated", "validations", "worse_in_a_row", "plateau_wait"}
+        whole = {
+            "update",
+            "applied",
+            "skipped",
+            "bad_in_a_row",
+            "validated",
+            "validations",
+            "worse_in_a_row",
+            "plateau_wait",
+        }
         for name in names:
             v = value[name]
-            fits = isinstance(v, int) and not isinstance(v, bool) if name in whole else v is None or isinstance(v, int | float)
+            fits = (
+                isinstance(v, int) and not isinstance(v, bool)
+                if name in whole
+                else v is None or isinstance(v, int | float)
+            )
             if not fits:
                 raise CorruptError(f"{name} is {v!r}", file=file)
         return cls(**{name: value[name] for name in names})

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+
+def test_score_of_a_translation_is_the_score_of_translate(command: Command, project: Path, tmp_path: Path) -> None:
+    text = b"a dog runs\n\ncat sleeps here\na red dog\n"
+    values = command("translate", project / "run", "--output", "json", stdin=text).out.rstrip("\n").split("\n")
+    found = [json.loads(v) for v in values]
+    (tmp_path / "s").write_bytes(text)
+    (tmp_path / "t").write_text("".join(v["text"] + "\n" for v in found))
+    for flag, key in ((["--normalise"], "score"), ([], "log_prob")):
+        done = command("score", project / "run", "s", "t", "--output", "json", *flag)
+        assert done.code == 0, done.err
+        scores = [json.loads(v) for v in done.out.rstrip("\n").split("\n")]
+        numbers = command("score", project / "run", "s", "t", *flag).out.rstrip("\n").split("\n")
+        assert len(scores) == len(numbers) == 4
+        same = 0
+        for value, score, number in zip(found, scores, numbers, strict=True):
+            assert abs(score[key] - float(number)) < 1e-5
+            if score["tokens"][:-1] == value["tokens"]:
+                assert abs(score[key] - value[key]) < 1e-4
+                same += 1
+        assert same >= 2
+
+
+def test_pairs_from_standard_input(command: Command, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a dog\na cat\n")
+    (tmp_path / "t").write_text("ein hund\nein katze\n")
+    files = command("score", project / "run", "s", "t")
+    piped = command("score", project / "run", stdin=b"a dog\tein hund\na cat\tein katze\n")
+    assert files.code == piped.code == 0
+    assert files.out == piped.out
+    assert all(float(line) < 0 for line in files.out.split())
+
+
+def test_other_penalty(command: Command, project: Path) -> None:
+    pair = b"a dog\tein hund\n"
+    raw = float(command("score", project / "run", stdin=pair).out)
+    arguments = ["--normalise", "--length-penalty", "sockeye", "--alpha", "1", "--beta", "0"]
+    mean = float(command("score", project / "run", *arguments, stdin=pair).out)
+    value = json.loads(command("score", project / "run", "--output", "json", stdin=pair).out)
+    assert abs(mean - raw / len(value["token_log_probs"])) < 1e-5
+
+
+def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a\nb\n")
+    (tmp_path / "t").write_text("a\n")
+    different = command("score", project / "run", "s", "t")
+    assert (different.code, different.is_one_line_of("score")) == (1, True)
+    assert "2 lines, but t has 1" in different.err
+    one = command("score", project / "run", "s")
+    assert (one.code, one.is_one_line_of("score")) == (2, True)
+    fields = command("score", project / "run", stdin=b"a\tb\na b\n")
+    assert fields.code == 1
+    assert "stdin:2: 1 tab-separated fields instead of 2" in fields.err
+    assert command("score", project / "run", "s", "nothing").code == 1

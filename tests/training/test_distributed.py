@@ -1,0 +1,154 @@
+"""One process or several: the same gradients to 1e-6, the same examples, the same files; a death stops all, all saved."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+import toy
+
+from phraseloom.training import checkpoint, distributed
+
+PROGRAM = Path(toy.__file__)
+
+
+def command(run: Path, **keys: Any) -> list[str]:
+    return [sys.executable, str(PROGRAM), str(run), json.dumps(keys)]
+
+
+def train(run: Path, *, before: list[str] | None = None, env: dict[str, str] | None = None, **keys: Any) -> str:
+    """Run the program to its end; what it printed."""
+    line = command(run, **keys)
+    line = [*before, *line[1:]] if before else line
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stderr
+
+
+def tensors(path: Path) -> dict[str, torch.Tensor]:
+    return {k: t.double() for k, t in safetensors.torch.load_file(path).items()}
+
+
+def distance(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> float:
+    assert a.keys() == b.keys()
+    return max(((a[k] - b[k]).norm() / a[k].norm().clamp_min(1e-12)).item() for k in a)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of one process, of one update and of the usual number."""
+    folder = tmp_path_factory.mktemp("alone")
+    for updates in (1, 23):
+        job = toy.finish(folder / str(updates), toy.config(max_updates=updates, micro_batches=3))
+        toy.files.atomic_write_bytes(
+            folder / str(updates) / "gradient", safetensors.torch.save({"gradient": job.flat.grad})
+        )
+    return folder
+
+
+def test_gradient_of_two_processes_is_that_of_one(tmp_path: Path, alone: Path) -> None:
+    train(tmp_path, max_updates=1, micro_batches=3, processes=2)
+    assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
+
+
+def test_whole_run_of_two_processes_is_that_of_one(tmp_path: Path, alone: Path) -> None:
+    said = train(tmp_path, max_updates=23, micro_batches=3, processes=2)
+    assert "2 process(es)" in said
+    last = "checkpoints/step_00000023/model.safetensors"
+    assert distance(tensors(alone / "23" / last), tensors(tmp_path / last)) <= 1e-4
+    for a, b in zip(records(alone / "23"), records(tmp_path), strict=True):
+        assert a["update"] == b["update"] and a.get("tokens") == b.get("tokens")
+        if "loss" in a:
+            assert a["loss"] == pytest.approx(b["loss"], rel=1e-4)
+        else:
+            assert a["validation"]["perplexity"] == pytest.approx(b["validation"]["perplexity"], rel=1e-4)
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(x) for x in (run / "metrics.jsonl").read_bytes().split(b"\n") if x]
+
+
+@pytest.mark.full
+def test_two_processes_stop_on_a_signal_and_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"max_updates": 60, "checkpoint_every": 25, "processes": 2}
+    train(tmp_path / "whole", **keys)
+    process = subprocess.Popen(
+        command(tmp_path / "parts", **keys), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    wait_for(tmp_path / "parts" / "metrics.jsonl", 20)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 3, said
+    train(tmp_path / "parts", **keys)
+    assert toy.result(tmp_path / "parts") == toy.result(tmp_path / "whole")
+
+
+def wait_for(path: Path, lines: int) -> None:
+    deadline = time.monotonic() + 60
+    while not (path.is_file() and path.read_bytes().count(b"\n") >= lines):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.full)])
+def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, victim: int) -> None:
+    """R7: within 30 s, with an error, and with a whole checkpoint."""
+    keys: dict[str, Any] = {"max_updates": 10**6, "checkpoint_every": 10, "processes": 2}
+    process = subprocess.Popen(command(tmp_path, **keys), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    word, *pids = process.stdout.readline().split()
+    assert word == "running" and len(pids) == 2
+    wait_for(tmp_path / "metrics.jsonl", 25)
+    os.kill(int(pids[victim]), signal.SIGKILL)
+    start = time.monotonic()
+    _, said = process.communicate(timeout=30)
+    assert time.monotonic() - start < 30
+    if victim == 1:
+        assert process.returncode == 1
+        assert "lost another training process (rank 1, killed by signal 9)" in said
+    while Path(f"/proc/{pids[1]}").exists():
+        assert time.monotonic() - start < 30, "the child goes when its parent does"
+        time.sleep(0.05)
+    found = checkpoint.newest_whole(tmp_path, lambda _: None)
+    assert found is not None and found[1].update >= 10
+    if victim == 1:
+        assert found[1].update == max(r["update"] for r in records(tmp_path))
+
+
+@pytest.mark.full
+def test_under_torchrun(tmp_path: Path, alone: Path) -> None:
+    before = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    train(tmp_path, before=before, max_updates=1, micro_batches=3)
+    assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
+
+
+@pytest.mark.full
+def test_through_sockets_where_memory_cannot_be_shared(tmp_path: Path, alone: Path) -> None:
+    code = (
+        "import runpy, sys; from phraseloom.training import distributed as d; d.share_gradient = lambda *_: None; "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    train(tmp_path, before=[sys.executable, "-c", code, str(PROGRAM)], max_updates=1, micro_batches=3, processes=2)
+    assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
+
+
+def test_processes_are_chosen_by_cores_and_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "available_cores", lambda: 4)
+    cpu = torch.device("cpu")
+    assert distributed.choose_processes(toy.config(processes="auto", micro_batches=2), cpu) == 2
+    assert distributed.choose_processes(toy.config(processes="auto", micro_batches=8), cpu) == 4
+    assert distributed.choose_processes(toy.config(processes=1, micro_batches=8), cpu) == 1
+
+
+def test_world_of_one_passes_everything_through() -> None:
+    world = distributed.World()
+    assert world.send_text("ä") == "ä" and world.gather_lines(["a", ""]) == ["a", ""] and world.any(True)

@@ -1,0 +1,233 @@
+"""N6–N9: the gradient does not depend on the cut; a bad step changes nothing; too little memory is said with a shape."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import toy
+
+from phraseloom.errors import DivergedError, PhraseloomError
+from phraseloom.training import loop
+
+
+def gradient(batches: list[np.ndarray], **keys: Any) -> torch.Tensor:
+    job = loop.Job(
+        config=toy.config(**keys),
+        model=seeded_model(0.0),
+        plan=plan(),
+        batch_of=toy.ToyData().batch,
+        validate=lambda _: {},
+        write_model=lambda _: None,
+        rate=lambda _: 0.1,
+        vocabulary=10,
+    )
+    loop.accumulate(job, batches)
+    return job.flat.grad.double()
+
+
+def seeded_model(dropout: float) -> toy.ToyModel:
+    torch.manual_seed(1)
+    return toy.ToyModel(dropout)
+
+
+def plan() -> toy.BatchPlan:
+    data = toy.ToyData()
+    return toy.BatchPlan(data.source_lengths, data.target_lengths, seed=1, batch_tokens=60)
+
+
+def test_gradient_does_not_depend_on_the_cut() -> None:
+    examples = np.arange(24)
+    whole = gradient([examples])
+    assert whole.norm() > 0.1
+    for pieces in (2, 3, 5, 24):
+        cut = gradient(np.array_split(examples, pieces))
+        assert ((cut - whole).norm() / whole.norm()).item() <= 1e-6
+    ragged = gradient([examples[:1], examples[1:20], examples[20:]])
+    assert ((ragged - whole).norm() / whole.norm()).item() <= 1e-6
+
+
+def test_dropout_depends_on_seed_update_and_micro_batch_only() -> None:
+    job_gradients = []
+    for noise in (0, 123):
+        torch.manual_seed(noise)
+        job = make_plain()
+        torch.rand(noise + 1)
+        loop.accumulate(job, job.plan.update(0))
+        job_gradients.append(job.flat.grad.clone())
+    assert torch.equal(*job_gradients)
+    job.state.update = 1
+    loop.accumulate(job, job.plan.update(0))
+    assert not torch.equal(job.flat.grad, job_gradients[0])
+
+
+def make_plain() -> loop.Job:
+    return loop.Job(
+        config=toy.config(),
+        model=seeded_model(0.3),
+        plan=plan(),
+        batch_of=toy.ToyData().batch,
+        validate=lambda _: {},
+        write_model=lambda _: None,
+        rate=lambda _: 0.1,
+        vocabulary=10,
+    )
+
+
+def poison(job: loop.Job, updates: set[int], value: float) -> None:
+    """Make the loss of these updates not finite, from one micro-batch."""
+    inner = job.loss
+
+    def loss(batch: Any) -> toy.Sums:
+        sums = inner(batch)
+        bad = job.state.update + 1 in updates
+        return toy.Sums(sums.objective * value, sums.nll, sums.tokens) if bad else sums
+
+    job.loss = loss
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_bad_step_leaves_weights_and_optimiser_as_they_were(value: float) -> None:
+    job = make_plain()
+    for _ in range(3):
+        loop.run_update(job)
+    before = [t.clone() for t in (job.flat.data, *job.optimizer.moments.values(), job.optimizer.count)]
+    poison(job, {4, 5}, value)
+    loop.run_update(job)
+    loop.run_update(job)
+    after = [job.flat.data, *job.optimizer.moments.values(), job.optimizer.count]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert (job.state.update, job.state.applied, job.state.skipped, job.state.bad_in_a_row) == (5, 3, 2, 2)
+    loop.run_update(job)
+    assert (job.state.applied, job.state.bad_in_a_row) == (4, 0)
+    assert torch.isfinite(job.flat.data).all() and not torch.equal(before[0], job.flat.data)
+
+
+def test_bad_gradient_with_a_finite_loss_is_seen() -> None:
+    job = make_plain()
+    job.model.hidden.bias.register_hook(lambda g: g * math.nan)  # type: ignore[union-attr, operator]
+    before = job.flat.data.clone()
+    loop.run_update(job)
+    assert torch.equal(before, job.flat.data) and job.state.skipped == 1
+
+
+def test_bad_steps_in_a_row_stop_the_run_with_the_batch_named(tmp_path: Path) -> None:
+    job = toy.make(tmp_path, toy.config(bad_steps=3))
+    poison(job, {8, 9, 10, 11}, math.nan)
+    with pytest.raises(DivergedError, match=r"3 updates in a row .* the last is update 10") as caught:
+        loop.train(job)
+    job.log.close()  # type: ignore[union-attr]
+    assert caught.value.exit_code == 4
+    bundle = json.loads((tmp_path / "diverged.json").read_bytes())
+    assert bundle["update"] == 10 and bundle["examples"] == [[int(i) for i in b] for b in job.plan.update(9)]
+    assert [p.name for p in (tmp_path / "checkpoints").iterdir()] == ["step_00000005"], "nothing is saved after"
+    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    assert lines[-1] == {**lines[-1], "update": 9, "loss": None, "skipped": True}
+
+
+def test_skipped_steps_resume_to_the_same_bytes(tmp_path: Path) -> None:
+    runs = []
+    for name, stops in (("whole", [23]), ("parts", [7, 8, 23])):
+        for stop in stops:
+            job = toy.make(tmp_path / name, toy.config(max_updates=stop, checkpoint_every=100))
+            poison(job, {7, 8, 9}, math.nan)
+            loop.train(job)
+            job.log.close()  # type: ignore[union-attr]
+        runs.append((tmp_path / name / "last" / "model.safetensors").read_bytes())
+    assert runs[0] == runs[1]
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path: Path) -> None:
+    job = toy.make(tmp_path, toy.config())
+    job.flat.data[3] = math.inf
+    with pytest.raises(DivergedError, match="a weight is not finite"):
+        loop.save(job)
+    job.log.close()  # type: ignore[union-attr]
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_diverging_model_stops_itself(tmp_path: Path) -> None:
+    """N9: a learning rate a thousand times too high is seen at the next validation."""
+    keys = {"schedule": {"kind": "constant", "rate": 50.0}, "max_updates": 200, "clip_norm": None}
+    with pytest.raises(DivergedError, match="validation perplexity"):
+        toy.finish(tmp_path, toy.config(**keys), vocabulary=toy.VOCABULARY)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_perplexity_alarm(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match=r"is above 1\.5"):
+        toy.finish(tmp_path, toy.config(alarm_perplexity=1.5))
+
+
+def test_nan_validation_is_divergence(tmp_path: Path) -> None:
+    with pytest.raises(DivergedError, match="perplexity nan"):
+        toy.finish(tmp_path, validate=lambda _: {"perplexity": math.nan})
+
+
+def test_largest_batch_runs_first_and_names_its_shape(tmp_path: Path) -> None:
+    sizes: list[int] = []
+
+    def batch(indices: np.ndarray) -> Any:
+        sizes.append(len(indices))
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] DefaultCPUAllocator: can't allocate memory")
+
+    with pytest.raises(
+        PhraseloomError, match=r"out of memory before the first update: a micro-batch of \d+ sentences × "
+    ) as c:
+        toy.finish(tmp_path, batch_of=batch)
+    assert "lower training.batch_tokens" in str(c.value)
+    assert sizes == [len(plan().largest())]
+
+
+def test_out_of_memory_later_saves_the_last_whole_update(tmp_path: Path) -> None:
+    data, calls = toy.ToyData(), 0
+
+    def batch(indices: np.ndarray) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 17:  # the second micro-batch of update 8
+            raise MemoryError
+        return data.batch(indices)
+
+    with pytest.raises(PhraseloomError, match="out of memory in update 8"):
+        toy.finish(tmp_path, batch_of=batch)
+    assert json.loads((tmp_path / "last" / "state.json").read_bytes())["update"] == 7
+    toy.finish(tmp_path)
+    toy.finish(tmp_path.with_name("whole"))
+    assert toy.result(tmp_path) == toy.result(tmp_path.with_name("whole"))
+
+
+def test_clipping_limits_the_step() -> None:
+    norms = []
+    for clip in (None, 1e-3):
+        job = make_plain()
+        job.config = toy.config(clip_norm=clip)
+        loop.run_update(job)
+        norms.append(job.optimizer.moments["exp_avg"].norm().item() / 0.1)
+    assert norms[0] > 0.05 and norms[1] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
+    schedule = {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 1}
+    toy.finish(tmp_path, toy.config(schedule=schedule), validate=lambda _: {"perplexity": 3.0})
+    lines = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    rates = [r["lr"] for r in lines if "lr" in r]
+    assert rates == [0.1] * 10 + [0.05] * 5 + [0.025] * 5 + [0.0125] * 3
+
+
+def test_the_toy_learns(tmp_path: Path) -> None:
+    toy.finish(tmp_path, toy.config(max_updates=80, checkpoint_every=80, schedule={"kind": "linear", "peak": 0.05}))
+    losses = [json.loads(x) for x in (tmp_path / "metrics.jsonl").read_bytes().split(b"\n") if x]
+    assert losses[-1]["validation"]["perplexity"] < 7 < math.exp(losses[0]["nll"])
+
+
+def test_loop_is_one_screen() -> None:
+    """`train` and `run_update`, the loop proper, fit on a screen."""
+    import inspect
+
+    assert len(inspect.getsource(loop.train).split("\n")) + len(inspect.getsource(loop.run_update).split("\n")) < 70

@@ -1,0 +1,250 @@
+"""The run folder from the command line: real data, real model, a few updates; resume, changes, bad input."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from phraseloom import files
+from phraseloom.cli.main import run as phraseloom
+from phraseloom.data.prepare import prepare
+from phraseloom.recipe import load_recipe
+from phraseloom.training import distributed
+from phraseloom.training import run as runs
+
+WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
+
+
+@pytest.fixture(scope="module")
+def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a recipe and its prepared dataset of 200 pairs: the target is the source backwards, in capitals."""
+    folder = tmp_path_factory.mktemp("place")
+    random = np.random.default_rng(1)
+    for name, count in (("train", 200), ("valid", 30)):
+        lines = [" ".join(random.choice(WORDS, random.integers(2, 7))) for _ in range(count)]
+        files.atomic_write_text(folder / f"{name}.en", "".join(f"{x}\n" for x in lines))
+        backwards = (" ".join(x.upper().split(" ")[::-1]) for x in lines)
+        files.atomic_write_text(folder / f"{name}.de", "".join(f"{x}\n" for x in backwards))
+    recipe: dict[str, Any] = {
+        "format": 1,
+        "name": "small",
+        "data": {
+            "folder": str(folder / "dataset"),
+            "source_language": "en",
+            "target_language": "de",
+            "train": [{"source": "train.en", "target": "train.de"}],
+            "valid": [{"source": "valid.en", "target": "valid.de"}],
+            "subwords": {"kind": "subword_nmt", "merges": 60, "joint": True},
+            "processes": 1,
+        },
+        "model": {"width": 32, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}},
+        "training": {
+            "batch_tokens": 200,
+            "schedule": {"kind": "inverse_sqrt_peak", "peak": 0.01, "warmup": 10},
+            "max_updates": 12,
+            "checkpoint_every": 4,
+            "bleu_every": 3,
+            "average_last": 2,
+            "processes": 1,
+            "log_every": 4,
+        },
+    }
+    files.atomic_write_text(folder / "small.yaml", yaml.safe_dump(recipe))
+    prepare(load_recipe(folder / "small.yaml").data, data_root=folder)
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _as_it_was() -> Iterator[None]:
+    """A run settles torch for its process; here the process goes on, and shares its cores with other tests."""
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "available_cores", lambda: 1)
+        yield
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = fill
+
+
+@pytest.fixture(scope="module")
+def done(place: Path) -> Path:
+    """A finished run."""
+    folder = place / "done"
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(folder)]) == 0
+    return folder
+
+
+def records(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(x) for x in (run / "metrics.jsonl").read_bytes().split(b"\n") if x]
+
+
+def test_a_run_leaves_what_the_manual_says(done: Path) -> None:
+    names = {p.name for p in done.iterdir()} - {"curves.png", ".lock"}
+    assert names == {
+        "averaged", "best", "checkpoints", "config.yaml", "last", "metrics.jsonl", "run.json", "timing.jsonl", "train.log",
+    }  # fmt: skip
+    assert sorted(p.name for p in (done / "checkpoints").iterdir()) == [
+        "step_00000004",
+        "step_00000008",
+        "step_00000012",
+    ]
+    validations = [r["validation"] for r in records(done) if "validation" in r]
+    assert len(validations) == 3 and "bleu" not in validations[0]
+    assert 0 <= validations[2]["bleu"] <= 100 and validations[2]["signature"].startswith("nrefs:1|case:mixed|")
+    for folder in (done / "best", done / "last", done / "averaged"):
+        assert "model.safetensors" in files.verify_manifest(folder)
+    assert load_recipe(done / "config.yaml") == load_recipe(done.parent / "small.yaml")
+
+
+def test_checkpoints_and_averages_are_models(done: Path) -> None:
+    from phraseloom.models.store import load_model
+
+    for folder in (done, done / "averaged", done / "checkpoints" / "step_00000004"):
+        model, tokenizer, _ = load_model(folder)
+        assert len(tokenizer.target.vocabulary) == model.output.weight.shape[0]
+
+
+def snapshot(run: Path) -> dict[Path, tuple[bytes, int]]:
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in run.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_the_same_command_on_a_finished_run_changes_nothing(
+    place: Path, done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot(done)
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(done)]) == 0
+    assert snapshot(done) == before
+    assert "this run is finished: 12 updates are done" in capsys.readouterr().err
+
+
+def test_a_moved_run_goes_on_and_ends_as_an_uninterrupted_one(place: Path, done: Path, tmp_path: Path) -> None:
+    """R9, with the real model: stopped after 6 of 12 updates, moved, resumed."""
+    arguments = ["train", str(place / "small.yaml"), "--run"]
+    assert phraseloom([*arguments, str(tmp_path / "a"), "training.max_updates=6"]) == 0
+    shutil.rmtree(tmp_path / "a" / "checkpoints" / "step_00000006")  # as if killed after update 4
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    assert phraseloom([*arguments, str(tmp_path / "b")]) == 0
+    for name in ("metrics.jsonl", "last/model.safetensors", "last/optimizer.safetensors", "last/state.json"):
+        assert (tmp_path / "b" / name).read_bytes() == (done / name).read_bytes(), name
+    assert (tmp_path / "b/averaged/model.safetensors").read_bytes() == (
+        done / "averaged/model.safetensors"
+    ).read_bytes()
+
+
+def test_a_longer_run_makes_a_new_average(place: Path, done: Path, tmp_path: Path) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    assert (
+        phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=16"]) == 0
+    )
+    assert runs.averaged_from(tmp_path / "run" / "averaged") == ["step_00000012", "step_00000016"]
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    text = capsys.readouterr().err
+    assert text.count("\n") == 1, text
+    return text
+
+
+def test_changed_recipe_is_refused_with_the_difference(
+    place: Path, done: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = snapshot(done)
+    arguments = [
+        "train",
+        str(place / "small.yaml"),
+        "--run",
+        str(done),
+        "training.batch_tokens=300",
+        "model.dropout=0.2",
+    ]
+    assert phraseloom(arguments) == 2
+    text = one_line(capsys)
+    assert "model.dropout: 0.1 → 0.2; training.batch_tokens: 200 → 300" in text and "--allow-changed" in text
+    assert snapshot(done) == before
+
+
+def test_changed_recipe_is_taken_with_allow_changed(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "--allow-changed"]
+    assert phraseloom([*arguments, "training.batch_tokens=300", "training.max_updates=14"]) == 0
+    said = capsys.readouterr().err
+    assert "changed since this run was started: training.batch_tokens: 200 → 300" in said
+    assert load_recipe(tmp_path / "run" / "config.yaml").training.batch_tokens == 300
+
+
+def test_another_dataset_is_refused(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files.atomic_write_text(tmp_path / "train.en", "one two\n" * 50)
+    files.atomic_write_text(tmp_path / "train.de", "TWO ONE\n" * 50)
+    for language in ("en", "de"):
+        shutil.copy(place / f"valid.{language}", tmp_path)
+    folder = f"data.folder={tmp_path / 'other'}"
+    prepare(load_recipe(place / "small.yaml", [folder]).data, data_root=tmp_path)
+    capsys.readouterr()
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(done), folder]) == 2
+    assert "dataset: " in one_line(capsys)
+
+
+def test_all_checkpoints_damaged(place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(done, tmp_path / "run", symlinks=True)
+    for path in (tmp_path / "run").glob("checkpoints/*/model.safetensors"):
+        path.write_bytes(b"")
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run")]) == 1
+    assert "no whole checkpoint is left" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["no.yaml"], 1, "recipe not found"),
+        (["small.yaml", "training.batch_token=5"], 2, "did you mean batch_tokens?"),
+        (["small.yaml", "data.folder=nowhere"], 1, "run phraseloom prepare first"),
+        (["small.yaml", "training.processes=5"], 2, "some would have nothing to do"),
+        (["small.yaml", "--run", "small.yaml"], 1, ""),
+        (["small.yaml", "--run", "."], 2, "not a run folder"),
+    ],
+)
+def test_bad_input_is_one_line(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    text: str,
+) -> None:
+    monkeypatch.chdir(place)
+    assert phraseloom(["train", *arguments]) == code
+    assert text in one_line(capsys)
+
+
+def test_tensorboard_events_are_written(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.tensorboard=true"]
+    assert phraseloom([*arguments, "training.max_updates=2", "training.average_last=0"]) == 0
+    assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
+
+
+def test_average_verb(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert phraseloom(["average", str(tmp_path / "mean"), str(done), "--last", "2"]) == 0
+    mean = (tmp_path / "mean" / "model.safetensors").read_bytes()
+    assert mean == (done / "averaged" / "model.safetensors").read_bytes()
+    both = [str(done / "checkpoints" / f"step_000000{n:02d}") for n in (8, 12)]
+    assert phraseloom(["average", str(tmp_path / "again"), *both]) == 0
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == mean
+    capsys.readouterr()
+    assert phraseloom(["average", str(tmp_path / "again"), *both]) == 2
+    assert "not empty" in one_line(capsys)
+    assert phraseloom(["average", str(tmp_path / "more"), str(done), "--last", "9"]) == 1
+    assert "9 checkpoints are asked for, the run has 3" in one_line(capsys)

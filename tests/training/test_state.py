@@ -1,0 +1,102 @@
+"""The counters of a run: what is best (C9), when to stop, what of a stored state is believed."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import toy
+
+from phraseloom.errors import CorruptError
+from phraseloom.training.state import Progress, better
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "best", "expected"),
+    [
+        ("perplexity", 5.0, None, True),
+        ("perplexity", 5.0, 6.0, True),
+        ("perplexity", 5.0, 5.0, False),
+        ("perplexity", 6.0, 5.0, False),
+        ("perplexity", math.nan, None, False),
+        ("perplexity", math.nan, 5.0, False),
+        ("perplexity", math.inf, None, False),
+        ("perplexity", -math.inf, 5.0, False),
+        ("bleu", 30.0, 20.0, True),
+        ("bleu", 20.0, 20.0, False),
+        ("bleu", math.nan, 20.0, False),
+        ("bleu", math.inf, 20.0, False),
+        ("bleu", 0.0, None, True),
+    ],
+)
+def test_better(name: str, value: float, best: float | None, expected: bool) -> None:
+    assert better(name, value, best) is expected
+
+
+def validate(state: Progress, config: object, *values: float, name: str = "perplexity") -> list[bool]:
+    found = []
+    for value in values:
+        state.update += 1
+        found.append(state.record_validation({"perplexity": 1.0, name: value}, config))  # type: ignore[arg-type]
+    return found
+
+
+def test_patience_counts_validations_without_a_better_value() -> None:
+    config, state = toy.config(patience=2), Progress()
+    assert validate(state, config, 9, 8, 8.5, 7, 7.5) == [True, True, False, True, False]
+    assert state.reason_to_stop(config, 10, 0) is None
+    validate(state, config, 7)
+    assert state.reason_to_stop(config, 10, 0) == "no better perplexity in 2 validations"
+    assert state.best_update == 4 and state.best_value == 7
+
+
+def test_validations_without_bleu_do_not_count_for_it() -> None:
+    config, state = toy.config(best_by="bleu", bleu_every=2, patience=1), Progress()
+    validate(state, config, 30, name="bleu")
+    validate(state, config, 5)
+    assert state.worse_in_a_row == 0
+    validate(state, config, 29, name="bleu")
+    assert state.reason_to_stop(config, 10, 0) == "no better bleu in 1 validations"
+
+
+def test_plateau_lowers_the_rate_after_its_patience() -> None:
+    config = toy.config(schedule={"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2})
+    state = Progress()
+    validate(state, config, 9, 9, 9, 8, 8, 8)
+    assert state.rate_factor == 0.25
+    assert Progress.from_json(state.as_json(), "state.json") == state
+
+
+@pytest.mark.parametrize(
+    ("keys", "update", "seconds", "reason"),
+    [
+        ({}, 22, 0, None),
+        ({}, 23, 0, "23 updates are done"),
+        ({"max_epochs": 2}, 11, 0, None),
+        ({"max_epochs": 2}, 12, 0, "2 epochs are done"),
+        ({"max_minutes": 0.5}, 1, 29.9, None),
+        ({"max_minutes": 0.5}, 1, 30, "0.5 minutes are over"),
+    ],
+)
+def test_limits(keys: dict[str, object], update: int, seconds: float, reason: str | None) -> None:
+    assert Progress(update=update).reason_to_stop(toy.config(**keys), 6, seconds) == reason
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {**Progress().as_json(), "format": 2},
+        {**Progress().as_json(), "update": "7"},
+        {**Progress().as_json(), "update": 1.5},
+        {**Progress().as_json(), "update": True},
+        {**Progress().as_json(), "best_value": "nan"},
+        {**Progress().as_json(), "more": 1},
+        {k: v for k, v in Progress().as_json().items() if k != "applied"},
+    ],
+)
+def test_a_state_that_is_none_is_refused(value: object) -> None:
+    with pytest.raises(CorruptError, match=r"state\.json"):
+        Progress.from_json(value, "state.json")
