@@ -6,7 +6,12 @@ from pathlib import Path
 
 from phraseloom.text.tokenizer import Tokenizer
 
-LINES = ["the old man sleeps .", "a cow is small , but a winter garden is dark .", "we invite them tonight .", "zwei Büros ."]
+LINES = [
+    "the old man sleeps .",
+    "a cow is small , but a winter garden is dark .",
+    "we invite them tonight .",
+    "zwei Büros .",
+]
 
 
 def tiny_tokenizer(folder: Path) -> Tokenizer:

@@ -150,7 +150,7 @@ def _key_path(value: Any, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
     for i, step in enumerate(loc):
         known = (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int))
         if known:
-            value = value[step]  # type: ignore[index]
+            value = value[step]
             path.append(step)
         elif i == len(loc) - 1 and not (isinstance(value, dict) and value.get("kind") == step):
             path.append(step)

@@ -79,7 +79,9 @@ disk = Disk()
 def disk_problem(error: OSError, path: Path) -> FileProblem:
     """What the system says about a disk, as an error in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FileProblem("the disk is full (or the quota is used up)", file=path, hint="free some space, run it again")
+        return FileProblem(
+            "the disk is full (or the quota is used up)", file=path, hint="free some space, run it again"
+        )
     return FileProblem(f"cannot write: {error.strerror or error}", file=path)
 
 
@@ -241,7 +243,12 @@ def verify_manifest(folder: str | Path) -> list[str]:
     for name, entry in files.items():
         parts = name.split("/")
         path = folder / name
-        if "\0" in name or "\\" in name or any(p in ("", ".", "..") for p in parts) or path.is_absolute() != folder.is_absolute():
+        if (
+            "\0" in name
+            or "\\" in name
+            or any(p in ("", ".", "..") for p in parts)
+            or path.is_absolute() != folder.is_absolute()
+        ):
             raise CorruptError(f"manifest names a path outside its folder: {name!r}", file=folder / MANIFEST)
         if path.is_symlink() or not path.is_file():
             raise CorruptError("named in the manifest, but not a plain file", file=path)

@@ -61,5 +61,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Lines]:
 def _over_base(path: Path, base: str, value: dict[str, Any], lines: Lines) -> tuple[dict[str, Any], Lines]:
     below, _ = _read(path.parent / base)
     if "base" in below:
-        raise ConfigError(f"base {base} has a base of its own; one level is allowed", file=path, line=lines.get(("base",)))
+        raise ConfigError(
+            f"base {base} has a base of its own; one level is allowed", file=path, line=lines.get(("base",))
+        )
     return merge(below, value), lines

@@ -5,12 +5,13 @@ import threading
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 9), st.integers(1, 200), st.integers(1, 4))
 def test_batches_hold_every_piece_once_within_the_bounds(lengths, sentences, tokens, workers) -> None:
     batches = plan_batches(lengths, sentences=sentences, tokens=tokens, workers=workers)
@@ -26,6 +27,7 @@ def test_a_small_input_is_shared_by_the_workers() -> None:
     assert [len(b) for b in plan_batches([5] * 10, sentences=64, tokens=9999, workers=2)] == [5, 5]
 
 
+@settings(deadline=None)
 @given(st.lists(st.booleans(), min_size=1, max_size=60), st.integers(1, 12), st.sampled_from(["crop", "split"]))
 def test_a_long_line_is_cut_at_words(starts, limit, how) -> None:
     words = [sum(starts[1 : i + 1]) for i in range(len(starts))]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.config import validate
@@ -36,6 +36,7 @@ def test_values() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@settings(deadline=None)
 @given(log_prob=st.floats(-100, 0), length=st.integers(1, 200), more=st.integers(0, 200), loss=st.floats(0, 50))
 def test_no_extension_beats_the_bound(kind, log_prob, length, more, loss) -> None:
     penalty = build(kind)

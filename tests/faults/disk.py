@@ -156,33 +156,39 @@ def power_loss_states(
     content: dict[int, bytes],
     operations: list[Operation],
     build: Callable[[Names, dict[int, bytes]], None],
-) -> Iterator[str]:
-    """For a crash after each operation, give `build` every state the disk may then be in; yields its description.
+) -> Iterator[tuple[int, str]]:
+    """For a crash after each operation, give `build` every state the disk may then be in; yields (crash, description).
 
-    Changes of names reach the disk in order, and at the latest when a folder they happened in is fsynced; of data that was
-    written since the last fsync of the file, all, half or nothing is there.
+    Changes of the names in one folder reach the disk in order, and at the latest when that folder is fsynced; those of
+    different folders come in any order (each folder is tried at each point, with the others early and late). Of data
+    that was written since the last fsync of its file, all, half or nothing is there.
     """
     changes = [i for i, o in enumerate(operations) if o.name not in ("write", "fsync", "fsync_folder")]
     for crash in range(len(operations) + 1):
-        forced = -1
-        for i in range(crash):
-            if operations[i].name == "fsync_folder":
-                folder = operations[i].path
-                touched = [c for c in changes if c < i and folder in _parents(operations[c])]
-                forced = max([forced, *touched])
-        written = [c for c in changes if c < crash]
-        for last in sorted({forced, *(c for c in written if c > forced)}):
+        synced: dict[str, int] = {}
+        for i, o in enumerate(operations[:crash]):
+            if o.name == "fsync_folder":
+                synced[o.path] = i
+        done = [c for c in changes if c < crash]
+        loose = [c for c in done if c > synced.get(_folder(operations[c]), -1)]
+        kept = [c for c in done if c not in loose]
+        choices = {tuple(kept), tuple(done)}
+        for folder in {_folder(operations[c]) for c in loose}:
+            here = [c for c in loose if _folder(operations[c]) == folder]
+            for count in range(len(here) + 1):
+                for others in ([], [c for c in loose if c not in here]):
+                    choices.add(tuple(sorted([*kept, *here[:count], *others])))
+        for chosen in sorted(choices):
             for share in (0.0, 0.5, 1.0):
                 now: Names = dict(names)
-                for c in written:
-                    if c <= last:
-                        _apply(now, operations[c])
+                for c in chosen:
+                    _apply(now, operations[c])
                 build(now, _data(content, operations[:crash], share))
-                yield f"crash after {crash}, names up to {last}, {share:.0%} of unsynced data"
+                yield crash, f"crash after {crash}, {len(chosen)} of {len(done)} names, {share:.0%} of unsynced data"
 
 
-def _parents(operation: Operation) -> list[str]:
-    return [path.rpartition("/")[0] or "." for path in (operation.path, operation.other)]
+def _folder(operation: Operation) -> str:
+    return operation.path.rpartition("/")[0] or "."
 
 
 def _data(content: dict[int, bytes], operations: list[Operation], share: float) -> dict[int, bytes]:

@@ -21,7 +21,7 @@ from phraseloom.training import checkpoint, loop
 
 
 def save_next(run: Path) -> None:
-    job = toy.make(run, toy.config(max_updates=12, keep_last=1))
+    job = toy.make(run, toy.config(max_updates=11, checkpoint_every=1, keep_last=1))
     loop.train(job)
 
 
@@ -42,10 +42,11 @@ def main(run: Path, copy: Path) -> int:
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         assert code in (0, 9), code
         found = checkpoint.newest_whole(copy, print)
-        assert found is not None and found[1].update in (10, 12), at
-        save_next(copy)
-        found = checkpoint.newest_whole(copy, print)
-        assert found is not None and found[1].update == 12, at
+        assert found is not None and found[1].update in (10, 11), at
+        if at % 5 == 0:
+            save_next(copy)
+            found = checkpoint.newest_whole(copy, print)
+            assert found is not None and found[1].update == 11, at
         if code == 0:
             return at - 1
     raise AssertionError("more operations than expected")

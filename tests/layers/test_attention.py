@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.reference import attention as reference
 
 from phraseloom.layers.attention import ARRANGEMENTS, MultiHeadAttention, RelativeScore, TokenScore
 from phraseloom.layers.attention.masks import Visibility
-from tests.reference import attention as reference
 
 
 @pytest.mark.parametrize("kind", ["token", "relative", "relative-keys"])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.reference.losses import smoothed_loss
 from torch.nn import functional as F
 
 from phraseloom.losses.cross_entropy import cross_entropy
-from tests.reference.losses import smoothed_loss
 
 
 def made(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -29,7 +29,13 @@ def test_equals_the_loops_and_plain_autograd(smoothing: str, epsilon: float, bia
     )  # fmt: skip
     logits = hidden @ weight.t() + (b if bias else 0)
     expected = sum(
-        smoothed_loss(row.tolist(), int(g), epsilon=epsilon, smoothing=smoothing, forbidden=(0, 1) if forbidden is not None else ())
+        smoothed_loss(
+            row.tolist(),
+            int(g),
+            epsilon=epsilon,
+            smoothing=smoothing,
+            forbidden=(0, 1) if forbidden is not None else (),
+        )
         for row, g in zip(logits, gold, strict=True)
     )
     assert objective.item() == pytest.approx(expected, abs=1e-9)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.helpers import tiny_tokenizer
 
 from phraseloom.errors import CorruptError, ModelError, PhraseloomError
 from phraseloom.files import read_json, write_manifest
@@ -16,7 +17,6 @@ from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import find_model, load_model, load_tensors, save_model
 from phraseloom.text.tokenizer import Tokenizer
-from tests.helpers import tiny_tokenizer
 
 
 @pytest.fixture(scope="module")

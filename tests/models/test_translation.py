@@ -87,7 +87,9 @@ def test_ties_are_one_storage() -> None:
 
 def test_loss_falls_on_one_batch() -> None:
     torch.manual_seed(0)
-    model = build_model(ModelConfig.model_validate({"preset": "tiny", "dropout": 0.0, "output": {"label_smoothing": 0.0}}), 30, 30)
+    model = build_model(
+        ModelConfig.model_validate({"preset": "tiny", "dropout": 0.0, "output": {"label_smoothing": 0.0}}), 30, 30
+    )
     optimizer, b = torch.optim.Adam(model.parameters(), lr=3e-3), batch([0, 1, 2, 3])
     for _ in range(60):
         sums = model.loss(b)

@@ -126,18 +126,14 @@ def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, vict
 
 @pytest.mark.full
 def test_under_torchrun(tmp_path: Path, alone: Path) -> None:
-    before = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    before = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     train(tmp_path, before=before, max_updates=1, micro_batches=3)
     assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
 
 
 @pytest.mark.full
 def test_through_sockets_where_memory_cannot_be_shared(tmp_path: Path, alone: Path) -> None:
-    code = (
-        "import runpy, sys; from phraseloom.training import distributed as d; d.share_gradient = lambda *_: None; "
-        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-    )
-    train(tmp_path, before=[sys.executable, "-c", code, str(PROGRAM)], max_updates=1, micro_batches=3, processes=2)
+    train(tmp_path, env={"TOY_WITHOUT_SHARED_MEMORY": "1"}, max_updates=1, micro_batches=3, processes=2)
     assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
 
 

@@ -81,35 +81,36 @@ def test_killed_in_a_micro_batch_changes_no_byte(tmp_path: Path, whole: dict[str
 
 
 @pytest.mark.parametrize("validation", [1, 2, 5])
-@pytest.mark.parametrize("how", ["signal", "kill", "signal-then-kill"])
+@pytest.mark.parametrize("how", [["signal"], ["kill"], ["signal", "kill"], ["signal", "kill in the save"]])
 def test_stopped_while_validating_changes_no_byte(
-    tmp_path: Path, whole: dict[str, bytes], validation: int, how: str
+    tmp_path: Path, whole: dict[str, bytes], validation: int, how: list[str]
 ) -> None:
-    def run(kind: str, which: int) -> None:
-        job_stop, calls = StopSignal(), 0
-        job = toy.make(tmp_path, toy.config(), stop=job_stop)
+    for kind in how:
+        stop, calls = StopSignal(), 0
+        job = toy.make(tmp_path, toy.config(), stop=stop)
+        which = validation if kind == how[0] else 1
         inner = job.validate
 
-        def validate(j: Any) -> dict[str, Any]:
+        def validate(
+            j: Any, kind: str = kind, which: int = which, inner: Any = inner, stop: Any = stop
+        ) -> dict[str, Any]:
             nonlocal calls
             calls += 1
-            if calls == which:
-                if kind == "kill":
-                    raise Killed
-                job_stop.name = "SIGINT"
+            if calls == which and kind == "kill":
+                raise Killed
+            if calls == which and kind == "signal":
+                stop.name = "SIGINT"
             return inner(j)
 
-        job.validate = validate
-        try:
-            with pytest.raises(Killed if kind == "kill" else InterruptedRun):
-                toy.runs.train_or_skip(job)
-        finally:
-            assert job.log is not None
-            job.log.close()
+        def killed(_: Path) -> None:
+            raise Killed
 
-    run(how.split("-")[0], validation)
-    if how == "signal-then-kill":
-        run("kill", 1)
+        job.validate = validate
+        if kind == "kill in the save":
+            job.write_model = killed
+        with pytest.raises(InterruptedRun if kind == "signal" else Killed):
+            toy.runs.train_or_skip(job)
+        job.close()
     toy.finish(tmp_path)
     assert toy.result(tmp_path) == whole
 

@@ -176,4 +176,6 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    if os.environ.get("TOY_WITHOUT_SHARED_MEMORY"):
+        distributed.share_gradient = lambda world, length: None
     sys.exit(run_once(Path(sys.argv[1]), json.loads(sys.argv[2])))

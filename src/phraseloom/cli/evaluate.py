@@ -15,9 +15,7 @@ STDIN = "-"
 def command(
     hypotheses: Annotated[
         list[str],
-        typer.Argument(
-            metavar="HYP", help="A file of translations per system; the first is the baseline; - is stdin."
-        ),
+        typer.Argument(metavar="HYP", help="A file of translations per system; the first is the baseline; - is stdin."),
     ],
     reference: Annotated[
         list[str], typer.Option("-r", "--reference", metavar="FILE", help="Reference; repeat for several.")

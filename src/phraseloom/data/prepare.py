@@ -21,9 +21,9 @@ from phraseloom.data.workers import Chunk, Encoder
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import (
     FolderLock,
-    disk_problem,
     atomic_write_json,
     disk,
+    disk_problem,
     require_new_folder,
     sha256_file,
     write_manifest,

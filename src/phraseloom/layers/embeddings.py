@@ -26,7 +26,9 @@ def sinusoid(positions: int, width: int, layout: Layout = "halves", *, first: in
     """Position vectors (positions, width) in float32, for positions `first` …; `width` is even."""
     half = width // 2
     steps = torch.arange(half, dtype=torch.float64) / (max(half - 1, 1) if layout == "t2t" else half)
-    angles = torch.arange(first, first + positions, dtype=torch.float64)[:, None] * torch.exp(-math.log(10000.0) * steps)
+    angles = torch.arange(first, first + positions, dtype=torch.float64)[:, None] * torch.exp(
+        -math.log(10000.0) * steps
+    )
     pair = (angles.sin(), angles.cos())
     joined = torch.stack(pair, -1).flatten(1) if layout == "interleaved" else torch.cat(pair, -1)
     return joined.float()
@@ -38,13 +40,8 @@ class Sinusoid(nn.Module):
     def __init__(self, *, width: int, layout: Layout) -> None:
         super().__init__()
         self.width, self.layout = width, layout
-        self.register_buffer("table", torch.empty(128, width), persistent=False)
-        self.reset_buffers()
-
-    def reset_buffers(self) -> None:
-        """Fill the table anew (buffers are not stored in a model file)."""
         self.table: Tensor
-        self.table.copy_(sinusoid(len(self.table), self.width, self.layout))
+        self.register_buffer("table", sinusoid(128, width, layout), persistent=False)
 
     def forward(self, first: int, length: int) -> Tensor:
         """The vectors of positions first … first+length-1, (length, D)."""

@@ -55,7 +55,11 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         needs_grad = any(ctx.needs_input_grad[:3])
         classes = weight_VD.shape[0]
         column_sum_D = weight_VD.sum(0) if forbidden is None else weight_VD.sum(0) - weight_VD[forbidden].sum(0)
-        bias_sum = 0.0 if bias_V is None else float(bias_V.sum() if forbidden is None else bias_V.sum() - bias_V[forbidden].sum())
+        bias_sum = (
+            0.0
+            if bias_V is None
+            else float(bias_V.sum() if forbidden is None else bias_V.sum() - bias_V[forbidden].sum())
+        )
         allowed = classes - (0 if forbidden is None else len(forbidden))
         extra, mass = target.gold - target.other, target.gold + target.other * (allowed - 1)
         grad_h = torch.empty_like(h_ND) if needs_grad else None

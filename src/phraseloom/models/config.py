@@ -58,7 +58,9 @@ class AttentionsConfig(Config):
     @model_validator(mode="after")
     def _cross_has_no_distance(self) -> AttentionsConfig:
         if self.cross.score.kind == "relative":
-            raise ValueError("relative scores are for self-attention: source and target positions have no common distance")
+            raise ValueError(
+                "relative scores are for self-attention: source and target positions have no common distance"
+            )
         return self
 
 

@@ -88,9 +88,7 @@ class TransformerDecoderLayer(nn.Module):
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
         self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
 
-    def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility
-    ) -> tuple[Tensor, Tensor]:
+    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility) -> tuple[Tensor, Tensor]:
         """(B, T, D) → (B, T, D) and the cross-attention weights (B, H, T, S)."""
         around = self.self_residual
         x_BTD = around.leave(x_BTD, self.self_attention(around.enter(x_BTD), None, own)[0])
@@ -100,9 +98,7 @@ class TransformerDecoderLayer(nn.Module):
         around = self.feed_forward_residual
         return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), weights
 
-    def step(
-        self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility
-    ) -> tuple[Tensor, Tensor]:
+    def step(self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility) -> tuple[Tensor, Tensor]:
         """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, S)."""
         around = self.self_residual
         x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
@@ -126,12 +122,8 @@ class TransformerDecoder(nn.Module):
 
         Target padding needs no mask: it stands on the right, where causality hides it from every real position.
         """
-        own = Visibility(
-            key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device
-        )
-        source = Visibility(
-            key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=x_BTD.device
-        )
+        own = Visibility(key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device)
+        source = Visibility(key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=x_BTD.device)
         kept = []
         for layer in self.layers:
             x_BTD, weights = layer(x_BTD, memory.states_BSD, own, source)

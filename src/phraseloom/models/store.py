@@ -1,11 +1,11 @@
 """A model folder: written whole or not at all, read only if every checksum fits. No pickle anywhere.
 
-    config.json             format, languages, vocabulary sizes and hashes, the model configuration
-    model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
-    tokenizer/              everything that turns text into ids and back
-    generation_config.json  how to translate unless told otherwise
-    README.md               the model card
-    manifest.json           size and SHA-256 of all of these; without it the folder is not a model
+config.json             format, languages, vocabulary sizes and hashes, the model configuration
+model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
+tokenizer/              everything that turns text into ids and back
+generation_config.json  how to translate unless told otherwise
+README.md               the model card
+manifest.json           size and SHA-256 of all of these; without it the folder is not a model
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from phraseloom.files import (
     verify_manifest,
     write_manifest,
 )
-from phraseloom.layers.embeddings import Sinusoid
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.translation import TranslationModel
@@ -121,7 +120,9 @@ def read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
     return raw, validate(ModelConfig, raw["model"], file=folder / CONFIG)
 
 
-def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[TranslationModel, Tokenizer, dict[str, Any]]:
+def load_model(
+    path: str | Path, device: str | torch.device = "cpu"
+) -> tuple[TranslationModel, Tokenizer, dict[str, Any]]:
     """The model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
 
     Raises CorruptError or ModelError that names the file that does not fit.
@@ -141,25 +142,10 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Tr
                 f"({said.get('size')} entries)",
                 file=folder / TOKENIZER,
             )
-    with torch.device("meta"):
-        model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary))
-    model = _materialise(model, device)
+    with torch.random.fork_rng(devices=[]):  # loading draws no random numbers from the caller's stream
+        model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)).to(device)
     load_parameters(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
-
-
-def _materialise(model: TranslationModel, device: str | torch.device) -> TranslationModel:
-    """Memory for a model built without any (no time is lost on initial values); what was shared stays shared."""
-    made: dict[nn.Parameter, nn.Parameter] = {}
-    for module in model.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter not in made:
-                made[parameter] = nn.Parameter(torch.empty_like(parameter, device=device))
-            setattr(module, name, made[parameter])
-        if isinstance(module, Sinusoid):
-            module.table = torch.empty_like(module.table, device=device)
-            module.reset_buffers()
-    return model
 
 
 def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:

@@ -34,7 +34,9 @@ class TranslationModel(nn.Module):
             lengths_B = None
         return Memory(self.encoder(self.source_embedding(source_BS), lengths_B), lengths_B)
 
-    def decode(self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
+    def decode(
+        self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False
+    ) -> tuple[Tensor, list[Tensor]]:
         """Decoder input ids (BOS first) → hidden states (B, T, D), and cross-attention weights if asked for."""
         return self.decoder(self.target_embedding(target_in_BT), memory, keep_weights=keep_weights)
 

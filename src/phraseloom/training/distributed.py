@@ -266,7 +266,10 @@ def _start_group(world: World, store: Any) -> None:
 
 
 def _share_cores(processes: int) -> None:
-    torch.set_num_threads(max(1, available_cores() // processes))
+    """Threads of this process: its share of the cores, or fewer where OMP_NUM_THREADS says so."""
+    threads = max(1, available_cores() // processes)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    torch.set_num_threads(min(threads, int(asked)) if asked.isdigit() and int(asked) > 0 else threads)
 
 
 def _die_with_parent(parent: int) -> None:

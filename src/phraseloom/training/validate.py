@@ -6,8 +6,10 @@ BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,8 +80,21 @@ class Validator:
         outputs: list[str] = []
         for begin in range(0, longest, CHUNK):
             _leave_if_signalled(job)
-            outputs += [t.text for t in translator.translate(own[begin : begin + CHUNK])]
+            with _quiet("phraseloom.decoding"):
+                outputs += [t.text for t in translator.translate(own[begin : begin + CHUNK])]
         return corpus_bleu(job.world.gather_lines(outputs), references)
+
+
+@contextlib.contextmanager
+def _quiet(name: str) -> Iterator[None]:
+    """Keep back warnings about single lines: a model that has just begun to learn gives one for each."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _leave_if_signalled(job: Job) -> None:

@@ -55,4 +55,3 @@ class MultiHeadAttention(nn.Module):
         queries = self.score.project_queries(x_BWD)
         output, weights = self.arrangement(self.score, queries, cache.keys, cache.values, visibility)
         return output.reshape(x_RD.shape), weights.transpose(1, 2).flatten(0, 1)
-
