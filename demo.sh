@@ -21,8 +21,11 @@ phraseloom translate "$here/run" <"$here/world/test.en" >"$here/test.translated.
 run phraseloom evaluate --reference "$here/world/test.de" "$here/test.translated.de"
 
 printf '\nFive sentences, their translations, and which word comes from which (source-target, counted from 0):\n'
-head -n 5 "$here/world/test.en" | phraseloom translate "$here/run" --alignments "$here/five.align" >"$here/five.de" 2>/dev/null
-paste -d '\n' <(head -n 5 "$here/world/test.en" | sed 's/^/\n  en /') <(sed 's/^/  de /' "$here/five.de") <(sed 's/^/     /' "$here/five.align")
+head -n 5 "$here/world/test.en" >"$here/five.en"
+phraseloom translate "$here/run" --alignments "$here/five.align" <"$here/five.en" >"$here/five.de" 2>/dev/null
+paste -d '\t' "$here/five.en" "$here/five.de" "$here/five.align" | while IFS=$'\t' read -r english german links; do
+    printf '\n  en %s\n  de %s\n     %s\n' "$english" "$german" "$links"
+done
 
 cat <<END
 

@@ -19,8 +19,10 @@ PENALTIES = {
 }
 
 
-def options(beam=1, n_best=1, penalty=None, banned=()):
-    return SearchOptions(beam=beam, n_best=n_best, penalty=penalty or NoPenalty(), begin=0, end=END, banned=banned)
+def options(beam=1, n_best=1, penalty=None, banned=(), exact=True):
+    return SearchOptions(
+        beam=beam, n_best=n_best, penalty=penalty or NoPenalty(), begin=0, end=END, banned=banned, exact=exact
+    )
 
 
 def run(table, sentences, longest, *, shortest=None, prefixes=None, **rest):
@@ -178,6 +180,19 @@ def test_the_search_stops_when_nothing_can_win():
     table = _table(lambda s, p: [0.001, 0.0005, 0.0005, 0.998])
     _, model = run(table, [0], 500, beam=4, penalty=WuPenalty(0.6))
     assert model.steps == 1
+
+
+def test_without_the_exact_stop_a_full_beam_of_finished_hypotheses_ends_a_sentence():
+    """One hypothesis finishes a step; the live ones stay probable enough to keep the exact search going to the bound."""
+    table = _table(lambda s, p: [0.0, 0.5, 0.05, 0.45] if p else [0.0, 0.6, 0.4, 0.0])
+    steps = {}
+    for exact in (False, True):
+        found, model = run(table, [0], 60, beam=2, penalty=WuPenalty(1.0), exact=exact)
+        steps[exact] = model.steps
+        assert found[0][0].score <= 0
+    assert steps[False] < steps[True]
+    wide = {exact: run(random_table(4), [0], 4, beam=256, penalty=WuPenalty(0.6), exact=exact)[0] for exact in (False, True)}
+    assert wide[False] == wide[True]
 
 
 def test_finished_sentences_leave_the_batch():

@@ -16,6 +16,13 @@ class PenaltyName(Enum):
     none = "none"
 
 
+class Stop(Enum):
+    """When a sentence is done."""
+
+    finished = "finished"
+    exact = "exact"
+
+
 class LongLines(Enum):
     """What happens to a line that is too long for the model."""
 

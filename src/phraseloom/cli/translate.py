@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.decoding_options import LongLines, PenaltyName, given, length, penalty, workers
+from phraseloom.cli.decoding_options import LongLines, PenaltyName, Stop, given, length, penalty, workers
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def command(
     length_penalty: Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
     beta: Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")] = None,
+    stop: Annotated[
+        Stop | None, typer.Option(help="When a sentence is done: beam hypotheses finished, or nothing better can come.")
+    ] = None,
     max_length: Annotated[
         str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")
     ] = None,
@@ -84,6 +87,7 @@ def command(
         n_best=n_best,
         batch_sentences=batch,
         workers=workers(workers_),
+        stop=stop,
         max_length=length(max_length, "max-length"),
         min_length=length(min_length, "min-length"),
         max_input_tokens=max_input_tokens,

@@ -1,4 +1,4 @@
-"""Beam search with an exact stop.
+"""Beam search, with an exact stop where it is asked for.
 
 At each step the extensions of the live hypotheses of a sentence are ranked by log-probability. Those that end with EOS
 and stand among the first `beam` join the finished ones; the first `beam` others live on. Of the finished ones the
@@ -8,6 +8,9 @@ Stop: log P only falls and the divisor only grows, so no live hypothesis with lo
 above L / divisor(longest). A sentence is done when this bound of its best live hypothesis is not above the worst of its
 `n_best` kept ones. Nothing that further search could find is lost: with a beam as wide as the space of outputs the
 result is that of enumeration, under every penalty.
+
+With a length penalty that bound is loose, and the search goes on for long to prove what is nearly always so. `exact=False`
+(the default of a model: `stop: finished`) also ends a sentence when `beam` of its hypotheses have finished, as fairseq does.
 
 Ties: at equal log-probability the extension of the hypothesis with the lower beam index goes first, then that with the
 lower token id; at equal scores the one that finished first, then the one that ranked first.
@@ -69,6 +72,7 @@ class _BeamSearch:
         self.most_shortest = int(limits.shortest.max())
         self.closing = options.penalty.divisor(longest.double() + 1.0)
         self.finished = _Finished(num, min(options.n_best, width), device)
+        self.num_finished = torch.zeros(num, dtype=torch.long, device=device)
         self.token_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
         self.parent_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
         self.active = torch.arange(num, device=device)
@@ -144,6 +148,7 @@ class _BeamSearch:
         rows = ended.any(1).nonzero()[:, 0]
         if len(rows) == 0:
             return
+        self.num_finished[self.active[rows]] += ended[rows].sum(1)
         log_prob, parents = log_prob[rows].masked_fill(~ended[rows], NEVER), parents[rows]
         divisor = self.options.penalty.divisor(torch.full((), step + 1.0, dtype=torch.float64, device=rows.device))
         at_bound = (self.limits.longest[self.active[rows]] == step)[:, None]
@@ -156,6 +161,8 @@ class _BeamSearch:
         bound = self.scores[:, 0] / self.closing[self.active]
         refuse_nan(bound)
         going = bound > self.finished.score[self.active, -1]
+        if not self.options.exact:
+            going &= self.num_finished[self.active] < width
         if not bool(going.all()):
             keep = going.nonzero()[:, 0]
             if len(keep) == 0:

@@ -58,7 +58,8 @@ class Hypothesis(NamedTuple):
 class SearchOptions:
     """`beam` hypotheses kept, `n_best` of the finished ones returned; `banned` ids are never produced.
 
-    Ids in `banned` may stand in a forced prefix.
+    Ids in `banned` may stand in a forced prefix. `exact`: search on until nothing better can come; otherwise a sentence
+    is also done when `beam` of its hypotheses have finished.
     """
 
     beam: int = 1
@@ -67,6 +68,7 @@ class SearchOptions:
     end: int = EOS
     begin: int = BOS
     banned: tuple[int, ...] = (PAD, UNK, BOS)
+    exact: bool = True
 
 
 @dataclass(frozen=True)

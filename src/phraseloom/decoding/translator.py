@@ -177,7 +177,12 @@ class Translator:
             self.device,
             expected=max(sizes) + 8,
         )
-        options = SearchOptions(beam=config.beam, n_best=config.n_best, penalty=build_penalty(config.length_penalty))
+        options = SearchOptions(
+            beam=config.beam,
+            n_best=config.n_best,
+            penalty=build_penalty(config.length_penalty),
+            exact=config.stop == "exact",
+        )
         with torch.inference_mode():
             batch = make_batch([p.ids for p in pieces], [[] for _ in pieces]).to(self.device)
             memory = self.model.encode(batch.source_BS, batch.source_lengths_B)
