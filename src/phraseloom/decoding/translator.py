@@ -24,6 +24,7 @@ from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, Translation, TranslationReport
 from phraseloom.errors import UsageError
+from phraseloom.layers.packed import pack_for_inference
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -66,6 +67,7 @@ class Translator:
 
         found = find_model(folder)
         model, tokenizer, generation = load_model(found, device)
+        pack_for_inference(model)
         config = validate(DecodingConfig, generation, file=found / GENERATION)
         return cls(model, tokenizer, _with(config, options))
 

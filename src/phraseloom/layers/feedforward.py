@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from phraseloom.layers.dropout import dropout
+from phraseloom.layers.packed import Packed
 
 
 class FeedForward(nn.Module):
@@ -16,8 +17,17 @@ class FeedForward(nn.Module):
         for linear in (self.up, self.down):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
+        self._packed: tuple[Packed, Packed] | None = None
+
+    def pack(self) -> None:
+        """Lay out the weights for inference (`layers/packed.py`)."""
+        self._packed = (Packed(self.up.weight, self.up.bias), Packed(self.down.weight, self.down.bias))
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) → (…, D)."""
+        if self._packed is not None and not self.training:
+            up, down = self._packed
+            if up.fits(x, self.up.weight) and down.fits(x, self.down.weight):
+                return down(up(x, relu=True))
         inner = self.up(x).relu_()
         return self.down(dropout(inner, self.dropout, self.training))

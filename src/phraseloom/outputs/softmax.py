@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phraseloom.layers.packed import Packed
 from phraseloom.losses.cross_entropy import Smoothing, cross_entropy
 from phraseloom.outputs.topk import best_columns
 
@@ -40,6 +41,11 @@ class SoftmaxOutput(nn.Module):
         self.bias = nn.Parameter(torch.zeros(weight.shape[0])) if bias else None
         self.label_smoothing, self.smoothing = label_smoothing, smoothing
         self.forbidden = forbidden
+        self._packed: Packed | None = None
+
+    def pack(self) -> None:
+        """Lay out the matrix for inference (`layers/packed.py`)."""
+        self._packed = Packed(self.weight, self.bias)
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
         """Sums of the training loss over N real target tokens."""
@@ -57,6 +63,8 @@ class SoftmaxOutput(nn.Module):
 
     def logits(self, hidden_RD: Tensor) -> Tensor:
         """Unnormalised scores (R, V)."""
+        if self._packed is not None and self._packed.fits(hidden_RD, self.weight):
+            return self._packed(hidden_RD)
         return F.linear(hidden_RD, self.weight, self.bias)
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:

@@ -1,0 +1,64 @@
+"""Products with weights that no longer change, laid out once for oneDNN: what search on a CPU spends its time on.
+
+    y = x Wᵀ + b,  or relu of it
+
+For the few rows of a search step (16 … 640) a packed product is 10–20 % faster than the plain one, which has to lay out W
+again at each step. Only for inference in float32 on a CPU, and only as long as the weight is the one that was packed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+ROWS = 64  # what the layout is chosen for; any number of rows works
+
+
+class Packed:
+    """A weight and bias laid out for oneDNN; `fits` says whether they are still those of the parameter."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight, self._version = weight, weight._version
+        self._bias = None if bias is None else bias.detach()
+        self._laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
+
+    def fits(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether the packed product may stand for the plain one."""
+        same = weight is self._weight and weight._version == self._version
+        return same and torch.is_inference_mode_enabled() and x.dtype == torch.float32 and x.device.type == "cpu"
+
+    def __call__(self, x: Tensor, *, relu: bool = False) -> Tensor:
+        """x Wᵀ + b, (…, K) → (…, N); its ReLU if asked for."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._laid_out, self._bias, "relu" if relu else "none", [], ""
+        )
+        return y
+
+
+def pack_for_inference(model: nn.Module) -> bool:
+    """Pack the large products of a model that will not be trained any more; whether this torch and machine can.
+
+    Every module that has large products offers a method `pack()`.
+    """
+    parameter = next(model.parameters())
+    if parameter.device.type != "cpu" or parameter.dtype != torch.float32 or not _works():
+        return False
+    for module in model.modules():
+        pack: Any = getattr(module, "pack", None)
+        if pack is not None:
+            pack()
+    return True
+
+
+def _works() -> bool:
+    """Whether this torch has the packed product and it gives the right numbers here."""
+    if not torch.backends.mkldnn.is_available():
+        return False
+    weight, x = torch.linspace(-1, 1, 96).view(12, 8), torch.linspace(-2, 2, 24).view(3, 8)
+    try:
+        with torch.inference_mode():
+            return bool(torch.allclose(Packed(weight, None)(x), x @ weight.t(), atol=1e-5))
+    except (RuntimeError, AttributeError, NotImplementedError):
+        return False

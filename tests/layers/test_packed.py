@@ -1,0 +1,55 @@
+"""Packed products: the same numbers as plain ones, only in inference, and never with a weight that has changed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from phraseloom.data.tensors import make_batch
+from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.packed import pack_for_inference
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64, 130])
+def test_the_same_numbers(rows: int) -> None:
+    torch.manual_seed(0)
+    layer = FeedForward(width=32, inner=48).eval()
+    x = torch.randn(rows, 32)
+    plain = layer(x)
+    if not pack_for_inference(layer):
+        pytest.skip("this torch has no packed products here")
+    with torch.inference_mode():
+        assert layer._packed[0].fits(x, layer.up.weight)
+        torch.testing.assert_close(layer(x), plain, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(layer(x.view(rows, 1, 32))[:, 0], plain, rtol=1e-5, atol=1e-5)
+
+
+def test_a_changed_weight_is_not_the_packed_one() -> None:
+    layer = FeedForward(width=8, inner=8).eval()
+    pack_for_inference(layer)
+    with torch.no_grad():
+        layer.up.weight.mul_(2.0)
+    x = torch.randn(4, 8)
+    expected = layer(x)
+    with torch.inference_mode():
+        assert torch.equal(layer(x), expected)
+
+
+def test_a_packed_model_still_trains_and_scores() -> None:
+    torch.manual_seed(0)
+    model = build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval()
+    batch = make_batch([[5, 6, 7], [8]], [[9, 10], [11, 12, 13]])
+    before = model.score(batch)
+    pack_for_inference(model)
+    with torch.inference_mode():
+        torch.testing.assert_close(model.score(batch), before, rtol=1e-5, atol=1e-5)
+    model.train()
+    sums = model.loss(batch)
+    sums.objective.backward()
+    assert model.decoder.layers[0].feed_forward.up.weight.grad.abs().sum() > 0
+
+
+def test_other_types_are_left_alone() -> None:
+    assert not pack_for_inference(FeedForward(width=8, inner=8).double())

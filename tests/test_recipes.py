@@ -1,0 +1,53 @@
+"""Every recipe of the repository is valid, and every file that the pages name is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from phraseloom.errors import ConfigError
+from phraseloom.recipe import Recipe, load_recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_recipe_is_valid(path: Path) -> None:
+    recipe = load_recipe(path)
+    assert recipe.data.train
+    assert load_recipe(path, ["model.dropout=0.25"]).model.dropout == 0.25
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+def test_pages_name_files_that_exist(page: Path) -> None:
+    text = page.read_bytes().decode()
+    missing = [name for name in re.findall(r"(?:recipes|benchmarks|docs)/[\w/.-]+\.(?:yaml|py|md)", text) if not (ROOT / name).is_file()]
+    links = [link for link in re.findall(r"\]\((?!http)([^)#]+)\)", text) if not (page.parent / link).exists()]
+    assert not missing + links
+
+
+def test_a_recipe_lies_over_its_base(tmp_path: Path) -> None:
+    base = {"train": "[{source: a, target: b}]"}
+    (tmp_path / "base.yaml").write_bytes(
+        f"name: base\ndata: {{folder: d, source_language: en, target_language: de, train: {base['train']}}}\n"
+        "training: {schedule: {kind: linear, peak: 0.1}, max_updates: 5}\n".encode()
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(b"base: base.yaml\nname: mine\ntraining: {schedule: {kind: constant, rate: 0.2}}\n")
+    recipe = load_recipe(path, ["training.max_updates=7", "model.preset=tiny"])
+    assert (recipe.name, recipe.training.max_updates, recipe.model.width) == ("mine", 7, 64)
+    assert recipe.training.schedule.kind == "constant"
+    path.write_bytes(b"base: recipe2.yaml\nname: x\n")
+    (tmp_path / "recipe2.yaml").write_bytes(b"base: base.yaml\nname: y\n")
+    with pytest.raises(ConfigError, match="one level"):
+        load_recipe(path)
+
+
+def test_resolved_recipes_are_recipes(tmp_path: Path) -> None:
+    for path in RECIPES:
+        value = load_recipe(path).model_dump(mode="json")
+        assert Recipe.model_validate(value).model_dump(mode="json") == value
