@@ -1,1 +1,1 @@
-"""decoding: from a model and a source to translations (search, length penalties, translator)."""
+"""Translating: from a model and a source to text (search, length penalties, the translator)."""
