@@ -33,6 +33,7 @@ from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
+from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.store import find_model, load_model, read_config
 from phraseloom.text.lines import read_lines
 from training_speed import own_recipe
@@ -194,6 +195,7 @@ def main() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(options.cores))
     folder = find_model(options.model if options.model is not None else stand_in(options))
     model, tokenizer, generation = load_model(folder)
+    pack_for_inference(model)  # as Translator.from_pretrained does
     _, config = read_config(folder)
     lines = sentences(options, tokenizer)
     scratch = WORK / "decode_speed"
