@@ -25,7 +25,11 @@ def test_recipe_is_valid(path: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_pages_name_files_that_exist(page: Path) -> None:
     text = page.read_bytes().decode()
-    missing = [name for name in re.findall(r"(?:recipes|benchmarks|docs)/[\w/.-]+\.(?:yaml|py|md)", text) if not (ROOT / name).is_file()]
+    missing = [
+        name
+        for name in re.findall(r"(?:recipes|benchmarks|docs)/[\w/.-]+\.(?:yaml|py|md)", text)
+        if not (ROOT / name).is_file()
+    ]
     links = [link for link in re.findall(r"\]\((?!http)([^)#]+)\)", text) if not (page.parent / link).exists()]
     assert not missing + links
 

@@ -191,7 +191,9 @@ def test_without_the_exact_stop_a_full_beam_of_finished_hypotheses_ends_a_senten
         steps[exact] = model.steps
         assert found[0][0].score <= 0
     assert steps[False] < steps[True]
-    wide = {exact: run(random_table(4), [0], 4, beam=256, penalty=WuPenalty(0.6), exact=exact)[0] for exact in (False, True)}
+    wide = {
+        exact: run(random_table(4), [0], 4, beam=256, penalty=WuPenalty(0.6), exact=exact)[0] for exact in (False, True)
+    }
     assert wide[False] == wide[True]
 
 
