@@ -52,7 +52,8 @@ class DecodingConfig(Config):
     """Options of search and of the translator.
 
     `beam` 1 is greedy search. `n_best` ≤ `beam`. `stop`: a sentence is done when `beam` hypotheses have finished or nothing
-    better can come (finished), or only when nothing better can come (exact: the same or a better score, more steps). `max_length`, `min_length`: bounds on the output in subword tokens.
+    better can come (finished), or only when nothing better can come (exact: the same or a better score, more steps).
+    `max_length`, `min_length`: bounds on the output in subword tokens.
     `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
     tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
     core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
