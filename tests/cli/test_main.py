@@ -214,7 +214,13 @@ def test_a_full_disk_behind_stdout_is_one_line(tmp_path: Path) -> None:
 def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "phraseloom", "evaluate", "-r", str(tmp_path / "ref"), "-"]
     (tmp_path / "ref").write_bytes(b"a\n")
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it otherwise
+    ) as process:
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
