@@ -28,8 +28,7 @@ def attention(length: int, tokens: int, rate: float) -> dict[str, Callable[[], N
     q, k, v = (torch.randn(sentences, HEADS, length, WIDTH // HEADS, requires_grad=True) for _ in range(3))
     lengths = torch.full((sentences,), length)
     lengths[::2] -= length // 3
-    score = TokenScore(width=WIDTH, heads=HEADS)
-    ours = HomogeneousArrangement(width=WIDTH, dropout=rate)
+    ours = build_attention(width=WIDTH, heads=HEADS, dropout=rate)
     gradient = torch.randn(sentences, length, WIDTH)
     visibility = Visibility(key_length=length, lengths_B=lengths)
     visible = ~(torch.arange(length) >= lengths[:, None])[:, None, None, :]

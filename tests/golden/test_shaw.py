@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from phraseloom.layers.attention import ARRANGEMENTS, MultiHeadAttention, RelativeScore
+from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility
 from tests.golden.folder import golden_files
 
@@ -29,8 +29,10 @@ def test_shaw(path: Path) -> None:
     if not oracle:
         names = tuple(f"attention_{n}_weight" for n in ("query", "key", "value", "output"))
     matrices = [torch.from_numpy(data[n].T if oracle else data[n]) for n in names]
-    score = RelativeScore(width=width, heads=heads, clip=int(data["clip_distance"]), on_values=oracle)
-    attention = MultiHeadAttention(score=score, arrangement=ARRANGEMENTS["homogeneous"](width=width)).double()
+    attention = build_attention(
+        width=width, heads=heads, score="relative", clip=int(data["clip_distance"]), on_values=oracle
+    ).double()
+    score = attention.score
     with torch.no_grad():
         score.weight.copy_(torch.cat(matrices[:3]))
         attention.arrangement.weight.copy_(matrices[3])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.reference import attention as reference
 
-from phraseloom.layers.attention import ARRANGEMENTS, MultiHeadAttention, RelativeScore, TokenScore
+from phraseloom.layers.attention import RelativeScore, build_attention
 from phraseloom.layers.attention.masks import Visibility
 
 
@@ -16,10 +16,9 @@ from phraseloom.layers.attention.masks import Visibility
 def test_equals_the_loops(kind: str, causal: bool, dtype: torch.dtype, tolerance: float) -> None:
     torch.manual_seed(1)
     width, heads = 8, 2
-    score = TokenScore(width=width, heads=heads)
-    if kind != "token":
-        score = RelativeScore(width=width, heads=heads, clip=2, on_values=kind == "relative")
-    block = MultiHeadAttention(score=score, arrangement=ARRANGEMENTS["homogeneous"](width=width)).to(dtype)
+    options = {} if kind == "token" else {"clip": 2, "on_values": kind == "relative"}
+    block = build_attention(width=width, heads=heads, score=kind.removesuffix("-keys"), **options).to(dtype)
+    score = block.score
     lengths = torch.tensor([5, 2, 1])
     x = torch.randn(3, 5, width, dtype=dtype)
     output, weights = block(x, None, Visibility(key_length=5, lengths_B=lengths, causal=causal, query_length=5))

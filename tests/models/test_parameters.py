@@ -48,6 +48,64 @@ def test_relative_positions_add_two_tables_a_layer() -> None:
     assert count(config, 100, 100) - count({"preset": "base"}, 100, 100) == 12 * 2 * 33 * 64
 
 
+# Spec §1.7: squares of the width in a block of the encoder, and in one of the decoder (self, cross); millions of the whole.
+TABLE = [
+    ("token", 4, 4, 63.05),
+    ("queryk heterogeneous 1-2", 8, 8, 81.9),
+    ("queryk heterogeneous 1-2-3", 14, 14, 110.2),
+    ("queryk heterogeneous 1-2-3-4", 22, 22, 148.0),
+    ("queryk heterogeneous 1-2 keys-per-order", 9, 9, 86.6),
+    ("queryk heterogeneous 1-2-3 keys-per-order", 16, 16, 119.7),
+    ("convkv heterogeneous 1-2", 8, 8, 81.9),
+    ("convkv heterogeneous 1-2-3", 14, 14, 110.2),
+    ("convkv homogeneous 44", 5, 5, 67.8),
+    ("queryk homogeneous 44", 5, 5, 67.8),
+    ("convkv homogeneous 323", 6, 6, 72.5),
+    ("queryk homogeneous 323", 6, 6, 72.5),
+    ("convkv interleaved 1-2", 12, 11, 97.6),
+    ("queryk interleaved 1-2 keys-per-order", 17, 16, 121.2),
+]
+
+
+@pytest.mark.parametrize(("attention", "encoder", "decoder", "millions"), TABLE, ids=[row[0] for row in TABLE])
+def test_phrasal_models(attention: str, encoder: int, decoder: int, millions: float) -> None:
+    """All 18 blocks are phrasal; nothing but their matrices grows."""
+    with torch.device("meta"):
+        model = build_model(ModelConfig.model_validate({"preset": "base", "attention": attention}), 37_000, 37_000)
+    blocks = [layer.attention for layer in model.encoder.layers]
+    assert {sum(p.numel() for p in b.parameters()) for b in blocks} == {encoder * 512**2}
+    blocks = [b for layer in model.decoder.layers for b in (layer.self_attention, layer.cross_attention)]
+    assert {sum(p.numel() for p in b.parameters()) for b in blocks} == {decoder * 512**2}
+    total = sum(p.numel() for p in model.parameters())
+    assert total == 63_047_680 + (6 * (encoder - 4) + 12 * (decoder - 4)) * 512**2
+    assert total / 1e6 == pytest.approx(millions, abs=0.055)
+
+
+PARTS = [
+    ("queryk heterogeneous 1-2", {"Wq": 1 + 2, "Wk": 1, "Wv": 1 + 2, "Wo": 1}),
+    ("queryk heterogeneous 1-2-3 keys-per-order", {"Wq": 6, "Wk": 3, "Wv": 6, "Wo": 1}),
+    ("convkv heterogeneous 1-2-3", {"Wq": 1, "Wk": 6, "Wv": 6, "Wo": 1}),
+    ("convkv homogeneous 44", {"Wq": 1, "Wk": 1.5, "Wv": 1.5, "Wo": 1}),
+    ("queryk homogeneous 44", {"Wq": 1.5, "Wk": 1, "Wv": 1.5, "Wo": 1}),
+    ("convkv homogeneous 323", {"Wq": 1, "Wk": 2, "Wv": 2, "Wo": 1}),
+    ("queryk homogeneous 323", {"Wq": 2, "Wk": 1, "Wv": 2, "Wo": 1}),
+    ("convkv interleaved 1-2", {"Wq": 1 + 2, "Wk": 3, "Wv": 3, "Wo": 3}),
+    ("queryk interleaved 1-2 keys-per-order", {"Wq": 1 + 2 + 2 + 4, "Wk": 2, "Wv": 3, "Wo": 3}),
+]
+
+
+@pytest.mark.parametrize(("attention", "expected"), PARTS, ids=[row[0] for row in PARTS])
+def test_which_matrices_grow(attention: str, expected: dict[str, float]) -> None:
+    """The columns of the table: Wq, Wk, Wv and the output of one block of the encoder, in squares of the width."""
+    width = 64
+    config = {"preset": "tiny", "width": width, "heads": 8, "attention": {"encoder_self": attention}}
+    block = build_model(ModelConfig.model_validate(config), 10, 10).encoder.layers[0].attention
+    squares = dict.fromkeys(expected, 0.0)
+    for name, matrix in {**block.score.matrices(), **block.arrangement.matrices()}.items():
+        squares[name[:2]] += matrix.numel() / width**2
+    assert squares == expected
+
+
 def test_ties() -> None:
     sizes = {tied: count({"preset": "tiny", "tied": tied}, 50, 50) for tied in ("three_way", "two_way", "none")}
     assert sizes["two_way"] - sizes["three_way"] == sizes["none"] - sizes["two_way"] == 50 * 64

@@ -48,7 +48,7 @@ def test_incremental_equals_full(variant: str) -> None:
     for t in range(b.target_in_BT.shape[1]):
         hidden, weights = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
         assert len(weights) == 2
-        assert weights[0].shape == (8, 4, b.source_BS.shape[1])
+        assert weights[0].shape == (8, 4, 1, b.source_BS.shape[1])
         gold = b.target_out_BT[:, t].repeat_interleave(2)[:, None]
         log_p = model.output.log_probs(hidden).gather(1, gold).view(4, 2)
         real = t < b.target_lengths_B

@@ -12,15 +12,20 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 ROWS = 64  # what the layout is chosen for; any number of rows works
 
 
 class Packed:
-    """A weight and bias laid out for oneDNN; `fits` says whether they are still those of the parameter."""
+    """A weight and bias laid out for oneDNN; `fits` says whether they are still those of the parameter.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._version = weight, weight._version
+    `of`: the parameter, where `weight` is only some rows of it.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, *, of: Tensor | None = None) -> None:
+        self._weight = weight if of is None else of
+        self._version = self._weight._version
         self._bias = None if bias is None else bias.detach()
         self._laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
 
@@ -35,6 +40,11 @@ class Packed:
             x, self._laid_out, self._bias, "relu" if relu else "none", [], ""
         )
         return y
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: Packed | None = None) -> Tensor:
+    """x Wᵀ + b, by the packed product where there is one and it fits."""
+    return packed(x) if packed is not None and packed.fits(x, weight) else F.linear(x, weight, bias)
 
 
 def pack_for_inference(model: nn.Module) -> bool:

@@ -6,16 +6,20 @@ import torch
 from torch import nn
 
 from phraseloom.errors import ModelError
-from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention
+from phraseloom.layers.attention import MultiHeadAttention, build_attention
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.residual import Residual
-from phraseloom.models.config import AttentionConfig, ModelConfig
+from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import TransformerEncoder, TransformerEncoderLayer
+from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
+from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.translation import TranslationModel
-from phraseloom.outputs import OUTPUTS
+from phraseloom.outputs import OUTPUTS, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
+
+AnyModelConfig = ModelConfig | LanguageModelConfig
 
 
 def build_model(config: ModelConfig, source_size: int, target_size: int) -> TranslationModel:
@@ -29,10 +33,7 @@ def build_model(config: ModelConfig, source_size: int, target_size: int) -> Tran
             hint="prepare the data with joint subwords or set model.tied to two_way",
         )
     source_weight, target_weight, output_weight = _matrices(config, source_size, target_size)
-    positions = (
-        Sinusoid(width=config.width, layout=config.positions.layout) if config.positions.kind == "sinusoid" else None
-    )
-    pre = config.norm == "pre"
+    positions, pre = _positions(config), config.norm == "pre"
     return TranslationModel(
         source_embedding=TokenEmbedding(source_weight, positions=positions, dropout=config.dropout),
         target_embedding=TokenEmbedding(target_weight, positions=positions, dropout=config.dropout),
@@ -42,44 +43,78 @@ def build_model(config: ModelConfig, source_size: int, target_size: int) -> Tran
         decoder=TransformerDecoder(
             [_decoder_layer(config) for _ in range(config.decoder.layers)], width=config.width, final_norm=pre
         ),
-        output=OUTPUTS[config.output.kind](
-            output_weight,
-            bias=config.output.bias,
-            label_smoothing=config.output.label_smoothing,
-            smoothing=config.output.smoothing,
-            forbidden=(PAD, BOS) if config.output.smoothing == "kl" else (),
-        ),
+        output=_output(config, output_weight),
     )
 
 
-def _matrices(config: ModelConfig, source: int, target: int) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
-    def make(size: int) -> nn.Parameter:
-        return nn.Parameter(torch.empty(size, config.width).normal_(std=config.width**-0.5))
+def build_language_model(config: LanguageModelConfig, size: int) -> LanguageModel:
+    """A freshly initialised language model for a vocabulary of this size; the caller seeds torch."""
+    weight = _matrix(config, size)
+    output_weight = weight if config.tied == "two_way" else _matrix(config, size)
+    return LanguageModel(
+        embedding=TokenEmbedding(weight, positions=_positions(config), dropout=config.dropout),
+        decoder=CausalDecoder(
+            [_causal_layer(config) for _ in range(config.decoder.layers)],
+            width=config.width,
+            final_norm=config.norm == "pre",
+        ),
+        output=_output(config, output_weight),
+    )
 
-    target_weight = make(target)
-    source_weight = target_weight if config.tied == "three_way" else make(source)
-    output_weight = target_weight if config.tied != "none" else make(target)
+
+def _matrix(config: AnyModelConfig, size: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(size, config.width).normal_(std=config.width**-0.5))
+
+
+def _matrices(config: ModelConfig, source: int, target: int) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
+    target_weight = _matrix(config, target)
+    source_weight = target_weight if config.tied == "three_way" else _matrix(config, source)
+    output_weight = target_weight if config.tied != "none" else _matrix(config, target)
     return source_weight, target_weight, output_weight
 
 
-def _attention(config: ModelConfig, block: AttentionConfig) -> MultiHeadAttention:
-    keys = {k: v for k, v in block.score.model_dump().items() if k != "kind"}
-    score = SCORES[block.score.kind](width=config.width, heads=config.heads, **keys)
-    arrangement = ARRANGEMENTS[block.arrangement.kind](width=config.width, dropout=config.attention_dropout)
-    return MultiHeadAttention(score=score, arrangement=arrangement)
+def _positions(config: AnyModelConfig) -> Sinusoid | None:
+    if config.positions.kind == "none":
+        return None
+    return Sinusoid(width=config.width, layout=config.positions.layout)
 
 
-def _residual(config: ModelConfig) -> Residual:
+def _output(config: AnyModelConfig, weight: nn.Parameter) -> SoftmaxOutput:
+    return OUTPUTS[config.output.kind](
+        weight,
+        bias=config.output.bias,
+        label_smoothing=config.output.label_smoothing,
+        smoothing=config.output.smoothing,
+        forbidden=(PAD, BOS) if config.output.smoothing == "kl" else (),
+    )
+
+
+def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
+    block = getattr(config.attention, use)
+    score, arrangement = block.score.model_dump(exclude_none=True), block.arrangement.model_dump(exclude_none=True)
+    return build_attention(
+        width=config.width,
+        heads=config.heads,
+        score=score.pop("kind"),
+        arrangement=arrangement.pop("kind"),
+        reads_ahead=use == "encoder_self",
+        dropout=config.attention_dropout,
+        **score,
+        **arrangement,
+    )
+
+
+def _residual(config: AnyModelConfig) -> Residual:
     return Residual(width=config.width, norm=config.norm, dropout=config.dropout)
 
 
-def _feed_forward(config: ModelConfig) -> FeedForward:
+def _feed_forward(config: AnyModelConfig) -> FeedForward:
     return FeedForward(width=config.width, inner=config.ffn_width, dropout=config.ffn_dropout)
 
 
 def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
     return TransformerEncoderLayer(
-        attention=_attention(config, config.attention.encoder_self),
+        attention=_attention(config, "encoder_self"),
         feed_forward=_feed_forward(config),
         residuals=(_residual(config), _residual(config)),
     )
@@ -87,8 +122,16 @@ def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
 
 def _decoder_layer(config: ModelConfig) -> TransformerDecoderLayer:
     return TransformerDecoderLayer(
-        self_attention=_attention(config, config.attention.decoder_self),
-        cross_attention=_attention(config, config.attention.cross),
+        self_attention=_attention(config, "decoder_self"),
+        cross_attention=_attention(config, "cross"),
         feed_forward=_feed_forward(config),
         residuals=(_residual(config), _residual(config), _residual(config)),
+    )
+
+
+def _causal_layer(config: LanguageModelConfig) -> CausalLayer:
+    return CausalLayer(
+        self_attention=_attention(config, "decoder_self"),
+        feed_forward=_feed_forward(config),
+        residuals=(_residual(config), _residual(config)),
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from phraseloom.config import Config
+from phraseloom.layers import naming
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -32,28 +33,128 @@ class RelativeScoreConfig(Config):
     on_values: bool = True
 
 
-ScoreConfig = Annotated[TokenScoreConfig | RelativeScoreConfig, Field(discriminator="kind")]
+class ConvKVScoreConfig(Config):
+    """n-gram keys and values by convolution (P002 eq. 5)."""
+
+    kind: Literal["convkv"] = "convkv"
+
+
+class QueryKScoreConfig(Config):
+    """Queries as kernels over token keys (P000 eq. 9, P002 eq. 6).
+
+    `share_keys`: one key matrix for all orders (paper 000; the default), or one an order (paper 002).
+    """
+
+    kind: Literal["queryk"] = "queryk"
+    share_keys: bool | None = None
+
+
+ScoreConfig = Annotated[
+    TokenScoreConfig | RelativeScoreConfig | ConvKVScoreConfig | QueryKScoreConfig, Field(discriminator="kind")
+]
+Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
 class HomogeneousConfig(Config):
-    """Every head attends to one order; with token scores this is multi-head attention."""
+    """Every head attends to one order. `split`: how many heads for order 1, 2, …, as [4, 4] or "44"; all order 1 if
+    left out."""
 
     kind: Literal["homogeneous"] = "homogeneous"
+    split: list[Annotated[int, Field(ge=0)]] | None = None
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return naming.parse_split(str(value)) if isinstance(value, str | int) else value
+
+
+class HeterogeneousConfig(Config):
+    """Every head attends to slots of all `orders` in one softmax."""
+
+    kind: Literal["heterogeneous"] = "heterogeneous"
+    orders: Orders = Field([1, 2])
+
+    @field_validator("orders", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return naming.parse_orders(value) if isinstance(value, str) else value
+
+    @field_validator("orders")
+    @classmethod
+    def _different(cls, value: list[int]) -> list[int]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"orders {'-'.join(map(str, value))} name one order twice")
+        return sorted(value)
+
+
+class InterleavedConfig(HeterogeneousConfig):
+    """n-gram queries of all `orders` attend to slots of all `orders`; order 1 is one of them."""
+
+    kind: Literal["interleaved"] = "interleaved"  # type: ignore[assignment]
+
+    @field_validator("orders")
+    @classmethod
+    def _holds_one(cls, value: list[int]) -> list[int]:
+        if 1 not in value:
+            raise ValueError("interleaved attention needs order 1: a sentence of one token has no other query")
+        return value
+
+
+ArrangementConfig = Annotated[HomogeneousConfig | HeterogeneousConfig | InterleavedConfig, Field(discriminator="kind")]
 
 
 class AttentionConfig(Config):
-    """One attention block: a score and an arrangement."""
+    """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`."""
 
     score: ScoreConfig = TokenScoreConfig()
-    arrangement: HomogeneousConfig = HomogeneousConfig()
+    arrangement: ArrangementConfig = HomogeneousConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_line(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = naming.parse(value)
+        score: dict[str, Any] = {"kind": found.pop("score")}
+        if "share_keys" in found:
+            score["share_keys"] = found.pop("share_keys")
+        if "arrangement" not in found:
+            return {"score": score}
+        return {"score": score, "arrangement": {"kind": found.pop("arrangement"), **found}}
+
+    @model_validator(mode="after")
+    def _fits(self) -> AttentionConfig:
+        score, arrangement = self.score, self.arrangement
+        orders = {1}
+        if isinstance(arrangement, HeterogeneousConfig):
+            orders = set(arrangement.orders)
+        elif arrangement.split is not None:
+            orders = {n for n, heads in enumerate(arrangement.split, 1) if heads}
+        if score.kind in ("token", "relative") and orders != {1}:
+            raise ValueError(
+                f"{score.kind} scores know no n-grams: orders {sorted(orders)} need score convkv or queryk"
+            )
+        if score.kind == "queryk" and score.share_keys is not None and arrangement.kind == "homogeneous":
+            raise ValueError(
+                "share_keys has no meaning here: in a homogeneous arrangement each order has heads of its own"
+            )
+        return self
+
+
+USES = ("encoder_self", "decoder_self", "cross")
 
 
 class AttentionsConfig(Config):
-    """The attention of each use, switchable on its own."""
+    """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
 
     encoder_self: AttentionConfig = AttentionConfig()
     decoder_self: AttentionConfig = AttentionConfig()
     cross: AttentionConfig = AttentionConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_all(cls, value: Any) -> Any:
+        return dict.fromkeys(USES, value) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _cross_has_no_distance(self) -> AttentionsConfig:
@@ -103,12 +204,36 @@ class SoftmaxConfig(Config):
     smoothing: Literal["uniform", "t2t", "kl"] = "uniform"
 
 
+def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
+    """`value` over the sizes of the preset that it names, leaving out the keys `without`."""
+    if not isinstance(value, dict) or value.get("preset") not in PRESETS:
+        return value
+    filled = {key: given for key, given in PRESETS[value["preset"]].items() if key not in without}
+    for key, given in value.items():
+        below = filled.get(key)
+        filled[key] = {**below, **given} if isinstance(below, dict) and isinstance(given, dict) else given
+    return filled
+
+
+def check_sizes(config: Any) -> None:
+    """ValueError unless heads divide the width, and a split the heads; of any model configuration."""
+    if config.width % config.heads:
+        raise ValueError(f"width {config.width} is not a multiple of heads {config.heads}")
+    if config.width % 2 and config.positions.kind == "sinusoid":
+        raise ValueError(f"width {config.width} is odd: sinusoid positions need pairs of channels")
+    for use in type(config.attention).model_fields:
+        arrangement = getattr(config.attention, use).arrangement
+        split = arrangement.split if arrangement.kind == "homogeneous" else None
+        if split is not None and sum(split) != config.heads:
+            raise ValueError(f"attention.{use}: split {'-'.join(map(str, split))} does not divide {config.heads} heads")
+
+
 class ModelConfig(Config):
     """A translation model. `preset` fills in sizes; every other key stands over it.
 
-    `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and output),
-    none. `norm`: where the layer normalisation stands. Dropout rates: `dropout` on embeddings and sub-layer outputs,
-    `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
+    `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and
+    output), none. `norm`: where the layer normalisation stands. Dropout rates: `dropout` on embeddings and sub-layer
+    outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
@@ -129,18 +254,9 @@ class ModelConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _fill_preset(cls, value: Any) -> Any:
-        if not isinstance(value, dict) or value.get("preset") not in PRESETS:
-            return value
-        filled = dict(PRESETS[value["preset"]])
-        for key, given in value.items():
-            below = filled.get(key)
-            filled[key] = {**below, **given} if isinstance(below, dict) and isinstance(given, dict) else given
-        return filled
+        return fill_preset(value)
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ModelConfig:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.width % 2 and self.positions.kind == "sinusoid":
-            raise ValueError(f"width {self.width} is odd: sinusoid positions need pairs of channels")
+        check_sizes(self)
         return self

@@ -37,6 +37,7 @@ class DecoderState:
 
     growing: list[GrowingCache]
     fixed: list[FixedCache]
+    source_length: int
     source_lengths_B: Tensor | None
     beam: int
     step: int = 0
@@ -46,20 +47,23 @@ class DecoderState:
         self._look()
 
     def _look(self) -> None:
-        keys = self.fixed[0].keys
-        self.visibility = Visibility(key_length=keys.shape[2], lengths_B=self.source_lengths_B, device=keys.device)
+        self.visibility = Visibility(
+            key_length=self.source_length, lengths_B=self.source_lengths_B, device=self.fixed[0].keys[0].device
+        )
 
     def reorder(self, rows_R: Tensor) -> None:
         """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
         for cache in self.growing:
             cache.reorder(rows_R)
+        for fixed in self.fixed:
+            fixed.reorder(rows_R)
 
     def expand(self, beam: int) -> None:
         """From one hypothesis a sentence to `beam` equal ones."""
         assert self.beam == 1
-        rows = len(self.fixed[0].keys)
+        keys = self.fixed[0].keys[0]
         self.beam = beam
-        self.reorder(torch.arange(rows, device=self.fixed[0].keys.device).repeat_interleave(beam))
+        self.reorder(torch.arange(len(keys), device=keys.device).repeat_interleave(beam))
 
     def keep(self, sentences_B: Tensor) -> None:
         """Only these sentences stay, with all their hypotheses, in this order."""
@@ -67,7 +71,7 @@ class DecoderState:
         for cache in self.growing:
             cache.reorder(rows)
         for fixed in self.fixed:
-            fixed.keep(sentences_B)
+            fixed.keep(sentences_B, rows)
         if self.source_lengths_B is not None:
             self.source_lengths_B = self.source_lengths_B.index_select(0, sentences_B)
         self._look()
@@ -88,18 +92,21 @@ class TransformerDecoderLayer(nn.Module):
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
         self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
 
-    def forward(self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility) -> tuple[Tensor, Tensor]:
-        """(B, T, D) → (B, T, D) and the cross-attention weights (B, H, T, S)."""
+    def forward(
+        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, T, D) → (B, T, D), and the weights of self- and cross-attention in the layouts of their structures."""
         around = self.self_residual
-        x_BTD = around.leave(x_BTD, self.self_attention(around.enter(x_BTD), None, own)[0])
+        attended, own_weights = self.self_attention(around.enter(x_BTD), None, own)
+        x_BTD = around.leave(x_BTD, attended)
         around = self.cross_residual
         attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source)
         x_BTD = around.leave(x_BTD, attended)
         around = self.feed_forward_residual
-        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), weights
+        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights
 
     def step(self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility) -> tuple[Tensor, Tensor]:
-        """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, S)."""
+        """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, M, G·S)."""
         around = self.self_residual
         x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
         around = self.cross_residual
@@ -117,19 +124,32 @@ class TransformerDecoder(nn.Module):
         self.layers: Sequence[TransformerDecoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
 
-    def forward(self, x_BTD: Tensor, memory: Memory, *, keep_weights: bool = False) -> tuple[Tensor, list[Tensor]]:
-        """Hidden states (B, T, D); with `keep_weights` also the cross-attention (B, H, T, S) of every layer.
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory: Memory,
+        *,
+        kept_own: list[Tensor] | None = None,
+        kept_cross: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Hidden states (B, T, D). The weights of self- and cross-attention of every layer are added to the lists given.
 
         Target padding needs no mask: it stands on the right, where causality hides it from every real position.
         """
         own = Visibility(key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device)
-        source = Visibility(key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=x_BTD.device)
-        kept = []
+        source = Visibility(
+            key_length=memory.states_BSD.shape[1],
+            lengths_B=memory.lengths_B,
+            query_length=x_BTD.shape[1],
+            device=x_BTD.device,
+        )
         for layer in self.layers:
-            x_BTD, weights = layer(x_BTD, memory.states_BSD, own, source)
-            if keep_weights:
-                kept.append(weights)
-        return self.norm(x_BTD), kept
+            x_BTD, own_weights, weights = layer(x_BTD, memory.states_BSD, own, source)
+            if kept_own is not None:
+                kept_own.append(own_weights)
+            if kept_cross is not None:
+                kept_cross.append(weights)
+        return self.norm(x_BTD)
 
     def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
         """The state before the first step, for `beam` hypotheses a sentence."""
@@ -138,11 +158,11 @@ class TransformerDecoder(nn.Module):
         )
         rows = len(memory.states_BSD) * beam
         growing = [layer.self_attention.start(rows, capacity) for layer in self.layers]
-        fixed = [layer.cross_attention.remember(memory.states_BSD, source) for layer in self.layers]
-        return DecoderState(growing, fixed, memory.lengths_B, beam)
+        fixed = [layer.cross_attention.remember(memory.states_BSD, source, beam=beam) for layer in self.layers]
+        return DecoderState(growing, fixed, memory.states_BSD.shape[1], memory.lengths_B, beam)
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
-        """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, S) of every layer."""
+        """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, M, G·S) of every layer."""
         kept = []
         for layer, growing, fixed in zip(self.layers, state.growing, state.fixed, strict=True):
             x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility
@@ -20,12 +22,13 @@ class TransformerEncoderLayer(nn.Module):
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_residual, self.feed_forward_residual = residuals
 
-    def forward(self, x_BSD: Tensor, visibility: Visibility) -> Tensor:
-        """(B, S, D) → (B, S, D)."""
+    def forward(self, x_BSD: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor]:
+        """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`."""
         around = self.attention_residual
-        x_BSD = around.leave(x_BSD, self.attention(around.enter(x_BSD), None, visibility)[0])
+        attended, weights = self.attention(around.enter(x_BSD), None, visibility)
+        x_BSD = around.leave(x_BSD, attended)
         around = self.feed_forward_residual
-        return around.leave(x_BSD, self.feed_forward(around.enter(x_BSD)))
+        return around.leave(x_BSD, self.feed_forward(around.enter(x_BSD))), weights
 
 
 class TransformerEncoder(nn.Module):
@@ -33,12 +36,18 @@ class TransformerEncoder(nn.Module):
 
     def __init__(self, layers: list[TransformerEncoderLayer], *, width: int, final_norm: bool) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(layers)
+        self.layers: Sequence[TransformerEncoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
-        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D)."""
-        visibility = Visibility(key_length=x_BSD.shape[1], lengths_B=lengths_B, device=x_BSD.device)
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None, *, kept: list[Tensor] | None = None) -> Tensor:
+        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
+
+        The attention weights of every layer are added to `kept`.
+        """
+        length = x_BSD.shape[1]
+        visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)
         for layer in self.layers:
-            x_BSD = layer(x_BSD, visibility)
+            x_BSD, weights = layer(x_BSD, visibility)
+            if kept is not None:
+                kept.append(weights)
         return self.norm(x_BSD)

@@ -1,6 +1,6 @@
 """A model folder: written whole or not at all, read only if every checksum fits. No pickle anywhere.
 
-config.json             format, languages, vocabulary sizes and hashes, the model configuration
+config.json             format, task, languages, vocabulary sizes and hashes, the model configuration
 model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
 tokenizer/              everything that turns text into ids and back
 generation_config.json  how to translate unless told otherwise
@@ -10,8 +10,10 @@ manifest.json           size and SHA-256 of all of these; without it the folder 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
@@ -32,8 +34,10 @@ from phraseloom.files import (
     verify_manifest,
     write_manifest,
 )
-from phraseloom.models.build import build_model
+from phraseloom.models.build import AnyModelConfig, build_language_model, build_model
 from phraseloom.models.config import ModelConfig
+from phraseloom.models.language_model import LanguageModel
+from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.translation import TranslationModel
 from phraseloom.text.tokenizer import Tokenizer
 
@@ -45,6 +49,48 @@ CONFIG, WEIGHTS, TOKENIZER, GENERATION, CARD = (
     "generation_config.json",
     "README.md",
 )
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the models of a task are called, which configuration they have, how they are built and for what they are used.
+
+    `sides`: the texts that a model knows, and which side of its tokenizer each of them is.
+    """
+
+    title: str
+    config: type[AnyModelConfig]
+    build: Callable[[Any, Tokenizer], nn.Module]
+    sides: dict[str, Literal["source", "target"]]
+    use: str
+
+
+TASKS = {
+    "translation": Task(
+        "Translation model",
+        ModelConfig,
+        lambda config, t: build_model(config, len(t.source.vocabulary), len(t.target.vocabulary)),
+        {"source": "source", "target": "target"},
+        "phraseloom translate THIS_FOLDER < source.txt > translation.txt",
+    ),
+    "language_model": Task(
+        "Language model",
+        LanguageModelConfig,
+        lambda config, t: build_language_model(config, len(t.target.vocabulary)),
+        {"text": "target"},
+        "phraseloom generate THIS_FOLDER < prompts.txt",
+    ),
+}
+
+
+def task_of(config: AnyModelConfig) -> str:
+    """The task that a configuration is of."""
+    return next(name for name, task in TASKS.items() if type(config) is task.config)
+
+
+def build(config: AnyModelConfig, tokenizer: Tokenizer) -> nn.Module:
+    """A freshly initialised model of any task for the vocabularies of a tokenizer; the caller seeds torch."""
+    return TASKS[task_of(config)].build(config, tokenizer)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -62,17 +108,20 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_model(
-    folder: Path, model: nn.Module, config: ModelConfig, tokenizer: Tokenizer, *, languages: tuple[str, str] = ("", ""),
+    folder: Path, model: nn.Module, config: AnyModelConfig, tokenizer: Tokenizer, *, languages: tuple[str, str] = ("", ""),
     generation: dict[str, Any] | None = None, card: str = "",
 ) -> list[str]:  # fmt: skip
     """Write the files of a model into an existing folder, without the manifest; their names."""
-    sides = {"source": tokenizer.source.vocabulary, "target": tokenizer.target.vocabulary}
+    task = TASKS[task_of(config)]
+    sides = {name: getattr(tokenizer, side).vocabulary for name, side in task.sides.items()}
+    spoken = dict(zip(("source", "target"), languages, strict=True))
     atomic_write_json(
         folder / CONFIG,
         {
             "format": FORMAT,
+            "task": task_of(config),
             "phraseloom": __version__,
-            "languages": {"source": languages[0], "target": languages[1]},
+            "languages": {name: spoken[side] for name, side in task.sides.items()},
             "vocabularies": {name: {"size": len(v), "sha256": v.sha256} for name, v in sides.items()},
             "parameters": sum(p.numel() for p in model.parameters()),
             "model": config.model_dump(mode="json"),
@@ -87,7 +136,13 @@ def write_model(
 
 
 def save_model(
-    folder: Path, model: nn.Module, config: ModelConfig, tokenizer: Tokenizer, *, overwrite: bool = False, **rest: Any
+    folder: Path,
+    model: nn.Module,
+    config: AnyModelConfig,
+    tokenizer: Tokenizer,
+    *,
+    overwrite: bool = False,
+    **rest: Any,
 ) -> None:
     """Write a complete model folder (see `write_model` for the rest of the arguments)."""
     folder = require_new_folder(folder, overwrite=overwrite, what="model folder")
@@ -106,8 +161,8 @@ def find_model(path: str | Path) -> Path:
     raise ModelError("neither a model folder nor a run folder with a checkpoint", file=folder)
 
 
-def read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
-    """The raw content of config.json, and the model configuration in it."""
+def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
+    """The raw content of config.json, and the model configuration in it (of a translation where it names no task)."""
     raw = read_json(folder / CONFIG, "model configuration")
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
         raise CorruptError("not a model configuration", file=folder / CONFIG)
@@ -117,24 +172,60 @@ def read_config(folder: Path) -> tuple[dict[str, Any], ModelConfig]:
             file=folder / CONFIG,
             hint="use the phraseloom that wrote it, or a later one",
         )
-    return raw, validate(ModelConfig, raw["model"], file=folder / CONFIG)
+    task = TASKS.get(str(raw.get("task", "translation")))
+    if task is None:
+        known = f"it knows {' and '.join(TASKS)}"
+        raise ModelError(
+            f"task {raw['task']!r} is not known to phraseloom {__version__} ({known})", file=folder / CONFIG
+        )
+    return raw, validate(task.config, raw["model"], file=folder / CONFIG)
+
+
+def find_task(path: str | Path) -> str:
+    """The task of the model that `path` means."""
+    return task_of(read_config(find_model(path))[1])
 
 
 def load_model(
     path: str | Path, device: str | torch.device = "cpu"
 ) -> tuple[TranslationModel, Tokenizer, dict[str, Any]]:
-    """The model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
+    """The translation model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
 
-    Raises CorruptError or ModelError that names the file that does not fit.
+    Raises CorruptError or ModelError that names the file that does not fit; ModelError for a model of another task.
     """
+    model, tokenizer, generation = _load(path, device, "translation")
+    assert isinstance(model, TranslationModel)
+    return model, tokenizer, generation
+
+
+def load_language_model(
+    path: str | Path, device: str | torch.device = "cpu"
+) -> tuple[LanguageModel, Tokenizer, dict[str, Any]]:
+    """The same for a language model."""
+    model, tokenizer, generation = _load(path, device, "language_model")
+    assert isinstance(model, LanguageModel)
+    return model, tokenizer, generation
+
+
+OTHER = {
+    "translation": "this is a translation model, not a language model; use phraseloom translate or score",
+    "language_model": "this is a language model, which does not translate; use phraseloom generate or score",
+}
+
+
+def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     folder = find_model(path)
     names = verify_manifest(folder)
     for name in (CONFIG, WEIGHTS, GENERATION):
         if name not in names:
             raise CorruptError(f"the manifest does not name {name}", file=folder / MANIFEST)
     raw, config = read_config(folder)
+    if (found := task_of(config)) != task:
+        what, _, hint = OTHER[found].partition("; ")
+        raise ModelError(what, file=folder, hint=hint)
     tokenizer = Tokenizer.load(folder / TOKENIZER)
-    for name, side in (("source", tokenizer.source), ("target", tokenizer.target)):
+    for name, of_tokenizer in TASKS[task].sides.items():
+        side = getattr(tokenizer, of_tokenizer)
         said = raw.get("vocabularies", {}).get(name, {})
         if said.get("sha256") != side.vocabulary.sha256:
             raise ModelError(
@@ -143,7 +234,7 @@ def load_model(
                 file=folder / TOKENIZER,
             )
     with torch.random.fork_rng(devices=[]):  # loading draws no random numbers from the caller's stream
-        model = build_model(config, len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)).to(device)
+        model = build(config, tokenizer).to(device)
     load_parameters(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
 
@@ -164,14 +255,18 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) ->
             parameter.copy_(tensors[name])
 
 
-def _card(config: ModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
-    parameters = sum(p.numel() for p in model.parameters())
-    source, target = languages
+def _card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
+    parameters, task = sum(p.numel() for p in model.parameters()), TASKS[task_of(config)]
+    if isinstance(config, ModelConfig):
+        of = " → ".join(languages)
+        layers = f"{config.encoder.layers} encoder and {config.decoder.layers} decoder layers"
+        words = f"vocabularies of {len(tokenizer.source.vocabulary)} and {len(tokenizer.target.vocabulary)} subwords"
+    else:
+        of, layers = languages[1], f"{config.decoder.layers} layers"
+        words = f"a vocabulary of {len(tokenizer.target.vocabulary)} subwords"
     return (
-        f"# Translation model {source} → {target}\n\n"
-        f"A phraseloom {__version__} model: {config.encoder.layers} encoder and {config.decoder.layers} decoder layers, "
-        f"width {config.width}, {config.heads} heads, feed-forward {config.ffn_width}, "
-        f"{parameters:,} parameters; vocabularies of {len(tokenizer.source.vocabulary)} and "
-        f"{len(tokenizer.target.vocabulary)} subwords.\n\n"
-        "    phraseloom translate THIS_FOLDER < source.txt > translation.txt\n"
+        f"# {task.title} {of}\n\n"
+        f"A phraseloom {__version__} model: {layers}, width {config.width}, {config.heads} heads, "
+        f"feed-forward {config.ffn_width}, {parameters:,} parameters; {words}.\n\n"
+        f"    {task.use}\n"
     )

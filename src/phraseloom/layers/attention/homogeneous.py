@@ -1,38 +1,58 @@
-"""Homogeneous arrangement: every head attends to one order; the heads are concatenated and mixed (P002 §3.2.1).
+"""Homogeneous arrangement: every head attends to one order; the heads are concatenated and mixed (P002 §3.2.1; spec
+§1.2).
 
     head_h = Σ_j softmax_j(A_h[i,j]) V_h[j]        output = concat(head_1 … head_H) Wo
 
-With an order-1 score (token, relative) this is ordinary multi-head attention.
+The heads are divided among the orders in ascending order: 44 is four heads of tokens, then four of bigrams. Windows
+that begin before the sentence hold zero vectors and are slots like any other. With all heads of order 1 this is
+ordinary multi-head attention.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from phraseloom.layers.attention.masks import Visibility, masked_softmax
-from phraseloom.layers.attention.token import TokenScore
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.packed import Packed, linear
 
 
 class HomogeneousArrangement(nn.Module):
-    """One softmax a head over the slots of its order, then the output projection Wo (D × D, no bias)."""
+    """The output projection Wo (D × D, no bias) of concatenated heads."""
 
-    def __init__(self, *, width: int, dropout: float = 0.0) -> None:
+    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(width, width))
         self.dropout = dropout
+        self.weight = nn.Parameter(torch.empty(width, width))
         nn.init.xavier_uniform_(self.weight)
+        self._packed: Packed | None = None
 
-    def forward(
-        self, score: TokenScore, queries: Tensor, keys: Tensor, values: Tensor, visibility: Visibility
-    ) -> tuple[Tensor, Tensor]:
-        """Output (B, Q, D) and attention weights (B, H, Q, K), before dropout."""
-        scores_BHQK = score.scores(queries, keys, visibility)
-        weights_BHQK = masked_softmax(scores_BHQK, visibility.hidden(1))
-        dropped = dropout(weights_BHQK, self.dropout, self.training)
-        heads_BHQE = score.mix(dropped, values, visibility)
-        batch, _, length, _ = heads_BHQE.shape
-        joined_BQD = heads_BHQE.transpose(1, 2).reshape(batch, length, -1)
-        return F.linear(joined_BQD, self.weight), weights_BHQK
+    @staticmethod
+    def structure(*, heads: int, reads_ahead: bool = False, split: Sequence[int] | None = None) -> Structure:
+        """`split`: how many heads attend to order 1, 2, …; by default all to order 1. ValueError where it does not
+        fit."""
+        split = [heads] if split is None else list(split)
+        if sum(split) != heads or min(split) < 0:
+            raise ValueError(
+                f"split {'-'.join(map(str, split))} does not divide {heads} heads among the orders 1, 2, …"
+            )
+        parts, first = [], 0
+        for order, count in enumerate(split, 1):
+            if count:
+                parts.append(Part(order, first, first + count))
+            first += count
+        return Structure(heads, (tuple(parts),), zero_extended=True)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """Wo (D, D) as a view of the parameter, used as x @ Wo."""
+        return {"Wo": self.weight.t()}
+
+    def pack(self) -> None:
+        """Lay out the matrix for inference (`layers/packed.py`)."""
+        self._packed = Packed(self.weight, None)
+
+    def forward(self, contexts_BHQE: Tensor) -> Tensor:
+        """Contexts of the heads → output (B, Q, D)."""
+        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, packed=self._packed)

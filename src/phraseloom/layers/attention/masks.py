@@ -1,18 +1,24 @@
 """Which slot may be seen by which query: padding and causality, computed once a forward pass and shared by all layers.
 
-A slot is a window of `order` tokens. Masks are boolean and True means hidden (may NOT be used), as in spec §1.5:
+A slot of order n is named by its last token j and covers j-n+1 … j. Masks are boolean and True means hidden (may NOT be
+used), as in spec §1.5:
 
-    window starts at j (covers j … j+n-1):    hidden if j+n-1 >= length, or (causal) j+n-1 > query position
-    window ends at j   (covers j-n+1 … j):    hidden if j >= length,     or (causal) j > query position
+    hidden if  j >= length (it ends on padding),  or (causal) j > position of the query,
+    or  j < n-1 (it would begin before the text)
 
-For n = 1 the two agree and give the masks of ordinary attention. There is no magic constant: hidden scores become -inf,
-and a row with nothing visible gets weights of exactly zero (reliability.md N2, N3).
+For n = 1 these are the masks of ordinary attention. Structures with zero extension (homogeneous) have all slots and use
+them too. There is no magic constant: hidden scores become -inf, and a row with nothing visible gets weights of exactly
+zero (reliability.md N2, N3).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from phraseloom.layers.attention.structure import Structure
 
 
 class Visibility:
@@ -35,39 +41,78 @@ class Visibility:
         self.key_length, self.query_length, self.first_query = key_length, query_length, first_query
         self.lengths_B, self.causal = lengths_B, causal
         self.device = device if lengths_B is None else lengths_B.device
-        self._masks: dict[tuple[int, bool], Tensor | None] = {}
+        self._masks: dict[Any, Tensor | None] = {}
         self._padding: Tensor | None = None
+
+    @property
+    def padding(self) -> Tensor | None:
+        """Padded tokens (B, K), or None where nothing is padded."""
+        if self._padding is None and self.lengths_B is not None:
+            positions = torch.arange(self.key_length, device=self.device)
+            self._padding = positions[None, :] >= self.lengths_B[:, None]
+        return self._padding
 
     def without_padding(self, x_BKD: Tensor) -> Tensor:
         """`x_BKD` with zeros at padded positions, so that nothing there (not even NaN) matters, forward or backward."""
-        if self.lengths_B is None:
-            return x_BKD
-        if self._padding is None:
-            positions = torch.arange(self.key_length, device=self.device)
-            self._padding = (positions[None, :] >= self.lengths_B[:, None])[..., None]
-        return x_BKD.masked_fill(self._padding, 0.0)
+        return x_BKD if self.padding is None else x_BKD.masked_fill(self.padding[..., None], 0.0)
 
-    def hidden(self, order: int = 1, *, ends: bool = False) -> Tensor | None:
-        """Mask of the slots of one order, broadcastable to (B, H, Q, slots), or None where every slot is visible.
+    def hidden(self, order: int = 1) -> Tensor | None:
+        """Mask of the slots of one order, broadcastable to (B, H, Q, K), or None where every slot is visible."""
+        if order not in self._masks:
+            self._masks[order] = self._make(order)
+        return self._masks[order]
 
-        `ends=False`: `key_length - order + 1` slots, each named by its first token (heterogeneous, interleaved);
-        `ends=True`: `key_length` slots, each named by its last token (homogeneous).
+    def hidden_slots(self, structure: Structure) -> Tensor | None:
+        """Mask of all slots of a structure, broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
+        if structure.zero_extended or structure.is_token:
+            return self.hidden(1)
+        if structure not in self._masks:
+            masks = [
+                self.hidden(block[0].order) for block in structure.blocks
+            ]  # without zero extension all heads agree
+            self._masks[structure] = None if all(m is None for m in masks) else self._side_by_side(masks)
+        return self._masks[structure]
+
+    def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, M·Q, G·K), or None.
+
+        A query n-gram that begins before the text sees nothing; nor does one that ends on padding, where queries and
+        keys are the same tokens (`of_itself`) and outputs read ahead.
         """
-        key = (order, ends)
-        if key not in self._masks:
-            self._masks[key] = self._make(order, ends)
-        return self._masks[key]
+        if not structure.interleaved:
+            return self.hidden_slots(structure)
+        if (structure, of_itself) not in self._masks:
+            slots = self.hidden_slots(structure)
+            rows = []
+            for order in structure.query_orders:
+                missing = self.missing_queries(order, of_itself=of_itself and structure.reads_ahead)[:, None, :, None]
+                rows.append(missing if slots is None else missing | slots)
+            self._masks[structure, of_itself] = torch.cat(rows, -2)
+        return self._masks[structure, of_itself]
 
-    def _make(self, order: int, ends: bool) -> Tensor | None:
-        first = 0 if ends else order - 1
-        last_token = torch.arange(first, self.key_length, device=self.device)
+    def missing_queries(self, order: int, *, of_itself: bool) -> Tensor:
+        """Queries (B or 1, Q) whose n-gram begins before the text or, `of_itself`, holds padding."""
+        query = torch.arange(self.first_query, self.first_query + self.query_length, device=self.device)
+        missing = (query < order - 1)[None]
+        return missing | self.padding if of_itself and self.padding is not None else missing
+
+    def _side_by_side(self, masks: list[Tensor | None]) -> Tensor:
+        shape = torch.broadcast_shapes(*(m.shape for m in masks if m is not None))
+        none = torch.zeros((1, 1, 1, 1), dtype=torch.bool, device=self.device)
+        return torch.cat([(none if m is None else m).expand(shape) for m in masks], -1)
+
+    def _make(self, order: int) -> Tensor | None:
+        last_token = torch.arange(self.key_length, device=self.device)
         hidden = None
-        if self.lengths_B is not None:
-            hidden = (last_token[None, :] >= self.lengths_B[:, None])[:, None, None, :]
+        if order > 1:
+            hidden = (last_token < order - 1)[None, None, None, :]
+        if self.padding is not None:
+            padded = self.padding[:, None, None, :]
+            hidden = padded if hidden is None else hidden | padded
         if self.causal:
             query = torch.arange(self.first_query, self.first_query + self.query_length, device=self.device)
-            future = last_token[None, :] > query[:, None]
-            hidden = future[None, None] if hidden is None else hidden | future
+            future = (last_token[None, :] > query[:, None])[None, None]
+            hidden = future if hidden is None else hidden | future
         return hidden
 
 

@@ -1,57 +1,138 @@
 """The attention block: a score and an arrangement put together; one forward, one incremental step.
 
-attention = score (what queries, keys, values and their products are) × arrangement (how orders and heads are joined). The
-block knows neither; `layers/attention/__init__.py` names the entries of both tables.
+attention = score (what queries, keys, values and their products are) × arrangement (which head sees which orders, and
+what becomes of the contexts). What lies between is the same for all of them and stands here: one softmax a query over
+all slots that its head sees, in the layout of structure.py, and the caches of step-by-step decoding.
+`layers/attention/__init__.py` names the entries of both tables.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
-from phraseloom.layers.attention.homogeneous import HomogeneousArrangement
-from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.attention.token import TokenScore
+from phraseloom.layers.attention.masks import Visibility, masked_softmax
+from phraseloom.layers.attention.windows import Pending, gather
+from phraseloom.layers.dropout import dropout
+from phraseloom.layers.packed import Packed
 
 
 class MultiHeadAttention(nn.Module):
     """Multi-head attention of queries over a memory (cross) or over themselves (self).
 
-    What stands at padded positions never matters: they are taken as zero vectors and hidden from every query.
+    `score`, `arrangement`: entries of SCORES and ARRANGEMENTS, built for the same structure. What stands at padded
+    positions never matters: they are taken as zero vectors and hidden from every query.
     """
 
-    def __init__(self, *, score: TokenScore, arrangement: HomogeneousArrangement) -> None:
+    def __init__(self, *, score: Any, arrangement: Any) -> None:
         super().__init__()
         self.score, self.arrangement = score, arrangement
+        self.structure = score.structure
+        self.softmax = masked_softmax
+        self._packed: dict[tuple[int, int | None], Packed] | None = None
+
+    def pack(self) -> None:
+        """Lay out the packed matrix for inference (`layers/packed.py`), each part of it when it is first used."""
+        self._packed = {}
 
     def forward(self, x_BQD: Tensor, memory_BKD: Tensor | None, visibility: Visibility) -> tuple[Tensor, Tensor]:
-        """Output (B, Q, D) and weights (B, H, Q, K); `memory_BKD` None means self-attention."""
+        """Output (B, Q, D) and weights (B, H, M·Q, G·K) before dropout; `memory_BKD` None means self-attention."""
+        score, layout = self.score, self.score.layout
+        parts = len(layout.queries)
         if memory_BKD is None:
-            queries, keys, values = self.score.project_self(visibility.without_padding(x_BQD))
+            made = self._project(visibility.without_padding(x_BQD), layout.queries + layout.keys + layout.values)
+            queries, made = made[:parts], made[parts:]
         else:
-            queries = self.score.project_queries(x_BQD)
-            keys, values = self.score.project_memory(visibility.without_padding(memory_BKD))
-        return self.arrangement(self.score, queries, keys, values, visibility)
+            queries = self._project(x_BQD, layout.queries, end=layout.split)
+            made = self._project(
+                visibility.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split
+            )
+        keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
+        hidden = visibility.hidden_rows(self.structure, of_itself=memory_BKD is None)
+        weights = self.softmax(score.scores(queries, keys, visibility), hidden)
+        dropped = dropout(weights, self.arrangement.dropout, self.training)
+        return self.arrangement(score.mix(dropped, values, visibility)), weights
 
     def start(self, rows: int, capacity: int) -> GrowingCache:
         """An empty cache for causal self-attention, step by step."""
-        return self.score.start(rows, capacity)
+        layout, weight = self.score.layout, self.score.weight
+        pending = Pending(layout.queries + layout.keys + layout.values, layout.size, 0, rows, weight)
+        return GrowingCache(pending, len(layout.queries), len(layout.keys), capacity=capacity, like=weight, rows=rows)
 
-    def remember(self, memory_BKD: Tensor, visibility: Visibility) -> FixedCache:
-        """The keys and values of a source, for cross-attention step by step."""
-        return self.score.remember(visibility.without_padding(memory_BKD))
+    def remember(self, memory_BKD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
+        """The keys and values of a source, for cross-attention step by step of `beam` hypotheses a sentence."""
+        layout = self.score.layout
+        made = self._project(visibility.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split)
+        pending = None
+        if max(output.taps for output in layout.queries) > 1:
+            pending = Pending(layout.queries, layout.size, 0, len(memory_BKD) * beam, self.score.weight)
+        return FixedCache(made[: len(layout.keys)], made[len(layout.keys) :], pending)
 
     def step_self(self, x_RD: Tensor, cache: GrowingCache) -> Tensor:
         """One causal self-attention step of every row; the cache grows by it. (R, D)."""
-        queries, keys, values = self.score.project_self(x_RD[:, None])
-        keys, values = cache.append(keys, values)
+        queries, keys, values = cache.step(self._product(x_RD, 0, None))
         visibility = Visibility(key_length=cache.length, first_query=cache.length - 1, device=x_RD.device)
-        return self.arrangement(self.score, queries, keys, values, visibility)[0][:, 0]
+        weights = self._softmax(self.score.scores(queries, keys, visibility, by_time=True), cache.length)
+        output: Tensor = self.arrangement(self.score.mix(self._existing(weights, cache.length), values, visibility))
+        return output[:, 0]
 
     def step_cross(self, x_RD: Tensor, cache: FixedCache, visibility: Visibility) -> tuple[Tensor, Tensor]:
-        """One cross-attention step: rows (B*W) are taken as W queries of their sentence. (R, D), (R, H, K)."""
-        sentences = len(cache.keys)
-        x_BWD = x_RD.view(sentences, -1, x_RD.shape[-1])
-        queries = self.score.project_queries(x_BWD)
-        output, weights = self.arrangement(self.score, queries, cache.keys, cache.values, visibility)
-        return output.reshape(x_RD.shape), weights.transpose(1, 2).flatten(0, 1)
+        """One cross-attention step: rows (B·W) are taken as W queries of their sentence. (R, D), (R, H, M, G·K)."""
+        layout, cache.length = self.score.layout, cache.length + 1
+        sentences = len(cache.keys[0])
+        if cache.pending is None:
+            queries = self._project(x_RD.view(sentences, -1, x_RD.shape[-1]), layout.queries, end=layout.split)
+        else:
+            rows = [cache.pending.empty(output, len(x_RD), x_RD) for output in layout.queries]
+            cache.pending.step(self._product(x_RD, 0, layout.split), rows)
+            queries = [q.unflatten(0, (sentences, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3) for q in rows]
+        scores = self.score.scores(queries, cache.keys, visibility)
+        weights = self._existing(masked_softmax(scores, visibility.hidden_slots(self.structure)), cache.length)
+        output: Tensor = self.arrangement(self.score.mix(weights, cache.values, visibility))
+        by_row = weights.unflatten(2, (len(self.structure.query_orders), -1)).permute(0, 3, 1, 2, 4).flatten(0, 1)
+        return output.reshape(x_RD.shape), by_row
+
+    def _product(self, x: Tensor, start: int, end: int | None) -> Tensor:
+        """Rows start … end of the packed matrix times the input: (…, D) → (…, rows)."""
+        whole, bias = self.score.weight, self.score.bias
+        weight = whole
+        if start or end:
+            weight, bias = whole[start:end], None if bias is None else bias[start:end]
+        if self._packed is not None and not self.training:
+            packed = self._packed.get((start, end))
+            if packed is None:
+                packed = self._packed[start, end] = Packed(weight, bias, of=whole)
+            if packed.fits(x, whole):
+                return packed(x)
+        return F.linear(x, weight, bias)
+
+    def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
+        return gather(self._product(x_BLD, start, end), outputs, self.score.layout.size, start)
+
+    def _softmax(self, scores: Tensor, length: int) -> Tensor:
+        """Weights from scores (R, H, M, length·G) by time: zero for slots that would begin before the text."""
+        if self.structure.zero_extended or self.structure.is_token:
+            return scores.softmax(-1)
+        if min(self.structure.orders) > length:
+            return torch.zeros_like(scores)
+        if scores.requires_grad:
+            scores = scores.clone()  # a score's own result must not be changed in place under autograd
+        slots = scores.unflatten(-1, (length, -1))
+        for g, block in enumerate(self.structure.blocks):
+            if block[0].order > 1:
+                slots[..., : block[0].order - 1, g] = float("-inf")
+        return scores.softmax(-1)
+
+    def _existing(self, rows: Tensor, length: int) -> Tensor:
+        """Rows (B, H, M·W, …) of the queries after `length` steps, with zeros where the query n-gram would begin before
+        the text."""
+        if length < max(self.structure.query_orders):
+            by_order = rows.unflatten(2, (len(self.structure.query_orders), -1))
+            for m, order in enumerate(self.structure.query_orders):
+                if order > length:
+                    by_order[:, :, m] = 0.0
+        return rows

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.token import TokenScore
 
 
@@ -21,8 +22,8 @@ class RelativeScore(TokenScore):
     Source: Shaw, Uszkoreit, Vaswani 2018, eqs. 3-4. `clip` is k; `on_values=False` leaves the values alone.
     """
 
-    def __init__(self, *, width: int, heads: int, clip: int = 16, on_values: bool = True) -> None:
-        super().__init__(width=width, heads=heads)
+    def __init__(self, *, width: int, structure: Structure, clip: int = 16, on_values: bool = True) -> None:
+        super().__init__(width=width, structure=structure)
         self.clip = clip
         self.key_table = nn.Parameter(torch.empty(2 * clip + 1, self.size))
         self.value_table = nn.Parameter(torch.empty(2 * clip + 1, self.size)) if on_values else None
@@ -36,16 +37,18 @@ class RelativeScore(TokenScore):
         i = torch.arange(visibility.first_query, visibility.first_query + queries, device=device)
         return (torch.arange(keys, device=device)[None] - i[:, None]).clamp(-self.clip, self.clip) + self.clip
 
-    def scores(self, queries_BHQE: Tensor, keys_BHKE: Tensor, visibility: Visibility) -> Tensor:
-        """Scores (B, H, Q, K) before masking."""
-        content = queries_BHQE @ keys_BHKE.transpose(-1, -2)
-        rows_QK = self._distances(visibility, keys_BHKE.shape[2], queries_BHQE.shape[2])
-        by_distance = queries_BHQE @ self.key_table.t()
-        return (content + by_distance.gather(-1, rows_QK.expand_as(content))) * self.size**-0.5
+    def scores(
+        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
+    ) -> Tensor:
+        """Scores (B, H, Q, K) before masking; the queries come scaled."""
+        content = queries[0] @ keys[0].transpose(-1, -2)
+        rows_QK = self._distances(visibility, *reversed(content.shape[-2:]))
+        by_distance = queries[0] @ self.key_table.t()
+        return content + by_distance.gather(-1, rows_QK.expand_as(content))
 
-    def mix(self, weights_BHQK: Tensor, values_BHKE: Tensor, visibility: Visibility) -> Tensor:
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
         """Contexts (B, H, Q, E): values and distance vectors weighted by the attention."""
-        context = weights_BHQK @ values_BHKE
+        context = weights_BHQK @ values[0]
         if self.value_table is None:
             return context
         rows_QK = self._distances(visibility, weights_BHQK.shape[3], weights_BHQK.shape[2])

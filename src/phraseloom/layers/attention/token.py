@@ -9,60 +9,50 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.attention.windows import Layout, Output, Window
 
 
 class TokenScore(nn.Module):
-    """Queries, keys, values of single tokens, and their scores. Source: Vaswani et al. 2017, §3.2."""
+    """Queries, keys, values of single tokens, and their scores. Source: Vaswani et al. 2017, §3.2.
 
-    orders = (1,)
+    Raises ValueError for a structure with n-grams.
+    """
 
-    def __init__(self, *, width: int, heads: int) -> None:
+    def __init__(self, *, width: int, structure: Structure) -> None:
         super().__init__()
-        self.width, self.heads, self.size = width, heads, width // heads
-        self.weight = nn.Parameter(torch.empty(3 * width, width))
-        self.reset()
+        if not structure.is_token:
+            raise ValueError("token scores know no n-grams: every order must be 1")
+        self.structure, self.size = structure, width // structure.heads
+        self.layout = _layout(width, structure.heads, self.size)
+        self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
+        self.register_parameter("bias", None)  # no biases, unless a foreign model brings them
+        self.layout.initialise(self.weight)
 
-    def reset(self) -> None:
-        """Glorot-uniform, each of the three square matrices by itself."""
-        for part in self.weight.detach().split(self.width):
-            nn.init.xavier_uniform_(part)
+    def matrices(self) -> dict[str, Tensor]:
+        """Wq, Wk, Wv as views (D, D) of the parameter."""
+        return self.layout.matrices(self.weight)
 
-    def _split(self, projected: Tensor, parts: int) -> list[Tensor]:
-        """(B, K, parts*D) → parts × (B, H, K, E)."""
-        batch, length, _ = projected.shape
-        return list(projected.view(batch, length, parts, self.heads, self.size).permute(2, 0, 3, 1, 4).unbind(0))
-
-    def project_self(self, x_BKD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, K, E) of self-attention."""
-        queries, keys, values = self._split(F.linear(x_BKD, self.weight), 3)
-        return queries, keys, values
-
-    def project_queries(self, x_BQD: Tensor) -> Tensor:
-        """Queries (B, H, Q, E) of cross-attention."""
-        return self._split(F.linear(x_BQD, self.weight[: self.width]), 1)[0]
-
-    def project_memory(self, x_BKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values (B, H, K, E) of cross-attention."""
-        keys, values = self._split(F.linear(x_BKD, self.weight[self.width :]), 2)
-        return keys, values
-
-    def scores(self, queries_BHQE: Tensor, keys_BHKE: Tensor, visibility: Visibility) -> Tensor:
+    def scores(
+        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
+    ) -> Tensor:
         """Scores (B, H, Q, K) before masking."""
-        return (queries_BHQE @ keys_BHKE.transpose(-1, -2)).mul_(self.size**-0.5)
+        return queries[0] @ keys[0].transpose(-1, -2)
 
-    def mix(self, weights_BHQK: Tensor, values_BHKE: Tensor, visibility: Visibility) -> Tensor:
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
         """Contexts (B, H, Q, E): the values weighted by the attention."""
-        return weights_BHQK @ values_BHKE
+        return weights_BHQK @ values[0]
 
-    def start(self, rows: int, capacity: int) -> GrowingCache:
-        """The empty cache of causal self-attention for `rows` hypotheses."""
-        return GrowingCache.empty(rows, self.heads, self.size, capacity=capacity, like=self.weight)
 
-    def remember(self, memory_BKD: Tensor) -> FixedCache:
-        """The cache of cross-attention, made once from the source."""
-        keys, values = self.project_memory(memory_BKD)
-        return FixedCache(keys.contiguous(), values.contiguous())
+def _layout(width: int, heads: int, size: int) -> Layout:
+    layout = Layout(width, size)
+
+    def one(name: str, scale: float = 1.0) -> tuple[Output, ...]:
+        return (Output(heads, 1, (Window(0, 0, heads, tuple(layout.add(name, heads)), scale),)),)
+
+    layout.queries = one("Wq", size**-0.5)
+    layout.split = layout.rows
+    layout.keys, layout.values = one("Wk"), one("Wv")
+    return layout

@@ -1,0 +1,153 @@
+"""QueryK scores: the query is a kernel of n taps that slides over the keys of single tokens (P000 eqs. 5, 9; P002 eq.
+6).
+
+    q_i^(k) = x_q[i] Wq[k]      key_p = x_k[p] Wk
+    A[i,j] = Σ_{k<n} q_i^(k) · key_{s+k} / √(n·E)      (s: first token of slot j)
+
+Values are convolutions as in ConvKV. Each tap is one row of queries: a single product with the keys of the tokens gives
+the scores S_k of every tap, and those of a slot are a sum along a diagonal (spec §2a),
+
+    A[i,j] = Σ_k S_k[i, j-n+1+k]        (slot j ends at token j)
+
+so that the only n-fold tensors are scores, and step-by-step decoding remembers one key a token whatever the orders.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.layers.attention.convkv import windows
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.windows import Layout, Output, Window
+
+
+class QueryKScore(nn.Module):
+    """Queries as kernels over token keys.
+
+    `share_keys`: one key matrix for all orders (P000), or one an order (P002). In a homogeneous structure each order
+    has heads, and thus keys, of its own. Parameter rows: Wq of every order, Wk, Wv of every order.
+    """
+
+    def __init__(self, *, width: int, structure: Structure, share_keys: bool = True) -> None:
+        super().__init__()
+        self.structure, self.size = structure, width // structure.heads
+        shared = share_keys and not structure.zero_extended
+        self.layout, self._products = _layout(width, self.size, structure, shared)
+        self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
+        self.register_parameter("bias", None)  # no biases, unless a foreign model brings them
+        self.layout.initialise(self.weight)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """Wq_n{n} (n, D, width) or Wq_q{m}_n{n} (m, n, D, D); Wk (D, D) or Wk_n{n} (D, width); Wv_n{n} (n, D,
+        width)."""
+        return self.layout.matrices(self.weight)
+
+    def scores(
+        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
+    ) -> Tensor:
+        """Scores (B, H, M·Q, G·K) before masking; with `by_time` the columns are K·G, slots of a token side by side."""
+        products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
+        scores: Tensor = _SlotScores.apply(self.structure, self._products, by_time, *products)
+        return scores
+
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
+        """Contexts (B, H, M·Q, E): the values weighted by the attention."""
+        return weights_BHQK @ values[0]
+
+
+@dataclass(frozen=True)
+class _Slots:
+    """Rows of one product: beginning at block of rows `row`, for each query order as many blocks as `part` has taps."""
+
+    row: int
+    block: int
+    part: Part
+
+
+def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[Layout, tuple[tuple[_Slots, ...], ...]]:
+    """The packed rows, and which blocks of the product with each key tensor make which slots."""
+    layout, orders = Layout(width, size), structure.query_orders
+    parts = [(g, p) for g, block in enumerate(structure.blocks) for p in block]
+    groups = [parts] if shared else [[part] for part in parts]
+    queries, products = [], []
+    for group in groups:
+        first_head, heads = group[0][1].first, group[0][1].last - group[0][1].first
+        made: list[Window] = []
+        slots = []
+        for g, part in group:
+            n, scale = part.order, (part.order * size) ** -0.5
+            slots.append(_Slots(len(made), g, part))
+            for order in orders:
+                name = f"Wq_q{order}_n{n}" if structure.interleaved else f"Wq_n{n}"
+                taps = (order, n) if structure.interleaved else (n,)
+                columns = layout.add(name, heads, *taps)
+                made += [Window(len(made) + k, 0, heads, tuple(columns[k::n]), scale) for k in range(n)]
+        queries.append(Output(heads, len(made), tuple(made)))
+        products.append(tuple(slots))
+        assert all(part.first == first_head for _, part in group)
+    layout.queries, layout.split = tuple(queries), layout.rows
+    keys = []
+    for group in groups:
+        part = group[0][1]
+        heads = part.last - part.first
+        of_tokens = tuple(layout.add("Wk" if shared else f"Wk_n{part.order}", heads))
+        keys.append(Output(heads, 1, (Window(0, 0, heads, of_tokens),)))
+    layout.keys = tuple(keys)
+    layout.values = (windows(layout, "Wv", structure),)
+    return layout, tuple(products)
+
+
+class _SlotScores(torch.autograd.Function):
+    """Scores of slots as diagonal sums of the scores of taps: one pass forward, one pass backward, nothing kept."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, structure: Structure, plan: tuple[tuple[_Slots, ...], ...], by_time: bool, *products: Tensor
+    ) -> Tensor:
+        ctx.structure, ctx.plan, ctx.shapes = structure, plan, [p.shape for p in products]
+        rows, length = products[0].shape[-2:]
+        orders, blocks = len(structure.query_orders), len(structure.blocks)
+        bottom = plan[0][-1]
+        queries = rows // (bottom.row + orders * bottom.part.order)
+        size = (products[0].shape[0], structure.heads, orders, queries)
+        scores = (
+            products[0].new_empty(*size, length, blocks) if by_time else products[0].new_empty(*size, blocks, length)
+        )
+        slots = scores.transpose(-1, -2) if by_time else scores
+        for target, taps in _diagonals(slots, products, structure, plan):
+            *before, last = taps
+            target.copy_(last)
+            for shift, tap in zip(range(len(before), 0, -1), before, strict=True):
+                target[..., shift:].add_(tap[..., : max(0, length - shift)])
+        return scores.view(size[0], size[1], orders * queries, blocks * length)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        products = [grad.new_empty(shape) for shape in ctx.shapes]
+        length = products[0].shape[-1]
+        for slots, taps in _diagonals(ctx.structure.split(grad), products, ctx.structure, ctx.plan):
+            for k, tap in enumerate(taps):
+                shift = len(taps) - 1 - k
+                kept = max(0, length - shift)
+                tap[..., :kept].copy_(slots[..., shift:])
+                tap[..., kept:].zero_()
+        return None, None, None, *products
+
+
+def _diagonals(slots: Tensor, products: Any, structure: Structure, plan: tuple[tuple[_Slots, ...], ...]) -> Any:
+    """Pairs of the scores (B, heads, Q, K) of the slots of one order and query order, and those of their taps;
+    views."""
+    for product, parts in zip(products, plan, strict=True):
+        taps = product.unflatten(-2, (-1, slots.shape[3]))
+        for slot in parts:
+            part, n = slot.part, slot.part.order
+            for m in range(len(structure.query_orders)):
+                row = slot.row + m * n
+                target = slots[:, part.first : part.last, m, :, slot.block]
+                yield target, [taps[:, :, row + k] for k in range(n)]

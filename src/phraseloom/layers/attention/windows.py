@@ -1,0 +1,203 @@
+"""Windows over projected tokens: how one matrix product becomes the queries, keys and values of every order.
+
+A window of n taps over the tokens j-n+1 … j is a sum of n shifted projections, so that no window is ever laid out in
+memory:
+
+    y[j] = Σ_{k<n} x[j-n+1+k] W[k]  =  Σ_{k<n} (x W[k]) shifted by n-1-k      (spec §2f; tokens before the first are zero)
+
+All taps of a block are rows of one packed matrix, and one product of the input with it gives all x W[k]. A `Layout`
+says which columns of that product are summed into which output; `gather` makes the outputs, heads apart, in one pass
+forward and one pass backward. Scales 1/√(n·E) of the scores are applied here, to the queries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """One block of rows of an output, for heads `first` … `last`-1.
+
+    `columns`: where each tap begins in the packed product, the tap of the oldest token first.
+    """
+
+    block: int
+    first: int
+    last: int
+    columns: tuple[int, ...]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor (B, heads, blocks · L, E): block by block, in each one row a token, summed as its windows say."""
+
+    heads: int
+    blocks: int
+    windows: tuple[Window, ...]
+
+    @property
+    def taps(self) -> int:
+        """The longest window."""
+        return max(len(w.columns) for w in self.windows)
+
+
+@dataclass
+class Layout:
+    """The rows of a packed matrix: `names` of its matrices, and what queries, keys and values are made of.
+
+    Query rows come first, then those of the keys and values: `split` is the first row of the latter.
+    """
+
+    width: int
+    size: int
+    names: dict[str, tuple[int, tuple[int, ...], int]] = field(default_factory=dict)
+    rows: int = 0
+    split: int = 0
+    queries: tuple[Output, ...] = ()
+    keys: tuple[Output, ...] = ()
+    values: tuple[Output, ...] = ()
+
+    def add(self, name: str, heads: int, *taps: int) -> list[int]:
+        """Reserve the rows of the matrix `name` with `taps` (…, D, heads·E); where each tap begins, the last axis
+        fastest."""
+        count, wide, start = 1, heads * self.size, self.rows
+        for n in taps:
+            count *= n
+        self.names[name] = (start, taps, wide)
+        self.rows += count * wide
+        return [start + k * wide for k in range(count)]
+
+    def matrices(self, packed: Tensor) -> dict[str, Tensor]:
+        """Each matrix by name as a view (…taps, D, heads·E) of the packed weight (rows, D), to be used as x @ W."""
+        found = {}
+        for name, (start, taps, wide) in self.names.items():
+            count = 1
+            for n in taps:
+                count *= n
+            found[name] = packed[start : start + count * wide].unflatten(0, (*taps, wide)).transpose(-1, -2)
+        return found
+
+    def initialise(self, weight: Tensor) -> None:
+        """Glorot-uniform with the fans of spec §1.8: windows count as inputs, the taps of a query kernel as outputs.
+
+        The heads of an order are initialised as a part of the whole D × D matrix.
+        """
+        for name, matrix in self.matrices(weight.detach()).items():
+            taps = self.names[name][1]
+            kernel = name.startswith("Wq") and "_n" in name and bool(taps)
+            outputs = taps[-1] if kernel else 1
+            inputs = 1
+            for n in taps[:-1] if kernel else taps:
+                inputs *= n
+            bound = (6.0 / ((inputs + outputs) * self.width)) ** 0.5
+            matrix.uniform_(-bound, bound)
+
+
+def gather(projected_BLC: Tensor, outputs: tuple[Output, ...], size: int, start: int = 0) -> list[Tensor]:
+    """The outputs, each (B, heads, blocks·L, E), from a packed product whose first column is that of row `start`.
+
+    Every column of the product belongs to exactly one tap of one output.
+    """
+    return list(_Gather.apply(projected_BLC, outputs, size, start))
+
+
+class _Gather(torch.autograd.Function):
+    """All windows in one pass; the gradient of the product is written once."""
+
+    @staticmethod
+    def forward(ctx: Any, projected: Tensor, outputs: tuple[Output, ...], size: int, start: int) -> tuple[Tensor, ...]:
+        ctx.outputs, ctx.size, ctx.start, ctx.shape = outputs, size, start, projected.shape
+        ctx.set_materialize_grads(False)
+        batch, length, _ = projected.shape
+        made = []
+        for output in outputs:
+            y = projected.new_empty(batch, output.heads, output.blocks * length, size)
+            for window in output.windows:
+                rows = y[:, window.first : window.last, window.block * length : (window.block + 1) * length]
+                *before, last = _taps(projected, window, size, start)
+                torch.mul(last, window.scale, out=rows) if window.scale != 1.0 else rows.copy_(last)
+                for shift, tap in zip(range(len(before), 0, -1), before, strict=True):
+                    rows[:, :, shift:].add_(tap[:, :, : max(0, length - shift)], alpha=window.scale)
+            made.append(y)
+        return tuple(made)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = next((g for g in grads if g is not None), None)
+        if given is None:
+            return None, None, None, None
+        gradient, length = given.new_empty(ctx.shape), ctx.shape[1]
+        for output, grad in zip(ctx.outputs, grads, strict=True):
+            for window in output.windows:
+                taps = _taps(gradient, window, ctx.size, ctx.start)
+                if grad is None:
+                    for tap in taps:
+                        tap.zero_()
+                    continue
+                rows = grad[:, window.first : window.last, window.block * length : (window.block + 1) * length]
+                for k, tap in enumerate(taps):
+                    shift = len(taps) - 1 - k
+                    kept = max(0, length - shift)
+                    if window.scale != 1.0:
+                        torch.mul(rows[:, :, shift:], window.scale, out=tap[:, :, :kept])
+                    else:
+                        tap[:, :, :kept].copy_(rows[:, :, shift:])
+                    tap[:, :, kept:].zero_()
+        return gradient, None, None, None
+
+
+def _taps(projected: Tensor, window: Window, size: int, start: int) -> list[Tensor]:
+    """The columns of each tap as (B, heads, L, E), views."""
+    batch, length, _ = projected.shape
+    heads = window.last - window.first
+    return [
+        projected[:, :, c - start : c - start + heads * size].view(batch, length, heads, size).transpose(1, 2)
+        for c in window.columns
+    ]
+
+
+class Pending:
+    """The windows that have begun and not ended, step by step: what `gather` needs of the tokens before.
+
+    For each window of n taps, n-1 partial sums (R, n-1, heads·E); number s lacks s+1 more tokens.
+    """
+
+    def __init__(self, outputs: tuple[Output, ...], size: int, start: int, rows: int, like: Tensor) -> None:
+        self.outputs, self.size, self.start = outputs, size, start
+        self.sums: list[list[Tensor | None]] = [
+            [
+                like.new_zeros(rows, len(w.columns) - 1, (w.last - w.first) * size) if len(w.columns) > 1 else None
+                for w in output.windows
+            ]
+            for output in outputs
+        ]
+
+    def empty(self, output: Output, rows: int, like: Tensor) -> Tensor:
+        """Room for what one step makes of an output: (R, heads, blocks, E)."""
+        return like.new_empty(rows, output.heads, output.blocks, self.size)
+
+    def step(self, projected_RC: Tensor, targets: list[Tensor]) -> None:
+        """Write the outputs that end at the new token into `targets`, each (R, heads, blocks, E), from its product."""
+        for output, sums, y in zip(self.outputs, self.sums, targets, strict=True):
+            for window, pending in zip(output.windows, sums, strict=True):
+                wide = (window.last - window.first) * self.size
+                taps = [projected_RC[:, c - self.start : c - self.start + wide] for c in window.columns]
+                done = taps[-1]
+                if pending is not None:
+                    done = pending[:, 0] + done
+                    for s in range(len(taps) - 2):
+                        pending[:, s] = pending[:, s + 1] + taps[-2 - s]
+                    pending[:, -1] = taps[0]
+                rows = y[:, window.first : window.last, window.block]
+                rows.copy_((done if window.scale == 1.0 else done * window.scale).unflatten(1, (-1, self.size)))
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Row i becomes what row `rows_R[i]` was; the number of rows may change."""
+        self.sums = [[s if s is None else s.index_select(0, rows_R) for s in sums] for sums in self.sums]

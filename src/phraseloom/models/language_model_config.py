@@ -1,0 +1,75 @@
+"""What a language model is made of, as data: a decoder without encoder and cross-attention. No torch here."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from phraseloom.config import Config
+from phraseloom.models.config import (
+    AttentionConfig,
+    Fraction,
+    PositionsConfig,
+    SinusoidConfig,
+    SoftmaxConfig,
+    TransformerDecoderConfig,
+    check_sizes,
+    fill_preset,
+)
+
+
+class CausalAttentionConfig(Config):
+    """The attention of a language model: each token looks at itself and what stands before it. One line is enough."""
+
+    decoder_self: AttentionConfig = AttentionConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_line(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"decoder_self": value}
+        others = [use for use in ("encoder_self", "cross") if isinstance(value, dict) and use in value]
+        if others:
+            raise ValueError(f"{others[0]} has no meaning in a language model, whose only attention is decoder_self")
+        return value
+
+
+class LanguageModelConfig(Config):
+    """A language model. `preset` fills in sizes; every other key stands over it.
+
+    The keys are those of a translation model without its encoder. `tied`: two_way (one matrix for embeddings and output) or
+    none. `output.label_smoothing` is 0 unless given: what counts is the perplexity.
+    """
+
+    preset: Literal["tiny", "small", "base", "big"] | None = None
+    width: Annotated[int, Field(ge=2, le=16384)] = 512
+    heads: Annotated[int, Field(ge=1, le=256)] = 8
+    ffn_width: Annotated[int, Field(ge=1, le=65536)] = 2048
+    decoder: TransformerDecoderConfig = TransformerDecoderConfig()
+    attention: CausalAttentionConfig = CausalAttentionConfig()
+    positions: PositionsConfig = SinusoidConfig()
+    output: SoftmaxConfig = SoftmaxConfig()
+    norm: Literal["pre", "post"] = "pre"
+    tied: Literal["two_way", "none"] = "two_way"
+    dropout: Fraction = 0.1
+    attention_dropout: Fraction = 0.1
+    ffn_dropout: Fraction = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_preset(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        if "encoder" in value:
+            raise ValueError("encoder has no meaning in a language model, which has a decoder only")
+        if value.get("tied") == "three_way":
+            raise ValueError("tied: three_way needs a source; a language model has two_way or none")
+        filled = fill_preset(value, without=("encoder",))
+        output = filled.get("output", {})
+        return {**filled, "output": {"label_smoothing": 0.0, **output}} if isinstance(output, dict) else filled
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> LanguageModelConfig:
+        check_sizes(self)
+        return self
