@@ -112,7 +112,7 @@ def compare(
 
 
 def compare_weights(structure: Structure, slots: torch.Tensor, result: reference.Result, tolerance: float) -> None:
-    """Ours (H, M, Q, G, K), slots and queries by their last token, against the loops' by their first; the rest is zero."""
+    """Ours (H, J, Q, G, K), slots and queries by their last token, against the loops' by their first; the rest is zero."""
     left = slots.clone()
     for g, parts in enumerate(structure.blocks):
         for part in parts:

@@ -1,1 +1,24 @@
-"""nn.Modules that know nothing of text, configuration or training; they take plain values and built sub-modules."""
+"""nn.Modules that know nothing of text, configuration or training; they take plain values and built sub-modules.
+
+For models of other people: `PhraseAttention`, `replace_attention` (docs/phrase_attention.md). They are imported on
+first use, because `layers.naming` serves recipes, which are read without torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from phraseloom.layers.phrase_attention import PhraseAttention
+    from phraseloom.layers.replacement import replace_attention
+
+__all__ = ["PhraseAttention", "replace_attention"]
+
+_HOMES = {"PhraseAttention": "phrase_attention", "replace_attention": "replacement"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -25,7 +25,6 @@ class ConvKVScore(nn.Module):
         self.structure, self.size = structure, width // structure.heads
         self.layout = _layout(width, self.size, structure)
         self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
-        self.register_parameter("bias", None)  # no biases, unless a foreign model brings them
         self.layout.initialise(self.weight)
 
     def matrices(self) -> dict[str, Tensor]:
@@ -38,11 +37,11 @@ class ConvKVScore(nn.Module):
     def scores(
         self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
     ) -> Tensor:
-        """Scores (B, H, M·Q, G·K) before masking."""
+        """Scores (B, H, J·Q, G·K) before masking."""
         return queries[0] @ keys[0].transpose(-1, -2)
 
     def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
-        """Contexts (B, H, M·Q, E): the values weighted by the attention."""
+        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
         return weights_BHQK @ values[0]
 
 

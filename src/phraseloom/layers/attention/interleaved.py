@@ -58,7 +58,7 @@ class InterleavedArrangement(nn.Module):
         self._packed = Packed(self.weight, None)
 
     def forward(self, contexts_BHQE: Tensor) -> Tensor:
-        """Contexts (B, H, M·Q, E) of the query n-grams → output (B, Q, D)."""
+        """Contexts (B, H, J·Q, E) of the query n-grams → output (B, Q, D)."""
         contexts = contexts_BHQE.unflatten(2, (len(self.orders), -1))
         length = contexts.shape[3]
         read = [contexts[:, :, m, a:] for m, a in self.taps]

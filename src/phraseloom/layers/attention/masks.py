@@ -74,7 +74,7 @@ class Visibility:
         return self._masks[structure]
 
     def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, M·Q, G·K), or None.
+        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, J·Q, G·K), or None.
 
         A query n-gram that begins before the text sees nothing; nor does one that ends on padding, where queries and
         keys are the same tokens (`of_itself`) and outputs read ahead.

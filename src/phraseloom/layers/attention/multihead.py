@@ -32,7 +32,6 @@ class MultiHeadAttention(nn.Module):
         super().__init__()
         self.score, self.arrangement = score, arrangement
         self.structure = score.structure
-        self.softmax = masked_softmax
         self._packed: dict[tuple[int, int | None], Packed] | None = None
 
     def pack(self) -> None:
@@ -40,7 +39,7 @@ class MultiHeadAttention(nn.Module):
         self._packed = {}
 
     def forward(self, x_BQD: Tensor, memory_BKD: Tensor | None, visibility: Visibility) -> tuple[Tensor, Tensor]:
-        """Output (B, Q, D) and weights (B, H, M·Q, G·K) before dropout; `memory_BKD` None means self-attention."""
+        """Output (B, Q, D) and weights (B, H, J·Q, G·K) before dropout; `memory_BKD` None means self-attention."""
         score, layout = self.score, self.score.layout
         parts = len(layout.queries)
         if memory_BKD is None:
@@ -53,7 +52,7 @@ class MultiHeadAttention(nn.Module):
             )
         keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
         hidden = visibility.hidden_rows(self.structure, of_itself=memory_BKD is None)
-        weights = self.softmax(score.scores(queries, keys, visibility), hidden)
+        weights = masked_softmax(score.scores(queries, keys, visibility), hidden)
         dropped = dropout(weights, self.arrangement.dropout, self.training)
         return self.arrangement(score.mix(dropped, values, visibility)), weights
 
@@ -81,7 +80,7 @@ class MultiHeadAttention(nn.Module):
         return output[:, 0]
 
     def step_cross(self, x_RD: Tensor, cache: FixedCache, visibility: Visibility) -> tuple[Tensor, Tensor]:
-        """One cross-attention step: rows (B·W) are taken as W queries of their sentence. (R, D), (R, H, M, G·K)."""
+        """One cross-attention step: rows (B·W) are taken as W queries of their sentence. (R, D), (R, H, J, G·K)."""
         layout, cache.length = self.score.layout, cache.length + 1
         sentences = len(cache.keys[0])
         if cache.pending is None:
@@ -98,23 +97,21 @@ class MultiHeadAttention(nn.Module):
 
     def _product(self, x: Tensor, start: int, end: int | None) -> Tensor:
         """Rows start … end of the packed matrix times the input: (…, D) → (…, rows)."""
-        whole, bias = self.score.weight, self.score.bias
-        weight = whole
-        if start or end:
-            weight, bias = whole[start:end], None if bias is None else bias[start:end]
+        whole = self.score.weight
+        weight = whole[start:end] if start or end else whole
         if self._packed is not None and not self.training:
             packed = self._packed.get((start, end))
             if packed is None:
-                packed = self._packed[start, end] = Packed(weight, bias, of=whole)
+                packed = self._packed[start, end] = Packed(weight, None, of=whole)
             if packed.fits(x, whole):
                 return packed(x)
-        return F.linear(x, weight, bias)
+        return F.linear(x, weight)
 
     def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
         return gather(self._product(x_BLD, start, end), outputs, self.score.layout.size, start)
 
     def _softmax(self, scores: Tensor, length: int) -> Tensor:
-        """Weights from scores (R, H, M, length·G) by time: zero for slots that would begin before the text."""
+        """Weights from scores (R, H, J, length·G) by time: zero for slots that would begin before the text."""
         if self.structure.zero_extended or self.structure.is_token:
             return scores.softmax(-1)
         if min(self.structure.orders) > length:
@@ -128,7 +125,7 @@ class MultiHeadAttention(nn.Module):
         return scores.softmax(-1)
 
     def _existing(self, rows: Tensor, length: int) -> Tensor:
-        """Rows (B, H, M·W, …) of the queries after `length` steps, with zeros where the query n-gram would begin before
+        """Rows (B, H, J·W, …) of the queries after `length` steps, with zeros where the query n-gram would begin before
         the text."""
         if length < max(self.structure.query_orders):
             by_order = rows.unflatten(2, (len(self.structure.query_orders), -1))

@@ -39,7 +39,6 @@ class QueryKScore(nn.Module):
         shared = share_keys and not structure.zero_extended
         self.layout, self._products = _layout(width, self.size, structure, shared)
         self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
-        self.register_parameter("bias", None)  # no biases, unless a foreign model brings them
         self.layout.initialise(self.weight)
 
     def matrices(self) -> dict[str, Tensor]:
@@ -50,13 +49,13 @@ class QueryKScore(nn.Module):
     def scores(
         self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
     ) -> Tensor:
-        """Scores (B, H, M·Q, G·K) before masking; with `by_time` the columns are K·G, slots of a token side by side."""
+        """Scores (B, H, J·Q, G·K) before masking; with `by_time` the columns are K·G, slots of a token side by side."""
         products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
         scores: Tensor = _SlotScores.apply(self.structure, self._products, by_time, *products)
         return scores
 
     def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
-        """Contexts (B, H, M·Q, E): the values weighted by the attention."""
+        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
         return weights_BHQK @ values[0]
 
 

@@ -1,6 +1,6 @@
 """Which head attends to n-grams of which order: what an arrangement says and every score follows.
 
-A head sees G *blocks* of slots, one slot for each of the K tokens in every block, and there are M orders of *query
+A head sees G *blocks* of slots, one slot for each of the K tokens in every block, and there are J orders of *query
 n-grams*, one query for each of the Q tokens in every order. Slots and query n-grams are named by their **last** token:
 slot j of order n covers the tokens j-n+1 … j. So every order has K slots and all share the padding and causal masks of
 ordinary attention (spec §1.5):
@@ -61,7 +61,7 @@ class Structure:
         return self.orders == (1,) and len(self.blocks) == 1 and self.query_orders == (1,)
 
     def split(self, weights: Tensor) -> Tensor:
-        """(…, M·Q, G·K) → (…, M, Q, G, K), a view."""
+        """(…, J·Q, G·K) → (…, J, Q, G, K), a view."""
         rows, columns = len(self.query_orders), len(self.blocks)
         return weights.unflatten(-1, (columns, -1)).unflatten(-3, (rows, -1))
 

@@ -28,7 +28,6 @@ class TokenScore(nn.Module):
         self.structure, self.size = structure, width // structure.heads
         self.layout = _layout(width, structure.heads, self.size)
         self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
-        self.register_parameter("bias", None)  # no biases, unless a foreign model brings them
         self.layout.initialise(self.weight)
 
     def matrices(self) -> dict[str, Tensor]:

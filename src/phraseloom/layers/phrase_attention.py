@@ -1,0 +1,230 @@
+"""Phrasal attention with the signature of torch.nn.MultiheadAttention, for models that are not ours.
+
+    q, k, v = windows over (x W + b)        p = softmax over the slots of all orders        y = arrangement(p v) + b_out
+
+Score, arrangement and orders are those of `layers/attention` (P000, P002; spec §1), named in one line such as
+`queryk heterogeneous 1-2`. What torch's layer has besides:
+
+Biases: one number for each row of the packed projections, so that every tap of a window has its own, and one for each
+output. They belong to tokens that exist: zero extension comes after them.
+
+A gate, only where `replace_attention` asks for it, that begins shut. For each head, with θ a parameter from 0,
+
+    p ← (1 - g) · softmax over tokens + g · softmax over all slots        g = tanh |θ|, with derivative 1 at θ = 0
+
+so that g = 0 is exactly attention to tokens, rows stay distributions, and the gate opens at the first step whatever the
+sign of its gradient. Only queries of single tokens have one (docs/decisions/0006-replaced-layers-begin-equal.md).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phraseloom.errors import UsageError
+from phraseloom.layers import naming
+from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
+from phraseloom.layers.attention.masks import masked_softmax
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.attention.windows import gather
+from phraseloom.layers.dropout import dropout
+from phraseloom.layers.phrase_masks import TokenMasks, read_masks
+
+
+class PhraseAttention(nn.Module):
+    """`torch.nn.MultiheadAttention` that attends to n-grams: P000, P002 in one line, `structure`.
+
+    `structure`: SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order] as in a recipe (docs/phrase_attention.md).
+    `reads_ahead`: an output may use query n-grams that end after it (the encoder form of interleaved attention); then
+    no attn_mask is possible. `gated`: begin as attention to tokens. Everything else is torch's, but for `batch_first`,
+    which is True.
+
+    Raises UsageError where the line, the width and the heads do not fit together.
+    """
+
+    # torch's Transformer layers look at these before they take a fused path that knows nothing of n-grams: they do not.
+    in_proj_weight = None
+    in_proj_bias = None
+    _qkv_same_embed_dim = False
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        structure: str = naming.EXAMPLE,
+        *,
+        dropout: float = 0.0,
+        bias: bool = True,
+        batch_first: bool = True,
+        reads_ahead: bool = False,
+        gated: bool = False,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        block = _build(structure, embed_dim, num_heads, reads_ahead)
+        self.line, self.structure = structure, block.structure
+        self.score, self.arrangement = block.score, block.arrangement
+        self.bias = nn.Parameter(torch.zeros(len(block.score.weight))) if bias else None
+        self.out_bias = nn.Parameter(torch.zeros(embed_dim)) if bias else None
+        self.gate = nn.Parameter(torch.zeros(num_heads)) if gated else None
+        if gated and (len(self.structure.blocks) == 1 or 1 not in self.structure.orders):
+            raise UsageError(f"a gate lies between tokens and n-grams; the heads of {structure!r} do not see both")
+        self.to(device=device, dtype=dtype)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output and weights, as torch.nn.MultiheadAttention gives them.
+
+        query (B, Q, D), key and value one tensor (B, K, D); without `batch_first` (Q, B, D), (K, B, D); without a batch
+        (Q, D), (K, D). key_padding_mask (B, K), attn_mask (Q, K) or (B·H, Q, K): True or -inf where attention is not
+        allowed. `is_causal` says that attn_mask is the causal mask, as in torch; the mask itself is what counts.
+
+        Output like query. Weights (B, J·Q, G·K), the mean of the heads, or (B, H, J·Q, G·K), before dropout: columns
+        are slots, block by block (`self.structure`); for attention to single tokens they are torch's (B, Q, K), (B, H,
+        Q, K). None unless `need_weights`.
+
+        Raises UsageError for what cannot be understood.
+        """
+        if is_causal and attn_mask is None:
+            raise UsageError("is_causal needs an attn_mask, as in torch", hint="give the causal mask")
+        of_itself = same(query, key)
+        if not of_itself and isinstance(self.score, RelativeScore):
+            raise UsageError(
+                "relative scores are for self-attention", hint="pass the same tensor as query, key and value"
+            )
+        x, memory, key_padding_mask = self._batched(query, key, value, key_padding_mask)
+        sizes = {"batch": len(x), "heads": self.num_heads, "queries": x.shape[1], "keys": memory.shape[1]}
+        masks = read_masks(key_padding_mask, attn_mask, **sizes, device=x.device)
+        if self.structure.reads_ahead and masks.forbidden is not None:
+            raise UsageError(
+                f"{self.line!r} with reads_ahead looks at the next tokens: no attn_mask", hint="set reads_ahead=False"
+            )
+        output, weights = self._attend(x, None if of_itself else memory, masks)
+        if query.dim() == 2:
+            output, weights = output[0], weights[0]
+        elif not self.batch_first:
+            output = output.transpose(0, 1)
+        if not need_weights:
+            return output, None
+        return output, weights.mean(-3) if average_attn_weights else weights
+
+    def _batched(
+        self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Queries and memory with the batch first, and their padding mask."""
+        if query.is_nested or key.is_nested:
+            raise UsageError("nested tensors are not supported", hint="pass padded tensors and key_padding_mask")
+        if not same(key, value):
+            raise UsageError(
+                "key and value are two tensors, but n-gram keys and values are windows over one sequence",
+                hint="pass the same tensor for both",
+            )
+        if query.dim() not in (2, 3) or key.dim() != query.dim():
+            raise UsageError(
+                f"query has {query.dim()} dimensions and key {key.dim()}",
+                hint="both need three, or two without a batch",
+            )
+        if query.dim() == 2:
+            query, key, padding = query[None], key[None], None if padding is None else padding[None]
+        elif not self.batch_first:
+            query, key = query.transpose(0, 1), key.transpose(0, 1)
+        if query.shape[-1] != self.embed_dim or key.shape[-1] != self.embed_dim or len(query) != len(key):
+            raise UsageError(
+                f"query {tuple(query.shape)} and key {tuple(key.shape)} (batch first) do not fit embed_dim {self.embed_dim}"
+            )
+        return query, key, padding
+
+    def _attend(self, x_BQD: Tensor, memory_BKD: Tensor | None, masks: TokenMasks) -> tuple[Tensor, Tensor]:
+        """Output (B, Q, D) and weights (B, H, J·Q, G·K); `memory_BKD` None means self-attention."""
+        score: Any = self.score
+        layout, of_itself = score.layout, memory_BKD is None
+        if memory_BKD is None and masks.padding_BK is None:
+            made = self._project(x_BQD, layout.queries + layout.keys + layout.values)
+        else:
+            if memory_BKD is None:
+                x_BQD, memory_BKD = masks.with_finite_padding(x_BQD), x_BQD
+            made = self._project(x_BQD, layout.queries, end=layout.split)
+            made += self._project(masks.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split)
+        first_key, first_value = len(layout.queries), len(layout.queries) + len(layout.keys)
+        scores = score.scores(made[:first_key], made[first_key:first_value], masks)
+        hidden = masks.hidden_rows(self.structure, of_itself=of_itself)
+        weights = masked_softmax(scores, hidden)
+        if self.gate is not None:
+            weights = mix_with_tokens(weights, scores, hidden, opening(self.gate), self.structure)
+        context = score.mix(dropout(weights, self.dropout, self.training), made[first_value:], masks)
+        output: Tensor = self.arrangement(context)
+        return output if self.out_bias is None else output + self.out_bias.to(output.dtype), weights
+
+    def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
+        score: Any = self.score
+        bias = None if self.bias is None else self.bias[start:end]
+        return gather(F.linear(x_BLD, score.weight[start:end], bias), outputs, score.layout.size, start)
+
+    def extra_repr(self) -> str:
+        """The line of the structure, for print(model)."""
+        return repr(self.line)
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Whether both are one tensor or the same view of it, also to autograd; equal numbers in other memory are not."""
+    if one is other:
+        return True
+    return not (one.is_nested or other.is_nested) and one.requires_grad == other.requires_grad and one.is_set_to(other)
+
+
+def opening(theta: Tensor) -> Tensor:
+    """How far a gate is open, in [0, 1): tanh |θ|, whose derivative at 0 is taken from the right, 1, and not as 0."""
+    return torch.where(theta >= 0, theta, -theta).tanh()
+
+
+def mix_with_tokens(
+    weights: Tensor, scores: Tensor, hidden: Tensor | None, gate_H: Tensor, structure: Structure
+) -> Tensor:
+    """(1 - g) · softmax over the tokens + g · `weights`, for the queries of single tokens; (B, H, J·Q, G·K)."""
+    length, queries = scores.shape[-1] // len(structure.blocks), scores.shape[-2] // len(structure.query_orders)
+    block = next(g for g, parts in enumerate(structure.blocks) if parts[0].order == 1)
+    row = structure.query_orders.index(1) * queries
+    rows, columns = slice(row, row + queries), slice(block * length, (block + 1) * length)
+    if hidden is not None:
+        hidden = hidden[..., columns] if hidden.shape[-2] == 1 else hidden[..., rows, columns]
+    tokens = masked_softmax(scores[..., rows, columns], hidden)
+    open_H11 = gate_H[:, None, None]
+    mixed = weights[..., rows, :] * open_H11
+    mixed[..., columns] += (1.0 - open_H11) * tokens
+    if len(structure.query_orders) == 1:
+        return mixed
+    return torch.cat([weights[..., :row, :], mixed, weights[..., row + queries :, :]], -2)
+
+
+def _build(line: str, width: int, heads: int, reads_ahead: bool) -> MultiHeadAttention:
+    """The score and arrangement that `line` names; UsageError where that is none or they do not fit."""
+    if width < 1 or heads < 1 or width % heads:
+        raise UsageError(f"embed_dim {width} is not a multiple of num_heads {heads}")
+    if not isinstance(line, str):
+        raise UsageError(f"structure is {line!r}, but a line such as {naming.EXAMPLE!r} is needed")
+    try:
+        found = naming.parse(line)
+        for name, table in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
+            if found.get(name, "token" if table is SCORES else "homogeneous") not in table:
+                raise ValueError(f"{name} {found[name]!r} is none of {', '.join(table)}")
+        if "share_keys" in found and (found["score"] != "queryk" or found.get("arrangement") == "homogeneous"):
+            raise ValueError(
+                f"{line.split()[-1]!r} belongs to queryk scores in a heterogeneous or interleaved arrangement"
+            )
+        return build_attention(width=width, heads=heads, reads_ahead=reads_ahead, **found)
+    except ValueError as error:
+        raise UsageError(str(error), hint="docs/phrase_attention.md lists the structures") from error

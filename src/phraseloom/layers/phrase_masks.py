@@ -1,0 +1,151 @@
+"""The masks of torch.nn.MultiheadAttention, read as what each query may see of each n-gram slot.
+
+    hidden token   key_padding_mask[b, j]  or  attn_mask[i, j]                            (True: may not be used)
+    hidden slot    a token of its window is hidden from the query, or the window begins before the text
+
+The second line is the general rule of spec §1.2 and §1.3 (with zero extension a window may begin before the text). It
+holds for any pattern: padding on the left, holes, blocks. For padding on the right it gives the masks of spec §1.5; for
+the causal mask, "the last token of the slot is not in the future". A query n-gram is named by its last token and sees
+what attn_mask shows to that token.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from phraseloom.errors import UsageError
+from phraseloom.layers.attention.structure import Structure
+
+
+class TokenMasks:
+    """Any boolean masks over tokens; does for `PhraseAttention` what `Visibility` does for our own models.
+
+    `padding_BK`, and `forbidden` broadcastable to (B, H, Q, K): True means hidden, None hides nothing.
+    """
+
+    first_query = 0
+
+    def __init__(
+        self,
+        padding_BK: Tensor | None,
+        forbidden: Tensor | None,
+        *,
+        query_length: int,
+        key_length: int,
+        device: torch.device,
+    ) -> None:
+        self.padding_BK, self.forbidden = padding_BK, forbidden
+        self.query_length, self.key_length, self.device = query_length, key_length, device
+
+    def without_padding(self, x_BKD: Tensor) -> Tensor:
+        """`x_BKD` with zeros at padded positions, so that nothing there matters, not even NaN."""
+        return x_BKD if self.padding_BK is None else x_BKD.masked_fill(self.padding_BK[..., None], 0.0)
+
+    def with_finite_padding(self, x_BKD: Tensor) -> Tensor:
+        """`x_BKD` with zeros for what is not finite at padded positions: 0 · NaN would reach the gradients."""
+        if self.padding_BK is None:
+            return x_BKD
+        return x_BKD.masked_fill(self.padding_BK[..., None] & ~x_BKD.isfinite(), 0.0)
+
+    def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, J·Q, G·K); None hides nothing.
+
+        `of_itself`: queries and keys are the same tokens, so that a query n-gram (n > 1) with a padded token does not
+        exist. The query of one padded token does, as in torch.
+        """
+        slots = self._hidden_slots(structure)
+        if not structure.interleaved:
+            return slots
+        rows = []
+        for order in structure.query_orders:
+            hidden = torch.zeros((1, 1, 1, self.query_length), dtype=torch.bool, device=self.device)
+            if of_itself and order > 1 and self.padding_BK is not None:
+                hidden = self.padding_BK[:, None, None, :]
+            missing = any_in_window(hidden, order, before=True).transpose(-1, -2)
+            rows.append(missing if slots is None else missing | slots)
+        shape = torch.broadcast_shapes(*(row.shape for row in rows))
+        return torch.cat([row.expand(shape) for row in rows], -2)
+
+    def _hidden_slots(self, structure: Structure) -> Tensor | None:
+        """Broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
+        tokens = self.forbidden
+        if self.padding_BK is not None:
+            padded = self.padding_BK[:, None, None, :]
+            tokens = padded if tokens is None else tokens | padded
+        if tokens is None:
+            if structure.zero_extended or structure.orders == (1,):
+                return None
+            tokens = torch.zeros((1, 1, 1, self.key_length), dtype=torch.bool, device=self.device)
+        blocks = []
+        for block in structure.blocks:
+            parts = []
+            for part in block:
+                heads = slice(part.first, part.last) if tokens.shape[1] > 1 else slice(None)
+                slots = any_in_window(tokens[:, heads], part.order, before=not structure.zero_extended)
+                one_for_all = len(block) == 1 or tokens.shape[1] > 1
+                parts.append(slots if one_for_all else slots.expand(-1, part.last - part.first, -1, -1))
+            blocks.append(torch.cat(parts, 1))
+        return torch.cat(blocks, -1)
+
+
+def any_in_window(hidden: Tensor, order: int, *, before: bool) -> Tensor:
+    """(…, K): whether any of the `order` tokens that end at each one is hidden; `before` counts those before the first
+    one as hidden."""
+    found, length = hidden.clone(), hidden.shape[-1]
+    for back in range(1, min(order, length)):
+        found[..., back:] |= hidden[..., : length - back]
+    if before:
+        found[..., : order - 1] = True
+    return found
+
+
+def as_hidden(mask: Tensor, name: str) -> Tensor:
+    """A mask of torch.nn.MultiheadAttention as booleans, True = hidden.
+
+    Of float masks, which torch adds to the scores, those are understood that only show (0) or hide (-inf, or the lowest
+    number of their type); others raise UsageError, since a bias on tokens says nothing of n-grams.
+    """
+    if mask.dtype == torch.bool:
+        return mask
+    if not mask.is_floating_point():
+        raise UsageError(
+            f"{name} has type {mask.dtype}", hint="give a boolean mask, True where attention is not allowed"
+        )
+    hidden = mask <= torch.finfo(mask.dtype).min
+    if not bool((hidden | (mask == 0)).all()):
+        raise UsageError(
+            f"{name} holds numbers other than 0 and -inf",
+            hint="a bias on tokens says nothing of n-grams; give a boolean mask, True where attention is not allowed",
+        )
+    return hidden
+
+
+def read_masks(
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    *,
+    batch: int,
+    heads: int,
+    queries: int,
+    keys: int,
+    device: torch.device,
+) -> TokenMasks:
+    """Masks as torch.nn.MultiheadAttention takes them: (B, K), and (Q, K) or (B·H, Q, K). Raises UsageError for other
+    shapes."""
+    padding = forbidden = None
+    if key_padding_mask is not None:
+        if key_padding_mask.shape != (batch, keys):
+            raise UsageError(
+                f"key_padding_mask has shape {tuple(key_padding_mask.shape)}, but {(batch, keys)} is needed"
+            )
+        padding = as_hidden(key_padding_mask, "key_padding_mask")
+    if attn_mask is not None:
+        if attn_mask.shape not in ((queries, keys), (batch * heads, queries, keys)):
+            raise UsageError(
+                f"attn_mask has shape {tuple(attn_mask.shape)}, but {(queries, keys)} or "
+                f"{(batch * heads, queries, keys)} is needed"
+            )
+        size = (1, 1) if attn_mask.dim() == 2 else (batch, heads)
+        forbidden = as_hidden(attn_mask, "attn_mask").view(*size, queries, keys)
+    return TokenMasks(padding, forbidden, query_length=queries, key_length=keys, device=device)
