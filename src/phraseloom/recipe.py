@@ -2,25 +2,32 @@
 
 One level of `base:` (a path beside the recipe) lies under it; `key.sub=value` overrides lie over it. Recipes are data: a
 recipe names files, sizes and kinds, never code. Reading one imports no torch.
+
+`task` says what is trained, and so which keys `data`, `model` and `decoding` have: a translation (the default) or a
+language model.
 """
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import TypeAdapter, model_validator
+
 from phraseloom.config import Config, Lines, merge, read_yaml, set_override, validate
-from phraseloom.data.config import DataConfig
-from phraseloom.decoding.config import DecodingConfig
+from phraseloom.data.config import DataConfig, TextDataConfig
+from phraseloom.decoding.config import DecodingConfig, GenerationConfig
 from phraseloom.errors import ConfigError
 from phraseloom.models.config import ModelConfig
+from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.training.config import TrainingConfig
 
 FORMAT = 1
 
 
 class Recipe(Config):
-    """A whole experiment: data, model, training, decoding. `name` is also the name of the run folder."""
+    """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
     format: Literal[1] = 1
     name: str
@@ -31,7 +38,32 @@ class Recipe(Config):
     decoding: DecodingConfig = DecodingConfig()
 
 
-def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
+class LanguageModelRecipe(Config):
+    """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
+
+    format: Literal[1] = 1
+    name: str
+    task: Literal["language_model"]
+    data: TextDataConfig
+    model: LanguageModelConfig = LanguageModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    decoding: GenerationConfig = GenerationConfig()
+
+    @model_validator(mode="after")
+    def _nothing_is_translated(self) -> LanguageModelRecipe:
+        if self.training.bleu_every or self.training.best_by == "bleu":
+            raise ValueError("training.bleu_every and best_by: bleu are for translations: a language model has no BLEU")
+        return self
+
+
+AnyRecipe = Recipe | LanguageModelRecipe
+TASKS: dict[str, type[Recipe] | type[LanguageModelRecipe]] = {
+    "translation": Recipe,
+    "language_model": LanguageModelRecipe,
+}
+
+
+def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyRecipe:
     """Read, merge and check a recipe; ConfigError names the key, the file and line, and the nearest valid name."""
     path = Path(path)
     value, lines = _read(path)
@@ -42,7 +74,31 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> Recipe:
         lines = dict(lines)
         changed = set_override(value, override)
         lines = {k: n for k, n in lines.items() if k[: len(changed)] != changed}
-    return validate(Recipe, value, file=path, lines=lines)
+    return check_recipe(value, file=path, lines=lines)
+
+
+def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, lines: Lines | None = None) -> AnyRecipe:
+    """Plain data as the recipe of its task. Raises ConfigError."""
+    task = value.get("task", "translation")
+    if not isinstance(task, str) or task not in TASKS:
+        near = difflib.get_close_matches(str(task), TASKS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"tasks: {', '.join(TASKS)}"
+        raise ConfigError(f"task {task!r} is not known", file=file, line=(lines or {}).get(("task",)), hint=hint)
+    return validate(TASKS[task], value, file=file, lines=lines)
+
+
+def schema() -> dict[str, Any]:
+    """The JSON schema of a recipe: which one of the tasks is meant stands in `task`."""
+    whole = TypeAdapter(AnyRecipe).json_schema()
+    reference = {task: {"$ref": f"#/$defs/{kind.__name__}"} for task, kind in TASKS.items()}
+    return {
+        "type": "object",
+        "required": ["name", "data"],
+        "if": {"properties": {"task": {"const": "language_model"}}, "required": ["task"]},
+        "then": reference["language_model"],
+        "else": reference["translation"],
+        "$defs": whole["$defs"],
+    }
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Lines]:

@@ -1,4 +1,4 @@
-"""`phraseloom prepare`: parallel text files → a dataset folder."""
+"""`phraseloom prepare`: text files → a dataset folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def command(
         int | None, typer.Option(min=1, max=512, help="Worker processes; default: the recipe's.")
     ] = None,
 ) -> None:
-    """Turn the parallel text files of RECIPE into a dataset folder (data.folder).
+    """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
     The subwords are learned on the training files. Everything left out or changed is counted and printed.
     """

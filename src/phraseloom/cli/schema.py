@@ -16,9 +16,9 @@ def command(
 ) -> None:
     """Print the JSON schema of a recipe, for editors that check and complete YAML."""
     from phraseloom.files import atomic_write_text
-    from phraseloom.recipe import Recipe
+    from phraseloom.recipe import schema
 
-    text = json.dumps(Recipe.model_json_schema(), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
     if output is None:
         print(text, end="")
     else:

@@ -1,24 +1,20 @@
-"""`phraseloom score`: the log-probability that a model gives to translations."""
+"""`phraseloom score`: the log-probability that a model gives to translations, or a language model to lines."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from enum import Enum
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.decoding_options import PenaltyName, given, penalty, workers
-from phraseloom.errors import DataError, UsageError
+from phraseloom.cli.decoding_options import PenaltyName, given, workers
+from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
-    from phraseloom.text.lines import LineReport
-
-Window = tuple[list[str], list[str]]
+    from phraseloom.cli.score_input import Scored
 
 
 class Output(Enum):
@@ -26,6 +22,7 @@ class Output(Enum):
 
     text = "text"
     json = "json"
+    summary = "summary"
 
 
 def command(
@@ -33,12 +30,20 @@ def command(
         Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
     ],
     source: Annotated[
-        Path | None, typer.Argument(help="Source text, one sentence per line.", metavar="[SOURCE]")
+        Path | None,
+        typer.Argument(help="Source text, one sentence per line; of a language model the text.", metavar="[SOURCE]"),
     ] = None,
     target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="[TARGET]")] = None,
     output: Annotated[
-        Output, typer.Option(help="text: one number per pair; json: also the log-probability of each subword.")
+        Output,
+        typer.Option(
+            help="text: one number a line; json: also the log-probability of each subword; summary: sums and perplexities "
+            "of all lines as one JSON object, and nothing else."
+        ),
     ] = Output.text,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="At the end, the perplexity per subword and per word on standard error.")
+    ] = False,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Divide by the length penalty, as translate ranks.")
     ] = False,
@@ -54,39 +59,56 @@ def command(
 ) -> None:
     """Print log P(target | source) in nats for each pair, end of sentence counted: one line out per pair in.
 
-    Pairs come from two files, or from standard input as SOURCE<tab>TARGET lines.
+    Pairs come from two files, or from standard input as SOURCE<tab>TARGET lines. A language model scores lines, of one
+    file or of standard input: log P(line). Perplexity per subword counts the end of each line; perplexity per word is that
+    of the same probabilities over the words between white space and the end of each line.
 
     Example: phraseloom score runs/mine source.txt translation.txt
+
+    Example: phraseloom score runs/my-language-model --summary < text.txt
     """
-    if (source is None) != (target is None):
-        raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
-    options = given(batch_sentences=batch, workers=workers(workers_), max_input_tokens=max_input_tokens)
-    if source is not None and target is not None:
-        _same_length(source, target)
-    from phraseloom.decoding.translator import Translator
-    from phraseloom.text.lines import LineReport
+    options = given(batch_sentences=batch, workers=workers(workers_))
+    for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta, max_input_tokens=max_input_tokens)
+    from phraseloom.cli import score_input
+    from phraseloom.models.store import find_task
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
-    translator = Translator.from_pretrained(model, device=device, **options)
-    changed = penalty(translator.config.length_penalty.model_dump(), length_penalty, alpha, beta)
-    if changed is not None:
-        translator = translator.with_options(length_penalty=changed)
-    report, cropped = LineReport(), 0
-    size = translator.config.window
-    pairs = _from_stdin(size, report) if source is None or target is None else _from_files(source, target, size, report)
-    for sources, targets in pairs:
-        scores = translator.score(sources, targets)
-        cropped += sum(s.cropped for s in scores)
-        sys.stdout.write("".join(_line(s, output, normalise) for s in scores))
-        sys.stdout.flush()
-    if cropped:
-        limit = translator.config.max_input_tokens
-        print(
-            f"phraseloom score: warning: {cropped} sources of more than {limit} subwords were cropped", file=sys.stderr
-        )
-    if report.invalid_utf8:
-        print(f"phraseloom score: warning: {report.invalid_utf8} lines held invalid UTF-8, replaced", file=sys.stderr)
+    if find_task(model) == "language_model":
+        wrong = ["--" + name.replace("_", "-") for name in for_pairs] + ["--normalise"] * normalise
+        if wrong or target is not None:
+            what = "TARGET" if target is not None else wrong[0]
+            raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
+        scored = score_input.of_lines(model, source, device=device, options=options)
+    else:
+        if (source is None) != (target is None):
+            raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
+        options |= given(max_input_tokens=max_input_tokens)
+        changes = (length_penalty, alpha, beta)
+        scored = score_input.of_pairs(model, source, target, device=device, options=options, changes=changes)
+    sums = _print(scored, output, normalise)
+    for text in scored.warnings():
+        print(f"phraseloom score: warning: {text}", file=sys.stderr)
+    if summary:
+        print(f"phraseloom score: {sums}", file=sys.stderr)
+
+
+def _print(scored: Scored, output: Output, normalise: bool) -> Any:
+    """Print a line for each score, or the sums over all of them; the sums."""
+    from phraseloom.metrics.perplexity import Perplexity, count_words
+
+    sums = Perplexity()
+    for window in scored.windows:
+        for score, text in window:
+            if text is not None:
+                unknown = sum(token == scored.unknown for token in score.tokens)
+                sums += Perplexity(1, count_words([text]), len(score.tokens), unknown, -score.log_prob)
+        if output is not Output.summary:
+            sys.stdout.write("".join(_line(s, output, normalise) for s, _ in window))
+            sys.stdout.flush()
+    if output is Output.summary:
+        print(json.dumps(sums.as_dict(), allow_nan=False))
+    return sums
 
 
 def _line(score: Any, output: Output, normalise: bool) -> str:
@@ -100,45 +122,3 @@ def _line(score: Any, output: Output, normalise: bool) -> str:
         "cropped": score.cropped,
     }
     return json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _same_length(source: Path, target: Path) -> None:
-    from phraseloom.text.lines import count_lines
-
-    counts = count_lines(source), count_lines(target)
-    if counts[0] != counts[1]:
-        raise DataError(
-            f"{counts[0]} lines, but {target} has {counts[1]}",
-            file=source,
-            hint="the files must be parallel line by line",
-        )
-
-
-def _from_files(source: Path, target: Path, size: int, report: LineReport) -> Iterator[Window]:
-    from phraseloom.text.lines import read_lines
-
-    pairs = zip(
-        read_lines(source, invalid="replace", report=report),
-        read_lines(target, invalid="replace", report=report),
-        strict=True,
-    )
-    while window := list(islice(pairs, size)):
-        yield [s for s, _ in window], [t for _, t in window]
-
-
-def _from_stdin(size: int, report: LineReport) -> Iterator[Window]:
-    from phraseloom.cli.windows import standard_input, windows
-
-    before = 0
-    for lines in windows(standard_input(), size, report=report):
-        parts = [line.split("\t") for line in lines]
-        bad = next((i for i, p in enumerate(parts) if len(p) != 2), None)
-        if bad is not None:
-            raise DataError(
-                f"{len(parts[bad])} tab-separated fields instead of 2",
-                file="stdin",
-                line=before + bad + 1,
-                hint="write SOURCE<tab>TARGET",
-            )
-        before += len(lines)
-        yield [p[0] for p in parts], [p[1] for p in parts]

@@ -55,11 +55,14 @@ class EpochPlan:
 
 
 class BatchPlan:
-    """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run."""
+    """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run.
+
+    `source_lengths` None: there is no source (language models), and nothing of it is counted.
+    """
 
     def __init__(
         self,
-        source_lengths: np.ndarray,
+        source_lengths: np.ndarray | None,
         target_lengths: np.ndarray,
         *,
         seed: int,
@@ -68,10 +71,11 @@ class BatchPlan:
         max_micro_tokens: int | None = None,
         pool_updates: int = 500,
     ) -> None:
-        if len(source_lengths) == 0:
+        if len(target_lengths) == 0:
             raise DataError("the training set is empty", hint="check the filters that `prepare` reported")
-        self.source = np.asarray(source_lengths, np.int32)
         self.target = np.asarray(target_lengths, np.int32)
+        self.has_source = source_lengths is not None
+        self.source = np.zeros_like(self.target) if source_lengths is None else np.asarray(source_lengths, np.int32)
         self.seed, self.max_micro_tokens = seed, max_micro_tokens
         self.tokens = int(self.target.sum(dtype=np.int64)) + len(self.target)
         self.updates_per_epoch = max(1, min(len(self.target), round(self.tokens / batch_tokens)))
@@ -83,7 +87,13 @@ class BatchPlan:
 
     @cached_property
     def _cost(self) -> np.ndarray:
-        return (self.target + 1 + SOURCE_COST * (self.source + 1)).astype(np.float32)
+        cost = self.target + 1 + (SOURCE_COST * (self.source + 1) if self.has_source else 0.0)
+        return cost.astype(np.float32)
+
+    def count(self, examples: np.ndarray) -> tuple[int, int]:
+        """Source and target tokens of examples, end symbols counted."""
+        source = int(self.source[examples].sum()) + len(examples) if self.has_source else 0
+        return source, int(self.target[examples].sum()) + len(examples)
 
     def position(self, update: int) -> tuple[int, int]:
         """(epoch, update within the epoch) of the `update`-th update, all from 0."""
@@ -158,7 +168,7 @@ class BatchPlan:
         plan = self.epoch(epoch)
         size = np.diff(plan.cuts)
         real = padded = 0
-        for lengths in (self.source, self.target):
+        for lengths in (self.source, self.target) if self.has_source else (self.target,):
             real += int(lengths.sum(dtype=np.int64)) + len(lengths)
             padded += int(
                 ((np.maximum.reduceat(lengths[plan.order], plan.cuts[:-1]).astype(np.int64) + 1) * size).sum()

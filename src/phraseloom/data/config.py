@@ -1,11 +1,17 @@
-"""The `data` section of a recipe: which files, and how they become a dataset."""
+"""The `data` section of a recipe: which files, and how they become a dataset.
+
+`DataConfig` is that of a translation: two languages, pairs of files. `TextDataConfig` is that of a language model: one
+language, single files; its dataset is one whose source side is empty. What prepares and reads datasets asks both kinds the
+same questions: `files(split)`, `source_language`, `target_language`, and of each entry its `sides`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.text.config import SentencepieceConfig, SubwordsConfig, TextConfig
@@ -20,6 +26,14 @@ def _file_name(name: str) -> str:
 FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
+Sides = dict[str, tuple[str, str | None]]
+
+
+def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
+    """`value`, unless it has one of `keys`, which belong to data of the other task."""
+    if isinstance(value, dict) and any(key in value for key in keys):
+        raise ValueError(why)
+    return value
 
 
 class ParallelFiles(Config):
@@ -29,6 +43,38 @@ class ParallelFiles(Config):
     target: FileName
     source_sha256: Sha256 | None = None
     target_sha256: Sha256 | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_a_pair(cls, value: Any) -> Any:
+        why = "a translation is trained on {source: FILE, target: FILE}; {text: FILE} is for task: language_model"
+        return _refuse(value, ("text", "text_sha256"), why)
+
+    @property
+    def sides(self) -> Sides:
+        """File name and expected SHA-256 of each side."""
+        return {"source": (self.source, self.source_sha256), "target": (self.target, self.target_sha256)}
+
+
+class TextFile(Config):
+    """One file of lines (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given."""
+
+    text: FileName
+    text_sha256: Sha256 | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_text(cls, value: Any) -> Any:
+        why = "a language model is trained on {text: FILE}; {source: FILE, target: FILE} is for task: translation"
+        return _refuse(value, ("source", "target", "source_sha256", "target_sha256"), why)
+
+    @property
+    def sides(self) -> Sides:
+        """File name and expected SHA-256: text is a target without a source."""
+        return {"target": (self.text, self.text_sha256)}
+
+
+AnyFiles = ParallelFiles | TextFile
 
 
 class FilterConfig(Config):
@@ -41,6 +87,19 @@ class FilterConfig(Config):
     max_tokens: int = Field(256, ge=1)
     max_ratio: float | None = Field(9.0, ge=1.0)
     deduplicate: bool = False
+
+
+class TextFilterConfig(Config):
+    """Which training lines are left out. Lengths count subwords; everything left out is counted and reported."""
+
+    min_tokens: int = Field(1, ge=1)
+    max_tokens: int = Field(256, ge=1)
+    deduplicate: bool = False
+
+    @property
+    def max_ratio(self) -> None:
+        """There is no other side to compare with."""
+        return None
 
 
 class DataConfig(Config):
@@ -61,7 +120,16 @@ class DataConfig(Config):
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
 
-    def files(self, split: str) -> list[ParallelFiles]:
+    @model_validator(mode="before")
+    @classmethod
+    def _has_two_languages(cls, value: Any) -> Any:
+        why = (
+            "language is for task: language_model, and this is task: translation, which has source_language and "
+            "target_language"
+        )
+        return _refuse(value, ("language",), why)
+
+    def files(self, split: str) -> Sequence[AnyFiles]:
         """The files of `train`, `valid` or `test`."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
@@ -69,3 +137,59 @@ class DataConfig(Config):
     def name(self) -> str:
         """The last part of `folder`."""
         return PurePath(self.folder).name
+
+
+class TextDataConfig(Config):
+    """Files, text options, subwords and filters of a dataset of one language, for language models.
+
+    `folder` is written by `prepare`. `processes` and `folder` do not change what is written; `shard_pairs` counts lines.
+    """
+
+    folder: FileName
+    language: Language
+    train: list[TextFile] = Field(min_length=1)
+    valid: list[TextFile] = Field([])
+    test: list[TextFile] = Field([])
+    text: TextConfig = TextConfig()
+    subwords: SubwordsConfig = SentencepieceConfig()
+    filter: TextFilterConfig = TextFilterConfig()
+    processes: int = Field(2, ge=1, le=512)
+    shard_pairs: int = Field(500_000, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_one_language(cls, value: Any) -> Any:
+        why = (
+            "source_language and target_language are for task: translation, and this is task: language_model, which has "
+            "language"
+        )
+        return _refuse(value, ("source_language", "target_language"), why)
+
+    @model_validator(mode="after")
+    def _subwords_are_joint(self) -> TextDataConfig:
+        if not self.subwords.joint:
+            raise ValueError("subwords.joint: false has no meaning where there is one language")
+        return self
+
+    def files(self, split: str) -> Sequence[AnyFiles]:
+        """The files of `train`, `valid` or `test`."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    @property
+    def name(self) -> str:
+        """The last part of `folder`."""
+        return PurePath(self.folder).name
+
+    @property
+    def source_language(self) -> str:
+        """The one language."""
+        return self.language
+
+    @property
+    def target_language(self) -> str:
+        """The one language."""
+        return self.language
+
+
+AnyDataConfig = DataConfig | TextDataConfig
+AnyFilter = FilterConfig | TextFilterConfig

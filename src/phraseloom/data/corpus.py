@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from phraseloom.data.config import DataConfig
+from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.data.index import INDEX, SplitInfo, read_index
 from phraseloom.data.shards import Shard
 from phraseloom.errors import CorruptError, DataError, UsageError
@@ -111,11 +111,14 @@ class Split:
         return padded, lengths
 
     def text(self) -> tuple[list[str], list[str]]:
-        """The raw lines of both sides (valid and test only). Raises UsageError for the training data."""
+        """The raw lines of both sides (valid and test only). Raises UsageError for the training data.
+
+        Of text without a source, the source lines are empty.
+        """
         if not self.info.text_sha256:
             raise UsageError(f"the raw text of {self.name} is not kept in a dataset")
-        source, target = ([*read_lines(self.folder / self.name / f"{side}.txt")] for side in ("source", "target"))
-        return source, target
+        lines = {side: [*read_lines(self.folder / self.name / f"{side}.txt")] for side in self.info.text_sha256}
+        return lines.get("source", [""] * len(lines["target"])), lines["target"]
 
 
 class Dataset:
@@ -137,7 +140,8 @@ class Dataset:
                 "the tokenizer is not the one that this dataset was made with", file=folder / "tokenizer"
             )
         try:
-            self.config = DataConfig.model_validate({**self.index.config, "folder": str(folder)})
+            kind = TextDataConfig if self.index.is_text else DataConfig
+            self.config: AnyDataConfig = kind.model_validate({**self.index.config, "folder": str(folder)})
         except pydantic.ValidationError as error:
             raise CorruptError("the index holds no valid data section", file=folder / INDEX) from error
         sizes = len(self.tokenizer.source.vocabulary), len(self.tokenizer.target.vocabulary)
@@ -157,6 +161,11 @@ class Dataset:
             known = ", ".join(self._splits)
             raise DataError(f"this dataset has no {name} data (it has {known})", file=self.folder)
         return self._splits[name]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is text of one language, for language models; the source side of every split is then empty."""
+        return self.index.is_text
 
     def __contains__(self, name: str) -> bool:
         return name in self._splits

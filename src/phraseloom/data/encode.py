@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from phraseloom.data.config import FilterConfig
+from phraseloom.data.config import AnyFilter, TextFilterConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
 
 
@@ -41,19 +41,23 @@ class Encoded:
 
 
 def encode_chunk(
-    tokenizer: Tokenizer, source: list[str], target: list[str], filters: FilterConfig | None, token_type: str
+    tokenizer: Tokenizer, source: list[str], target: list[str], filters: AnyFilter | None, token_type: str
 ) -> Encoded:
-    """Encode a chunk; without `filters` every pair is kept (valid and test), blank lines as zero tokens."""
+    """Encode a chunk; without `filters` every pair is kept (valid and test), blank lines as zero tokens.
+
+    A TextFilterConfig looks at the target alone.
+    """
     kept = list(range(len(source)))
     dropped: dict[str, list[int]] = {}
+    is_text = isinstance(filters, TextFilterConfig)
     if filters is not None:
-        kept = _readable(tokenizer, source, target, filters, dropped)
+        kept = _readable(tokenizer, target if is_text else source, target, filters, dropped)
     left = tokenizer.source.encode_batch([source[i] for i in kept])
     right = tokenizer.target.encode_batch([target[i] for i in kept])
     wanted = np.ones(len(kept), dtype=bool)
     sizes = [np.fromiter(map(len, ids), dtype=np.int32, count=len(ids)) for ids in (left, right)]
     if filters is not None:
-        wanted = _fitting(sizes[0], sizes[1], kept, filters, dropped)
+        wanted = _fitting(sizes[1] if is_text else sizes[0], sizes[1], kept, filters, dropped)
     keys = None
     if filters is not None and filters.deduplicate:
         texts = (f"{source[i]}\n{target[i]}".encode() for i in kept)
@@ -68,11 +72,11 @@ def _flat(ids: list[list[int]], sizes: npt.NDArray[np.int32], token_type: str) -
 
 
 def _readable(
-    tokenizer: Tokenizer, source: list[str], target: list[str], filters: FilterConfig, dropped: dict[str, list[int]]
+    tokenizer: Tokenizer, source: list[str], target: list[str], filters: AnyFilter, dropped: dict[str, list[int]]
 ) -> list[int]:
     """Positions of pairs with text on both sides and not so long that they need not be encoded to be left out."""
     most = [filters.max_tokens * _longest(side) for side in (tokenizer.source, tokenizer.target)]
-    kept = []
+    kept, blank = [], "empty" if isinstance(filters, TextFilterConfig) else "empty_both"
     for i, (left, right) in enumerate(zip(source, target, strict=True)):
         if left.strip() and right.strip():
             if len(left) <= most[0] and len(right) <= most[1]:
@@ -82,7 +86,7 @@ def _readable(
         elif left.strip():
             reason = "empty_target"
         else:
-            reason = "empty_source" if right.strip() else "empty_both"
+            reason = "empty_source" if right.strip() else blank
         dropped.setdefault(reason, []).append(i)
     return kept
 
@@ -96,7 +100,7 @@ def _fitting(
     left: npt.NDArray[np.int32],
     right: npt.NDArray[np.int32],
     kept: list[int],
-    filters: FilterConfig,
+    filters: AnyFilter,
     dropped: dict[str, list[int]],
 ) -> npt.NDArray[np.bool_]:
     longer, shorter = np.maximum(left, right), np.minimum(left, right)
@@ -129,7 +133,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def work(source: str, target: str, filters: FilterConfig | None, token_type: str) -> Encoded:
+def work(source: str, target: str, filters: AnyFilter | None, token_type: str) -> Encoded:
     """`encode_chunk` in a worker process; the lines come joined, which travels faster."""
     assert _tokenizer is not None
     return encode_chunk(_tokenizer, source.split("\n"), target.split("\n"), filters, token_type)

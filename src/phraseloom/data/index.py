@@ -5,6 +5,7 @@ It holds no time and no absolute path, so the same input gives the same bytes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ SPLITS = ("train", "valid", "test")
 
 # Why a training pair is left out, in the order in which it is asked.
 REASONS = {
+    "empty": "the line is blank",
     "empty_both": "both sides are blank",
     "empty_source": "the source is blank",
     "empty_target": "the target is blank",
@@ -28,6 +30,12 @@ REASONS = {
     "too_short": "a side has fewer than min_tokens subwords",
     "ratio": "one side is more than max_ratio times the other",
     "duplicate": "the same pair came before",
+}
+# The same where there is text without a source.
+TEXT_REASONS = REASONS | {
+    "too_long": "it has more than max_tokens subwords",
+    "too_short": "it has fewer than min_tokens subwords",
+    "duplicate": "the same line came before",
 }
 
 Count = Annotated[int, Field(ge=0)]
@@ -42,7 +50,10 @@ class Dropped(Config):
 
 
 class FileInfo(Config):
-    """One parallel pair of files as it was read: hashes, lines, and what the reader met on each side."""
+    """One parallel pair of files as it was read: hashes, lines, and what the reader met on each side.
+
+    Of text without a source, everything about the source is empty.
+    """
 
     source: str
     target: str
@@ -51,6 +62,11 @@ class FileInfo(Config):
     lines: Count
     source_report: dict[str, Any]
     target_report: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The file that places are given in: the source, where there is one."""
+        return self.source or self.target
 
 
 class ShardInfo(Config):
@@ -93,6 +109,16 @@ class Index(Config):
     tokenizer_sha256: str
     subwords: SubwordInfo
     splits: dict[Literal["train", "valid", "test"], SplitInfo]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether this is text of one language, for language models; the source side is then empty."""
+        return "language" in self.config
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why something is left out, in words."""
+        return TEXT_REASONS if self.is_text else REASONS
 
 
 def read_index(folder: Path) -> Index:

@@ -1,9 +1,11 @@
-"""Raw parallel text → a dataset folder: two readings of the files, any number of processes, memory that does not grow.
+"""Raw text → a dataset folder: two readings of the files, any number of processes, memory that does not grow.
 
 First every file is read once (`survey`): counts, hashes, encoding; a fault stops here, before anything is written.
 Then the subwords are learned on a sample, and chunks of 20,000 pairs go to worker processes and come back in order, so
 the bytes written do not depend on the number of processes. All is written into `FOLDER.partial`, the manifest last,
 and the folder is renamed when it is whole: a run killed at any moment leaves nothing that looks like a dataset.
+
+Text of one language, for language models, takes the same way as pairs whose source side is empty.
 """
 
 from __future__ import annotations
@@ -12,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from phraseloom.data.config import DataConfig
-from phraseloom.data.index import FORMAT, INDEX, REASONS, SPLITS, FileInfo, Index, SplitInfo, SubwordInfo
+from phraseloom.data.config import AnyDataConfig, TextDataConfig
+from phraseloom.data.index import FORMAT, INDEX, REASONS, SPLITS, TEXT_REASONS, FileInfo, Index, SplitInfo, SubwordInfo
 from phraseloom.data.shards import ShardWriter
 from phraseloom.data.survey import Progress, locate, pairs, sample, survey
 from phraseloom.data.tally import Tally
@@ -45,7 +47,7 @@ class Report:
 
 
 def prepare(
-    config: DataConfig, *, data_root: str | Path = ".", overwrite: bool = False, progress: Progress | None = None
+    config: AnyDataConfig, *, data_root: str | Path = ".", overwrite: bool = False, progress: Progress | None = None
 ) -> Report:
     """Write the dataset that `config` describes to `config.folder`.
 
@@ -100,11 +102,12 @@ def _put_in_place(partial: Path, folder: Path) -> None:
 class _Work:
     """One preparation: the state that its steps share."""
 
-    def __init__(self, config: DataConfig, root: Path, folder: Path, progress: Progress) -> None:
+    def __init__(self, config: AnyDataConfig, root: Path, folder: Path, progress: Progress) -> None:
         self.config, self.root, self.folder, self.progress = config, root, folder, progress
         self.files: dict[str, list[FileInfo]] = {}
         self.names: list[str] = []
         self.token_type = "uint16"
+        self.is_text = isinstance(config, TextDataConfig)
 
     def survey(self) -> None:
         """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
@@ -113,10 +116,10 @@ class _Work:
         for split in SPLITS:
             self.files[split] = []
             for files in self.config.files(split):
-                self.progress(f"reading {files.source}", 0, 0)
+                self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
                 self.files[split].append(survey(files, self.root))
             if self.config.files(split) and not self.lines(split):
-                raise DataError(f"the {split} files are empty", file=self.root / self.config.files(split)[0].source)
+                raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
     def lines(self, split: str) -> int:
         """Pairs of lines in the files of a split."""
@@ -151,7 +154,7 @@ class _Work:
         return index
 
     def learn(self) -> tuple[Tokenizer, SubwordInfo]:
-        """Learn the subwords on a sample of the training pairs."""
+        """Learn the subwords on a sample of the training pairs; of text without a source, one vocabulary."""
         config, total = self.config, self.lines("train")
         wanted = min(total, config.subwords.sample_lines)
         languages = {"source": config.source_language, "target": config.target_language}
@@ -160,11 +163,11 @@ class _Work:
             for side in sides:
                 normalise = Normaliser(config.text, languages[side])
                 self.progress(f"learning subwords ({side})", 0, wanted)
-                paths = [locate(self.root, getattr(f, side)) for f in config.train]
+                paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, wanted) if line.strip())
 
         if config.subwords.joint:
-            source = target = learn_subwords(sampled("source", "target"), config.subwords)
+            source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
         else:
             source, target = (learn_subwords(sampled(side), config.subwords) for side in ("source", "target"))
         tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
@@ -186,9 +189,10 @@ class _Work:
         self.names += [f"{shard.name}.{name}" for shard in shards for name in shard.sha256]
         kept = sum(s.pairs for s in shards)
         if not kept:
+            unit, reasons = ("line", TEXT_REASONS) if self.is_text else ("pair", REASONS)
             raise DataError(
-                f"no {split} pair is left: " + ", ".join(f"{d.pairs} {REASONS[r]}" for r, d in tally.dropped.items()),
-                file=self.root / self.config.files(split)[0].source,
+                f"no {split} {unit} is left: " + ", ".join(f"{d.pairs} {reasons[r]}" for r, d in tally.dropped.items()),
+                file=self.root / self.files[split][0].name,
                 hint="see data.filter",
             )
         return SplitInfo(
@@ -208,15 +212,16 @@ class _Work:
         base = 0
         for number, files in enumerate(self.config.files(split)):
             first = 1
-            for source, target in pairs(locate(self.root, files.source), locate(self.root, files.target), size):
+            paths = {side: locate(self.root, name) for side, (name, _) in files.sides.items()}
+            for source, target in pairs(paths.get("source"), paths["target"], size):
                 yield Chunk(number, first, base, source, target)
                 first, base = first + len(source), base + len(source)
 
     def keep_text(self, split: str) -> dict[str, str]:
-        """Write the raw lines of both sides as one file each; their hashes."""
+        """Write the raw lines of each side as one file; their hashes."""
         hashes = {}
-        for side in ("source", "target"):
-            paths = [locate(self.root, getattr(f, side)) for f in self.config.files(split)]
+        for side in self.config.files(split)[0].sides:
+            paths = [locate(self.root, f.sides[side][0]) for f in self.config.files(split)]
             name = f"{split}/{side}.txt"
             write_lines(self.folder / name, (line for path in paths for line in read_lines(path)))
             hashes[side] = sha256_file(self.folder / name)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from phraseloom.data.index import REASONS, Index, SplitInfo
+from phraseloom.data.index import Index, SplitInfo
 
 CHANGES = {
     "crlf": r"lines ended by \r\n, read as \n",
@@ -16,30 +16,32 @@ CHANGES = {
 
 def table(index: Index) -> str:
     """Lines for people: one per split, then one per reason and per change, with the first place of each."""
-    words = index.subwords
-    rows = [("split", "pairs read", "pairs kept", "source subwords", "target subwords")]
+    words, unit = index.subwords, "lines" if index.is_text else "pairs"
+    rows = [["split", f"{unit} read", f"{unit} kept", "source subwords", "target subwords"]]
     rows += [
-        (name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}")
+        [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
         for name, s in index.splits.items()
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    if index.is_text:
+        rows = [[*row[:3], row[4].removeprefix("target ")] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [
         "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
         for r in rows
     ]
     for split in index.splits.values():
-        lines += [*_left_out(split), *_changed(split)]
-    lines.append(
-        f"subwords learned on {words.sample_pairs:,} pairs; vocabulary: "
-        f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
-    )
+        lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
+    sizes = f"{words.target_vocabulary:,}"
+    if not index.is_text:
+        sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
+    lines.append(f"subwords learned on {words.sample_pairs:,} {unit}; vocabulary: {sizes}")
     return "\n".join(lines)
 
 
-def _left_out(split: SplitInfo) -> Iterator[str]:
+def _left_out(split: SplitInfo, reasons: Mapping[str, str], unit: str) -> Iterator[str]:
     for reason, dropped in split.dropped.items():
         place = f"{dropped.first_file}:{dropped.first_line}"
-        yield f"left out {dropped.pairs:,} pairs: {REASONS.get(reason, reason)} (first: {place})"
+        yield f"left out {dropped.pairs:,} {unit}: {reasons.get(reason, reason)} (first: {place})"
 
 
 def _changed(split: SplitInfo) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The first reading of parallel files: line counts, hashes, encoding; refuses before any work is done (T4, T8)."""
+"""The first reading of text files: line counts, hashes, encoding; refuses before any work is done (T4, T8)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from phraseloom.data.config import ParallelFiles
+from phraseloom.data.config import ParallelFiles, TextFile
 from phraseloom.data.index import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
@@ -23,13 +23,13 @@ def locate(data_root: Path, name: str) -> Path:
     return path
 
 
-def survey(files: ParallelFiles, data_root: Path) -> FileInfo:
-    """Read both files once. Raises DataError (counts differ, invalid UTF-8), CorruptError (hash), FileProblem."""
-    paths = {"source": locate(data_root, files.source), "target": locate(data_root, files.target)}
+def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
+    """Read each file once. Raises DataError (counts differ, invalid UTF-8), CorruptError (hash), FileProblem."""
+    paths = {side: locate(data_root, name) for side, (name, _) in files.sides.items()}
     hashes, reports = {}, {}
     for side, path in paths.items():
         hashes[side] = sha256_file(path)
-        expected = files.source_sha256 if side == "source" else files.target_sha256
+        expected = files.sides[side][1]
         if expected is not None and hashes[side] != expected:
             raise CorruptError(
                 f"SHA-256 is {hashes[side]}, the recipe says {expected}",
@@ -40,15 +40,16 @@ def survey(files: ParallelFiles, data_root: Path) -> FileInfo:
         with open_binary(path) as handle:
             for _ in read_blocks(handle, name=path, report=reports[side]):
                 pass
-    if reports["source"].lines != reports["target"].lines:
+    if "source" in paths and reports["source"].lines != reports["target"].lines:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
+    names = {side: name for side, (name, _) in files.sides.items()}
     return FileInfo(
-        source=files.source,
-        target=files.target,
-        source_sha256=hashes["source"],
+        source=names.get("source", ""),
+        target=names["target"],
+        source_sha256=hashes.get("source", ""),
         target_sha256=hashes["target"],
-        lines=reports["source"].lines,
-        source_report=reports["source"].as_dict(),
+        lines=reports["target"].lines,
+        source_report=reports["source"].as_dict() if "source" in reports else {},
         target_report=reports["target"].as_dict(),
     )
 
@@ -83,8 +84,14 @@ def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
                 start += len(block)
 
 
-def pairs(source: Path, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Chunks of `size` pairs of lines (the last one smaller). Raises DataError if a file has changed meanwhile."""
+def pairs(source: Path | None, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
+    """Chunks of `size` pairs of lines (the last one smaller). Raises DataError if a file has changed meanwhile.
+
+    Without a source its lines are empty.
+    """
+    if source is None:
+        yield from (([""] * len(lines), lines) for lines in chunks(target, size))
+        return
     left, right = chunks(source, size), chunks(target, size)
     for a, b in zip_longest(left, right):
         if a is None or b is None or len(a) != len(b):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from phraseloom.data.config import FilterConfig
+from phraseloom.data.config import AnyFilter
 from phraseloom.data.duplicates import SeenPairs
 from phraseloom.data.encode import Encoded
 from phraseloom.data.index import REASONS, Dropped, FileInfo
@@ -12,7 +12,7 @@ from phraseloom.data.workers import Chunk
 class Tally:
     """Counts what is left out, and finds duplicates; chunks come in order, so the first line is the first."""
 
-    def __init__(self, files: list[FileInfo], filters: FilterConfig | None) -> None:
+    def __init__(self, files: list[FileInfo], filters: AnyFilter | None) -> None:
         self.files, self.filters = files, filters
         self.seen = SeenPairs()
         self._found: dict[str, Dropped] = {}
@@ -32,7 +32,7 @@ class Tally:
         for reason, places in encoded.dropped.items():
             old = self._found.get(reason)
             first = (
-                (self.files[chunk.file].source, chunk.first + places[0])
+                (self.files[chunk.file].name, chunk.first + places[0])
                 if old is None
                 else (old.first_file, old.first_line)
             )

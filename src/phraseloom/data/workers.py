@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
 
-from phraseloom.data.config import FilterConfig
+from phraseloom.data.config import AnyFilter
 from phraseloom.data.encode import Encoded, encode_chunk, start_worker, work
 from phraseloom.errors import PhraseloomError
 from phraseloom.text.tokenizer import Tokenizer
@@ -18,7 +18,10 @@ from phraseloom.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Chunk:
-    """Raw pairs: number of the file, line of the first pair in it (from 1), and its number in the split (from 0)."""
+    """Raw pairs: number of the file, line of the first pair in it (from 1), and its number in the split (from 0).
+
+    Of text without a source, all source lines are empty.
+    """
 
     file: int
     first: int
@@ -44,7 +47,7 @@ class Encoder:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def run(self, chunks: Iterator[Chunk], filters: FilterConfig | None) -> Iterator[tuple[Chunk, Encoded]]:
+    def run(self, chunks: Iterator[Chunk], filters: AnyFilter | None) -> Iterator[tuple[Chunk, Encoded]]:
         """Each chunk with its encoding. Raises FileProblem when a worker process dies."""
         if self._pool is None:
             for chunk in chunks:

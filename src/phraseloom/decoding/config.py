@@ -85,3 +85,38 @@ class DecodingConfig(Config):
         if self.n_best > self.beam:
             raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}")
         return self
+
+
+class GenerationConfig(Config):
+    """How a language model writes on from a prompt, and scores lines.
+
+    Greedy unless `sample`; then tokens are drawn from the model's probabilities to the power 1 / `temperature`, of the
+    `top_k` best ones and of the fewest that hold `top_p` of the mass (null: of all). `seed`: the same seed, line number
+    and sample number give the same tokens, whatever stands around the line. `samples` continuations a line, of at most
+    `max_tokens` subwords. `max_input_tokens`: of longer prompts the beginning is left out. The rest as in
+    `DecodingConfig`; `batch_tokens` counts padded tokens.
+    """
+
+    sample: bool = False
+    temperature: float = Field(1.0, gt=0.0, le=1000.0)
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    seed: int = Field(1, ge=0, lt=2**63)
+    samples: int = Field(1, ge=1, le=10_000)
+    max_tokens: int = Field(100, ge=1, le=1_000_000)
+    batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
+    batch_tokens: int = Field(8192, ge=1)
+    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
+    max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
+    window: int = Field(2000, ge=1, le=10_000_000)
+
+    @property
+    def sentences_together(self) -> int:
+        """The number that `batch_sentences` means."""
+        return 64 if self.batch_sentences == "auto" else self.batch_sentences
+
+    @model_validator(mode="after")
+    def _several_are_drawn(self) -> GenerationConfig:
+        if self.samples > 1 and not self.sample:
+            raise ValueError("samples above 1 need sample: greedy search has one continuation")
+        return self

@@ -1,4 +1,4 @@
-"""Scores of given translations: log P(target | source), token by token, by one pass of the whole target."""
+"""Scores of given text, token by token, by one pass over all of it: log P(target | source), or log P(line)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
-from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.config import DecodingConfig, GenerationConfig
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.penalties import LengthPenalty
 
 Pair = tuple[Sequence[int], Sequence[int]]
+Config = DecodingConfig | GenerationConfig
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,29 @@ def score_pairs(model: Any, pairs: Sequence[Pair], config: DecodingConfig, devic
     """
     result: list[list[float]] = [[0.0] for _ in pairs]
     real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
+    for i, row in zip(real, _score(model, [pairs[i] for i in real], config, device), strict=True):
+        result[i] = row
+    return result
+
+
+def score_lines(
+    model: Any, lines: Sequence[Sequence[int]], config: GenerationConfig, device: torch.device
+) -> list[list[float]]:
+    """Log-probability of each token and of EOS under a language model, for lines of subword ids without EOS.
+
+    A blank line is one that ends at once, and has the probability of that.
+    """
+    return _score(model, [((), line) for line in lines], config, device)
+
+
+def _score(model: Any, pairs: Sequence[Pair], config: Config, device: torch.device) -> list[list[float]]:
     workers = num_workers(config.workers, device)
-    sizes = [max(len(s) for s in pairs[i]) + 1 for i in real]
+    sizes = [max(len(s) for s in pair) + 1 for pair in pairs]
     batches = plan_batches(sizes, sentences=config.sentences_together, tokens=config.batch_tokens, workers=workers)
+    result: list[list[float]] = [[] for _ in pairs]
 
     def work(batch: list[int]) -> list[list[float]]:
-        chosen = [pairs[real[i]] for i in batch]
+        chosen = [pairs[i] for i in batch]
         with torch.inference_mode():
             tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen]).to(device)
             log_probs_BT = model.score(tensors)
@@ -59,5 +77,5 @@ def score_pairs(model: Any, pairs: Sequence[Pair], config: DecodingConfig, devic
 
     for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
         for i, row in zip(batch, part, strict=True):
-            result[real[i]] = row
+            result[i] = row
     return result

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from phraseloom.config import Config
-from phraseloom.layers import naming
+from phraseloom.layers.naming import parse, parse_orders, parse_split
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -65,7 +65,7 @@ class HomogeneousConfig(Config):
     @field_validator("split", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        return naming.parse_split(str(value)) if isinstance(value, str | int) else value
+        return parse_split(str(value)) if isinstance(value, str | int) else value
 
 
 class HeterogeneousConfig(Config):
@@ -77,7 +77,7 @@ class HeterogeneousConfig(Config):
     @field_validator("orders", mode="before")
     @classmethod
     def _from_text(cls, value: Any) -> Any:
-        return naming.parse_orders(value) if isinstance(value, str) else value
+        return parse_orders(value) if isinstance(value, str) else value
 
     @field_validator("orders")
     @classmethod
@@ -114,7 +114,7 @@ class AttentionConfig(Config):
     def _from_line(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        found = naming.parse(value)
+        found = parse(value)
         score: dict[str, Any] = {"kind": found.pop("score")}
         if "share_keys" in found:
             score["share_keys"] = found.pop("share_keys")

@@ -106,7 +106,7 @@ class TransformerDecoderLayer(nn.Module):
         return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights
 
     def step(self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility) -> tuple[Tensor, Tensor]:
-        """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, M, G·S)."""
+        """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, J, G·S)."""
         around = self.self_residual
         x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
         around = self.cross_residual
@@ -162,7 +162,7 @@ class TransformerDecoder(nn.Module):
         return DecoderState(growing, fixed, memory.states_BSD.shape[1], memory.lengths_B, beam)
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
-        """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, M, G·S) of every layer."""
+        """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
         kept = []
         for layer, growing, fixed in zip(self.layers, state.growing, state.fixed, strict=True):
             x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility)

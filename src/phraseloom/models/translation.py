@@ -16,7 +16,7 @@ from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
 
 class Looks(NamedTuple):
-    """For each use of attention and each layer the weights (B, H, M·Q, G·K) and the structure that says what they are."""
+    """For each use of attention and each layer the weights (B, H, J·Q, G·K) and the structure that says what they are."""
 
     encoder_self: list[tuple[Tensor, Structure]]
     decoder_self: list[tuple[Tensor, Structure]]
@@ -50,7 +50,7 @@ class TranslationModel(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Decoder input ids (BOS first) → hidden states (B, T, D), and cross-attention weights of every layer if asked for.
 
-        Weights are (B, H, M·T, G·S), in the layout of the attention's structure; (B, H, T, S) for token attention.
+        Weights are (B, H, J·T, G·S), in the layout of the attention's structure; (B, H, T, S) for token attention.
         """
         kept: list[Tensor] = []
         hidden = self.decoder(self.target_embedding(target_in_BT), memory, kept_cross=kept if keep_weights else None)
@@ -87,6 +87,6 @@ class TranslationModel(nn.Module):
         return self.decoder.start(memory, beam=beam, capacity=max_length)
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
-        """Feed one token to every row: hidden (R, D), and the cross-attention (R, H, M, G·S) of every layer."""
+        """Feed one token to every row: hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
         embedded_R1D = self.target_embedding(tokens_R[:, None], first=state.step)
         return self.decoder.step(embedded_R1D[:, 0], state)

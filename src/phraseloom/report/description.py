@@ -22,8 +22,10 @@ def _render_model(found: Mapping[str, Any]) -> list[str]:
     blocks = []
     facts: list[list[object]] = []
     languages, vocabularies = found.get("languages"), found.get("vocabularies")
+    if found.get("task"):
+        facts.append(["task", found["task"]])
     if isinstance(languages, dict):
-        facts.append(["languages", f"{languages.get('source') or '?'} → {languages.get('target') or '?'}"])
+        facts.append(["languages", _languages(languages)])
     if isinstance(vocabularies, dict):
         sizes = [f"{side} {v.get('size')}" for side, v in vocabularies.items() if isinstance(v, dict)]
         same = len({str(v.get("sha256")) for v in vocabularies.values() if isinstance(v, dict)}) == 1
@@ -44,6 +46,12 @@ def _render_model(found: Mapping[str, Any]) -> list[str]:
     return blocks
 
 
+def _languages(languages: Mapping[str, Any]) -> str:
+    if "text" in languages:
+        return str(languages["text"])
+    return f"{languages.get('source') or '?'} → {languages.get('target') or '?'}"
+
+
 def _render_run(found: Mapping[str, Any]) -> list[str]:
     blocks = []
     if "updates" in found:
@@ -54,9 +62,11 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
         blocks.append(f"  {found['unreadable_lines']} lines of the log could not be read")
     validations = found.get("validations", [])
     if validations:
-        rows = [[v["update"], v.get("perplexity"), v.get("bleu")] for v in validations[-10:]]
+        columns = {"perplexity": "perplexity", "word_perplexity": "per word", "bleu": "BLEU"}
+        columns = {key: title for key, title in columns.items() if any(key in v for v in validations)}
+        rows = [[v["update"], *(v.get(key) for key in columns)] for v in validations[-10:]]
         more = f" (last 10 of {len(validations)})" if len(validations) > 10 else ""
-        blocks.append(f"\n  validations{more}\n" + terminal(["update", "perplexity", "BLEU"], rows, indent=2) + "\n")
+        blocks.append(f"\n  validations{more}\n" + terminal(["update", *columns.values()], rows, indent=2) + "\n")
     state = {True: "whole", False: "DAMAGED", None: "not checked"}
     rows = []
     for checkpoint in found["checkpoints"]:
@@ -72,19 +82,29 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
 def _render_dataset(found: Mapping[str, Any]) -> list[str]:
     if "splits" not in found:
         return []
-    config = found["config"]
+    config, is_text = found["config"], "language" in found["config"]
     sizes = f"{found['subwords']['source_vocabulary']:,} / {found['subwords']['target_vocabulary']:,}"
-    blocks = [f"  {config.get('source_language')} → {config.get('target_language')}, vocabularies {sizes}", ""]
-    keys = ("read", "pairs", "source_tokens", "target_tokens", "shards")
-    rows = [[name, *(split[k] for k in keys)] for name, split in found["splits"].items()]
-    blocks.append(terminal(["split", "read", "kept", "source subwords", "target subwords", "shards"], rows, indent=2))
+    kind = f"{config.get('source_language')} → {config.get('target_language')}, vocabularies {sizes}"
+    if is_text:
+        kind = (
+            f"text in {config['language']}, for language models; vocabulary {found['subwords']['target_vocabulary']:,}"
+        )
+    columns = {"read": "read", "pairs": "kept", "source_tokens": "source subwords", "target_tokens": "target subwords"}
+    if is_text:
+        columns = {"read": "read", "pairs": "kept", "target_tokens": "subwords"}
+    columns["shards"] = "shards"
+    rows = [[name, *(split[k] for k in columns)] for name, split in found["splits"].items()]
+    blocks = [f"  {kind}", "", terminal(["split", *columns.values()], rows, indent=2)]
     dropped = [
         [n, reason, d["pairs"], f"{d['first_file']}:{d['first_line']}"]
         for n, s in found["splits"].items()
         for reason, d in s["dropped"].items()
     ]
     if dropped:
-        blocks += ["", terminal(["split", "left out because", "pairs", "first"], dropped, indent=2)]
+        blocks += [
+            "",
+            terminal(["split", "left out because", "lines" if is_text else "pairs", "first"], dropped, indent=2),
+        ]
     for name, split in found["splits"].items():
         if split["lengths"]:
             blocks += ["", _histogram(name, split["lengths"])]
@@ -94,13 +114,13 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
 def _histogram(name: str, lengths: Mapping[str, Any]) -> str:
     most = max([1, *(c for side in lengths.values() for c in side["histogram"].values())])
     rows = []
-    for label in lengths["source"]["histogram"]:
-        counts = [lengths[side]["histogram"][label] for side in ("source", "target")]
+    for label in next(iter(lengths.values()))["histogram"]:
+        counts = [side["histogram"][label] for side in lengths.values()]
         if any(counts):
             bars = ["▇" * round(24 * c / most) or ("▏" if c else "") for c in counts]
-            rows.append([label, counts[0], bars[0], counts[1], bars[1]])
+            rows.append([label, *(cell for pair in zip(counts, bars, strict=True) for cell in pair)])
     quantiles = [f"{s}: median {v['median']}, 90 % ≤ {v['p90']}, longest {v['longest']}" for s, v in lengths.items()]
-    table = terminal(["subwords", "source", "", "target", " "], rows, indent=2)
+    table = terminal(["subwords", *(cell for side in lengths for cell in (side, ""))], rows, indent=2)
     return f"  {name}: sentence lengths ({'; '.join(quantiles)})\n{table}"
 
 

@@ -45,7 +45,7 @@ def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Desc
     found = _start("checkpoint" if (folder / STATE).is_file() else "model", folder, verify)
     config = _try(found, lambda: read_json(folder / "config.json", "model configuration"))
     if isinstance(config, dict):
-        for key in ("phraseloom", "languages", "vocabularies", "model"):
+        for key in ("phraseloom", "task", "languages", "vocabularies", "model"):
             found[key] = config.get(key)
     tensors = _try(found, lambda: read_header(folder / WEIGHTS))
     if tensors is not None:
@@ -112,17 +112,18 @@ def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
         entry = split.model_dump(include={"read", "pairs", "source_tokens", "target_tokens", "dropped"})
         entry["files"] = [f.model_dump() for f in split.files]
         entry["shards"] = len(split.shards)
-        entry["lengths"] = _try(found, lambda: _lengths(dataset.split(name))) if dataset else None  # noqa: B023
+        entry["lengths"] = _try(found, lambda: _lengths(dataset.split(name), dataset.is_text)) if dataset else None  # noqa: B023
         found["splits"][name] = entry
     return found
 
 
-def _lengths(split: Any) -> dict[str, Any]:
-    """For each side: quantiles and a histogram in steps of doubling, of the sentence lengths in subwords."""
+def _lengths(split: Any, is_text: bool) -> dict[str, Any]:
+    """For each side (or the text): quantiles and a histogram in steps of doubling, of the sentence lengths in subwords."""
     import numpy as np
 
     result: dict[str, Any] = {}
-    for side, lengths in (("source", split.source_lengths), ("target", split.target_lengths)):
+    sides = {"source": split.source_lengths, "target": split.target_lengths}
+    for side, lengths in ({"text": split.target_lengths} if is_text else sides).items():
         edges = [0, 5, 10, 20, 40, 80, 160, 320]
         counts = [int(((lengths > a) & (lengths <= b)).sum()) for a, b in zip(edges, [*edges[1:], 2**62], strict=True)]
         labels = [f"{a + 1}–{b}" for a, b in itertools.pairwise(edges)] + [f">{edges[-1]}"]

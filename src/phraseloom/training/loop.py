@@ -107,8 +107,7 @@ def run_update(job: Job) -> None:
     state, config = job.state, job.config
     batches = job.plan.update(state.update)
     examples = np.concatenate(batches)
-    tokens = int(job.plan.target[examples].sum()) + len(examples)
-    source_tokens = int(job.plan.source[examples].sum()) + len(examples)
+    source_tokens, tokens = job.plan.count(examples)
     objective, nll = accumulate(job, batches)
     norm = job.flat.gradient_norm().item() / tokens
     rate = job.rate(state.applied + 1) * state.rate_factor

@@ -86,8 +86,9 @@ class Display:
             left = min(left, 60 * self.config.max_minutes - seconds)
         perplexity = math.exp(min(nll, 700.0)) if math.isfinite(nll) else math.nan
         skipped = len(self.window) - len(good)
+        speed = f"{source:,.0f}+{target:,.0f}" if source else f"{target:,.0f}"
         return (
-            f"loss {loss:.4f} ppl {perplexity:.2f} lr {last['lr']:.3g} {source:,.0f}+{target:,.0f} tok/s "
+            f"loss {loss:.4f} ppl {perplexity:.2f} lr {last['lr']:.3g} {speed} tok/s "
             f"time {duration(seconds)} left {duration(left)}" + (f" skipped {skipped}" if skipped else "")
         )
 

@@ -18,14 +18,15 @@ import torch
 import yaml
 
 from phraseloom import __version__, files
-from phraseloom.config import read_yaml, validate
+from phraseloom.config import read_yaml
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.tensors import Batch, from_padded
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
-from phraseloom.models.build import build_model
+from phraseloom.metrics.perplexity import count_words
+from phraseloom.models import store
 from phraseloom.models.store import load_parameters, load_tensors, write_model
-from phraseloom.recipe import Recipe
+from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, check_recipe
 from phraseloom.training import checkpoint
 from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.config import changed_keys
@@ -44,17 +45,15 @@ CONFIG, FACTS, AVERAGED, CURVES = "config.yaml", "run.json", "averaged", "curves
 WEIGHTS_STREAM = 3
 
 
-def run_recipe(recipe: Recipe, run: Path, *, allow_changed: bool = False, command: Sequence[str] | None = None) -> str:
+def run_recipe(
+    recipe: AnyRecipe, run: Path, *, allow_changed: bool = False, command: Sequence[str] | None = None
+) -> str:
     """Train a recipe in the folder `run`, or go on where it stopped; why it ended, in words.
 
     Every process of a run calls this. `command` starts the other local processes (default: this command line).
     Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
     """
-    if not Path(recipe.data.folder).exists():
-        raise FileProblem(
-            "the prepared dataset is not there", file=recipe.data.folder, hint="run phraseloom prepare first"
-        )
-    dataset = Dataset.open(recipe.data.folder)
+    dataset = open_dataset(recipe)
     changes: list[str] = []
     with contextlib.ExitStack() as stack:
         if not is_child():
@@ -74,6 +73,21 @@ def run_recipe(recipe: Recipe, run: Path, *, allow_changed: bool = False, comman
         return reason
 
 
+def open_dataset(recipe: AnyRecipe) -> Dataset:
+    """The dataset of a recipe. FileProblem where it is not prepared, UsageError where it is one for another task."""
+    folder = recipe.data.folder
+    if not Path(folder).exists():
+        raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
+    dataset = Dataset.open(folder)
+    if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
+        kind = "text of one language" if dataset.is_text else "pairs of two languages"
+        hint = "prepare it again with this recipe, or name another data.folder"
+        raise UsageError(
+            f"this dataset holds {kind}, which task: {recipe.task} is not trained on", file=folder, hint=hint
+        )
+    return dataset
+
+
 def _settle_torch(world: World) -> None:
     if world.device.type == "cpu":
         keep_pages()
@@ -81,7 +95,7 @@ def _settle_torch(world: World) -> None:
         cast(Any, torch.utils.deterministic).fill_uninitialized_memory = False
 
 
-def prepare_folder(recipe: Recipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
+def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
     A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
@@ -95,7 +109,7 @@ def prepare_folder(recipe: Recipe, run: Path, fingerprint: str, *, allow_changed
         files.atomic_write_text(run / CONFIG, dump_yaml(new))
         return []
     value, lines = read_yaml(run / CONFIG)
-    old = validate(Recipe, value, file=run / CONFIG, lines=lines).model_dump(mode="json")
+    old = check_recipe(value, file=run / CONFIG, lines=lines).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
     facts = files.read_json(run / FACTS, "facts of the run")
     if not isinstance(facts, dict) or "dataset" not in facts:
@@ -142,15 +156,14 @@ def batches_of(split: Split, device: torch.device) -> Callable[[np.ndarray], Bat
     return lambda indices: from_padded(*split.batch(indices)).to(device)
 
 
-def make_job(recipe: Recipe, dataset: Dataset, run: Path, world: World, stop: StopSignal) -> Job:
+def make_job(recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal) -> Job:
     """Build the model and everything around it, at the state of the newest whole checkpoint if there is one."""
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
-    sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
-    model = build_model(recipe.model, *sizes).to(world.device)
+    model = store.build(recipe.model, tokenizer).to(world.device)
     pair, valid = dataset.split("train"), dataset.split("valid")
     plan = BatchPlan(
-        pair.source_lengths,
+        None if dataset.is_text else pair.source_lengths,
         pair.target_lengths,
         seed=config.seed,
         batch_tokens=config.batch_tokens,
@@ -164,14 +177,13 @@ def make_job(recipe: Recipe, dataset: Dataset, run: Path, world: World, stop: St
     def write(folder: Path) -> None:
         write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation)
 
-    validator = Validator(
-        valid.source_lengths,
-        valid.target_lengths,
-        batches_of(valid, world.device),
-        text=valid.text() if config.bleu_every else None,
-        tokenizer=tokenizer,
-        decoding=recipe.decoding,
-    )
+    batches = batches_of(valid, world.device)
+    lengths = (valid.source_lengths, valid.target_lengths)
+    if isinstance(recipe, LanguageModelRecipe):
+        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]))
+    else:
+        text = valid.text() if config.bleu_every else None
+        validator = Validator(*lengths, batches, text=text, tokenizer=tokenizer, decoding=recipe.decoding)
     job = Job(
         config=config,
         model=model,
@@ -180,7 +192,7 @@ def make_job(recipe: Recipe, dataset: Dataset, run: Path, world: World, stop: St
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
-        vocabulary=sizes[1],
+        vocabulary=len(tokenizer.target.vocabulary),
         world=world,
         stop=stop,
     )
@@ -253,7 +265,7 @@ def train_or_skip(job: Job) -> str:
     return reason
 
 
-def finish(job: Job, recipe: Recipe) -> None:
+def finish(job: Job, recipe: AnyRecipe) -> None:
     """Average the last checkpoints and draw the learning curves, if that is still to do."""
     run, count = job.run, recipe.training.average_last
     assert run is not None

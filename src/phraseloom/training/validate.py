@@ -1,7 +1,8 @@
 """Validation: perplexity and BLEU on held-out text, shared out among the processes, the same figures for any number of them.
 
-Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing.
-BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
+Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing; of a
+language model also per word of the raw text (metrics/perplexity.py). BLEU is sacreBLEU on detokenised raw text, and comes
+with its signature.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 
 from phraseloom.data.batches import evaluation_batches
+from phraseloom.metrics.perplexity import exp_mean
+from phraseloom.training.logbook import finite
 from phraseloom.training.loop import Job, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
@@ -39,16 +42,19 @@ class Validator:
         text: tuple[Sequence[str], Sequence[str]] | None = None,
         tokenizer: Tokenizer | None = None,
         decoding: DecodingConfig | None = None,
+        words: int | None = None,
     ) -> None:
         self.lengths = source_lengths, target_lengths
         self.batch_of, self.text, self.tokenizer, self.decoding = batch_of, text, tokenizer, decoding
+        self.words = words
 
     def __call__(self, job: Job) -> dict[str, Any]:
-        """`perplexity`, `nll` (per token), `tokens`, and when it is time `bleu` and `signature`."""
+        """`perplexity`, `nll` (per token), `tokens`; with words `word_perplexity`; when it is time `bleu`, `signature`."""
         nll, tokens = self._nll(job)
-        mean = nll / max(1, tokens)
-        results: dict[str, Any] = {"perplexity": math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan}
-        results |= {"nll": mean, "tokens": tokens}
+        results: dict[str, Any] = {"perplexity": exp_mean(nll, tokens)}
+        if self.words is not None:
+            results["word_perplexity"] = finite(exp_mean(nll, self.words + len(self.lengths[1])))
+        results |= {"nll": nll / max(1, tokens), "tokens": tokens}
         every = job.config.bleu_every
         if every and self.text is not None and (job.state.validations + 1) % every == 0:
             results |= self._bleu(job, *self.text)

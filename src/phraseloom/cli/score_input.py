@@ -1,0 +1,130 @@
+"""What `phraseloom score` reads, scored window by window: pairs under a translation model, or lines under a language model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from phraseloom.cli.decoding_options import penalty
+from phraseloom.cli.windows import standard_input, windows
+from phraseloom.errors import DataError
+from phraseloom.text.lines import LineReport, count_lines, read_lines
+from phraseloom.text.vocabulary import UNK
+
+if TYPE_CHECKING:
+    from phraseloom.decoding.scoring import Score
+
+Window = list[tuple["Score", str | None]]
+
+
+class Scored(NamedTuple):
+    """Scores with the raw text that they are of (None: not to be counted); the piece that stands for what is unknown;
+    and, when all is read, what did not come out as it was meant."""
+
+    windows: Iterator[Window]
+    unknown: str
+    warnings: Callable[[], list[str]]
+
+
+def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> Scored:
+    """The lines of a file or of standard input, under a language model."""
+    from phraseloom.decoding.generator import TextGenerator
+
+    generator, report = TextGenerator.from_pretrained(model, device=device, **options), LineReport()
+    size = generator.config.window
+
+    def run() -> Iterator[Window]:
+        read = windows(standard_input(), size, report=report) if source is None else _from_file(source, size, report)
+        for lines in read:
+            yield [*zip(generator.score(lines), lines, strict=True)]
+
+    return Scored(run(), generator.side.vocabulary.piece(UNK), lambda: _invalid(report))
+
+
+def of_pairs(
+    model: Path,
+    source: Path | None,
+    target: Path | None,
+    *,
+    device: str,
+    options: dict[str, Any],
+    changes: tuple[Any, Any, Any],
+) -> Scored:
+    """The pairs of two files or of standard input; `changes` to the length penalty.
+
+    A pair of two blank lines is certain, and not counted.
+    """
+    from phraseloom.decoding.translator import Translator
+
+    if source is not None and target is not None:
+        _same_length(source, target)
+    translator, report = Translator.from_pretrained(model, device=device, **options), LineReport()
+    changed = penalty(translator.config.length_penalty.model_dump(), *changes)
+    if changed is not None:
+        translator = translator.with_options(length_penalty=changed)
+    size, limit = translator.config.window, translator.config.max_input_tokens
+    read = _from_stdin(size, report) if source is None or target is None else _pairs(source, target, size, report)
+    cropped = [0]
+
+    def run() -> Iterator[Window]:
+        for sources, targets in read:
+            scores = translator.score(sources, targets)
+            cropped[0] += sum(s.cropped for s in scores)
+            yield [
+                (score, t if s.strip() or t.strip() else None)
+                for score, s, t in zip(scores, sources, targets, strict=True)
+            ]
+
+    def warnings() -> list[str]:
+        words = f"{cropped[0]} sources of more than {limit} subwords were cropped"
+        return ([words] if cropped[0] else []) + _invalid(report)
+
+    return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
+
+
+def _invalid(report: LineReport) -> list[str]:
+    return [f"{report.invalid_utf8} lines held invalid UTF-8, replaced"] if report.invalid_utf8 else []
+
+
+def _same_length(source: Path, target: Path) -> None:
+    counts = count_lines(source), count_lines(target)
+    if counts[0] != counts[1]:
+        raise DataError(
+            f"{counts[0]} lines, but {target} has {counts[1]}",
+            file=source,
+            hint="the files must be parallel line by line",
+        )
+
+
+def _from_file(source: Path, size: int, report: LineReport) -> Iterator[list[str]]:
+    lines = read_lines(source, invalid="replace", report=report)
+    while window := list(islice(lines, size)):
+        yield window
+
+
+def _pairs(source: Path, target: Path, size: int, report: LineReport) -> Iterator[tuple[list[str], list[str]]]:
+    pairs = zip(
+        read_lines(source, invalid="replace", report=report),
+        read_lines(target, invalid="replace", report=report),
+        strict=True,
+    )
+    while window := list(islice(pairs, size)):
+        yield [s for s, _ in window], [t for _, t in window]
+
+
+def _from_stdin(size: int, report: LineReport) -> Iterator[tuple[list[str], list[str]]]:
+    before = 0
+    for lines in windows(standard_input(), size, report=report):
+        parts = [line.split("\t") for line in lines]
+        bad = next((i for i, p in enumerate(parts) if len(p) != 2), None)
+        if bad is not None:
+            raise DataError(
+                f"{len(parts[bad])} tab-separated fields instead of 2",
+                file="stdin",
+                line=before + bad + 1,
+                hint="write SOURCE<tab>TARGET",
+            )
+        before += len(lines)
+        yield [p[0] for p in parts], [p[1] for p in parts]

@@ -1,0 +1,77 @@
+"""Perplexity of text under a language model, per subword and per word (spec §8.6).
+
+    perplexity per subword = exp(NLL / (subwords + lines))        NLL = - Σ log p, over all subwords and the end of each line
+    perplexity per word    = exp(NLL / (words + lines))           words: runs without white space in the raw text
+
+The end of a line is predicted too, so it counts once a line in both. The figure per word does not depend on how words
+were cut into subwords, so it compares models with different vocabularies, provided that nothing is unknown to them:
+`unknown` says so. It is an upper bound, because a model is asked for one segmentation of a line only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+
+def exp_mean(total: float, count: int) -> float:
+    """exp(total / count): infinite where it does not fit a float, NaN where it is not a number."""
+    mean = total / max(1, count)
+    return math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan
+
+
+def count_words(lines: Iterable[str]) -> int:
+    """Words of raw lines: runs of anything but white space."""
+    return sum(len(line.split()) for line in lines)
+
+
+@dataclass(frozen=True)
+class Perplexity:
+    """Sums over lines: `nll` in nats, line ends counted; `subwords` (of them `unknown`) and `words`, line ends not counted."""
+
+    lines: int = 0
+    words: int = 0
+    subwords: int = 0
+    unknown: int = 0
+    nll: float = 0.0
+
+    def __add__(self, other: Perplexity) -> Perplexity:
+        """The sums over both texts."""
+        return Perplexity(
+            self.lines + other.lines,
+            self.words + other.words,
+            self.subwords + other.subwords,
+            self.unknown + other.unknown,
+            self.nll + other.nll,
+        )
+
+    @property
+    def per_subword(self) -> float:
+        """exp(NLL / (subwords + lines))."""
+        return exp_mean(self.nll, self.subwords + self.lines)
+
+    @property
+    def per_word(self) -> float:
+        """exp(NLL / (words + lines))."""
+        return exp_mean(self.nll, self.words + self.lines)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; None where a perplexity is not finite."""
+        named = {"perplexity": self.per_subword, "word_perplexity": self.per_word}
+        return {
+            "lines": self.lines,
+            "words": self.words,
+            "subwords": self.subwords,
+            "unknown": self.unknown,
+            "log_prob": -self.nll,
+            **{name: value if math.isfinite(value) else None for name, value in named.items()},
+        }
+
+    def __str__(self) -> str:
+        unknown = f" ({self.unknown:,} unknown)" if self.unknown else ""
+        return (
+            f"{self.lines:,} lines, {self.words:,} words, {self.subwords:,} subwords{unknown}: "
+            f"perplexity {self.per_subword:.3f} per subword, {self.per_word:.3f} per word"
+        )
