@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import ConfigError
-from phraseloom.recipe import Recipe, load_recipe
+from phraseloom.recipe import check_recipe, load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
@@ -54,4 +54,4 @@ def test_a_recipe_lies_over_its_base(tmp_path: Path) -> None:
 def test_resolved_recipes_are_recipes(tmp_path: Path) -> None:
     for path in RECIPES:
         value = load_recipe(path).model_dump(mode="json")
-        assert Recipe.model_validate(value).model_dump(mode="json") == value
+        assert check_recipe(value).model_dump(mode="json") == value

@@ -48,7 +48,7 @@ def real_rows(case: Case, lengths: Tensor, count: int) -> Tensor:
 
 
 def visible(case: Case, lengths: Tensor, queries: int, length: int) -> Tensor:
-    """(B, H, M, Q, G, K): spec §1.5, slots and query n-grams by their last token."""
+    """(B, H, J, Q, G, K): spec §1.5, slots and query n-grams by their last token."""
     structure = block(case).structure
     orders_HG = torch.zeros(HEADS, len(structure.blocks), dtype=torch.long)
     for g, parts in enumerate(structure.blocks):

@@ -91,7 +91,7 @@ class Case:
             return block(x, memory, visibility)
 
     def by_name(self, block: MultiHeadAttention, weights: torch.Tensor) -> dict[str, np.ndarray]:
-        """Our weights (B, H, M·Q, G·K) as the arrays of the file, where slots are named by their first token."""
+        """Our weights (B, H, J·Q, G·K) as the arrays of the file, where slots are named by their first token."""
         slots, result = block.structure.split(weights).double().numpy(), {}
         for g, blocks in enumerate(block.structure.blocks):
             for part in blocks:

@@ -26,13 +26,15 @@ from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotation."),
-    "prepare": ("prepare", "Turn parallel text files into a dataset folder."),
+    "prepare": ("prepare", "Turn text files into a dataset folder."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
     "train": ("train", "Train a model from a recipe, or go on with a run."),
     "average": ("average", "Average the weights of several checkpoints."),
     "translate": ("translate", "Translate lines from standard input."),
-    "score": ("score", "Print how probable a model finds given translations."),
+    "generate": ("generate", "Write on from prompts with a language model."),
+    "score": ("score", "Print how probable a model finds translations or lines of text."),
     "evaluate": ("evaluate", "BLEU, chrF, TER, BLEU by length, paired bootstrap."),
+    "analyse": ("analyse", "Look into a model: attention to tokens and phrases, accuracy by phenomenon."),
     "inspect": ("inspect", "Say what a model, dataset or run folder holds."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),

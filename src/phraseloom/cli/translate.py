@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from phraseloom.cli.decoding_options import LongLines, PenaltyName, Stop, given,
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
-    from phraseloom.decoding.translator import Translation
+    from phraseloom.decoding.translator import Translation, Translator
 
 
 class Output(Enum):
@@ -27,52 +27,66 @@ class Output(Enum):
 
 
 class _StandardOutputError(Exception):
-    """Carries an OSError of standard output past the writer of the alignment file."""
+    """Carries an OSError of standard output past the writers of the alignment files."""
+
+
+Model = Annotated[
+    Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+]
+OutputForm = Annotated[
+    Output, typer.Option(help="text: one line per line; nbest: Moses n-best list; json: one object per line.")
+]
+Beam = Annotated[int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")]
+NBest = Annotated[int | None, typer.Option(min=1, help="Translations per line (nbest, json), at most the beam.")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Sentences translated together.")]
+Workers = Annotated[
+    str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
+]
+Penalty = Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")]
+Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
+Beta = Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")]
+StopRule = Annotated[
+    Stop | None, typer.Option(help="When a sentence is done: beam hypotheses finished, or nothing better can come.")
+]
+MaxLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")]
+MinLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")]
+MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")]
+Long = Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")]
+Prefixes = Annotated[Path | None, typer.Option(help="File with what each translation must begin with, line by line.")]
+Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
+PhraseFile = Annotated[
+    Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
+]
+Layer = Annotated[int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1.")]
+Window = Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")]
+Stream = Annotated[
+    bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
+]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
-    output: Annotated[
-        Output, typer.Option(help="text: one line per line; nbest: Moses n-best list; json: one object per line.")
-    ] = Output.text,
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")
-    ] = None,
-    n_best: Annotated[
-        int | None, typer.Option(min=1, help="Translations per line (nbest, json), at most the beam.")
-    ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Sentences translated together.")] = None,
-    workers_: Annotated[
-        str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
-    ] = None,
-    length_penalty: Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")] = None,
-    stop: Annotated[
-        Stop | None, typer.Option(help="When a sentence is done: beam hypotheses finished, or nothing better can come.")
-    ] = None,
-    max_length: Annotated[
-        str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")
-    ] = None,
-    min_length: Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")] = None,
-    max_input_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")
-    ] = None,
-    long_lines: Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")] = None,
-    prefixes: Annotated[
-        Path | None, typer.Option(help="File with what each translation must begin with, line by line.")
-    ] = None,
-    alignments: Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")] = None,
-    alignment_layer: Annotated[
-        int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1.")
-    ] = None,
-    window: Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
-    ] = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    model: Model,
+    output: OutputForm = Output.text,
+    beam: Beam = None,
+    n_best: NBest = None,
+    batch: Batch = None,
+    workers_: Workers = None,
+    length_penalty: Penalty = None,
+    alpha: Alpha = None,
+    beta: Beta = None,
+    stop: StopRule = None,
+    max_length: MaxLength = None,
+    min_length: MinLength = None,
+    max_input_tokens: MaxInput = None,
+    long_lines: Long = None,
+    prefixes: Prefixes = None,
+    alignments: Alignments = None,
+    phrases: PhraseFile = None,
+    alignment_layer: Layer = None,
+    window: Window = None,
+    stream: Stream = False,
+    device: Device = "cpu",
 ) -> None:
     """Translate lines from standard input to standard output: one line out per line in, in order.
 
@@ -82,6 +96,9 @@ def command(
     """
     if n_best is not None and n_best > 1 and output is Output.text:
         raise UsageError("--n-best needs --output nbest or --output json")
+    files = {path: write for path, write in ((alignments, _pharaoh), (phrases, _pharaoh_phrases)) if path is not None}
+    if alignments is not None and alignments == phrases:
+        raise UsageError(f"--alignments and --phrases are the same file, {phrases}")
     options = given(
         beam=beam,
         n_best=n_best,
@@ -95,6 +112,22 @@ def command(
         alignment_layer=alignment_layer,
         window=window,
     )
+    translator = _translator(model, device, options, prefixes, (length_penalty, alpha, beta))
+    run = _Run(translator, output, prefixes, want_alignments=bool(files), stream=stream)
+    try:
+        _with_files(run, files)
+    except _StandardOutputError as failure:
+        raise failure.__cause__ or failure from None
+    run.warn()
+
+
+def _translator(
+    model: Path,
+    device: str,
+    options: dict[str, Any],
+    prefixes: Path | None,
+    changes: tuple[PenaltyName | None, float | None, float | None],
+) -> Translator:
     from phraseloom.decoding.translator import Translator
     from phraseloom.files import require_file
     from phraseloom.training.distributed import keep_pages
@@ -103,18 +136,8 @@ def command(
         require_file(prefixes, "prefix file")
     keep_pages()
     translator = Translator.from_pretrained(model, device=device, **options)
-    changed = penalty(translator.config.length_penalty.model_dump(), length_penalty, alpha, beta)
-    if changed is not None:
-        translator = translator.with_options(length_penalty=changed)
-    run = _Run(translator, output, prefixes, want_alignments=alignments is not None, stream=stream)
-    try:
-        if alignments is None:
-            run.to_stdout(lambda _: None)
-        else:
-            _with_alignment_file(run, alignments)
-    except _StandardOutputError as failure:
-        raise failure.__cause__ or failure from None
-    run.warn()
+    changed = penalty(translator.config.length_penalty.model_dump(), *changes)
+    return translator if changed is None else translator.with_options(length_penalty=changed)
 
 
 class _Run:
@@ -169,22 +192,37 @@ class _Run:
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
 
 
-def _with_alignment_file(run: _Run, path: Path) -> None:
-    """Run with the alignments going to a file that appears whole at the end or not at all."""
+def _with_files(run: _Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
+    """Run with one line per translation going to each file, all of which appear whole at the end or not at all."""
     from phraseloom.files import atomic_write, disk
+
+    left, handles = list(files), []
 
     def write(temporary: Path) -> None:
         with disk.open(temporary, "wb") as handle:
-            run.to_stdout(lambda window: _write_pharaoh(handle, window))
+            handles.append(handle)
+            open_next()
             disk.flush(handle)
 
-    atomic_write(path, write)
+    def open_next() -> None:
+        if left:
+            atomic_write(left.pop(0), write)
+        else:
+            run.to_stdout(also)
+
+    def also(window: list[Translation]) -> None:
+        for handle, line in zip(handles, files.values(), strict=True):
+            disk.write(handle, "".join(line(t) + "\n" for t in window).encode("ascii"))
+
+    open_next()
 
 
-def _write_pharaoh(handle: IO[bytes], window: list[Translation]) -> None:
-    from phraseloom.files import disk
+def _pharaoh(translation: Translation) -> str:
+    return translation.pharaoh()
 
-    disk.write(handle, "".join(t.pharaoh() + "\n" for t in window).encode("ascii"))
+
+def _pharaoh_phrases(translation: Translation) -> str:
+    return translation.pharaoh_phrases()
 
 
 def _text(number: int, translation: Translation) -> str:

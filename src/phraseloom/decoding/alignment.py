@@ -1,23 +1,43 @@
-"""Word alignments from cross-attention (spec §6.3; Garg et al. 2019 for the choice of layer).
+"""Word and phrase alignments from cross-attention (spec §6.3; Garg et al. 2019 for the choice of layer).
 
-The output is fed through the decoder once more, all at once. Of one layer, the weights are averaged over the heads; the
-columns of the pieces of a source word are summed, the rows of the pieces of a target word averaged, EOS left out. Each
-target word is linked to the source word with the largest weight, ties to the lower one.
+The output is fed through the decoder once more, all at once. Of one layer, the weights are averaged over the heads.
+
+**Words.** Each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`); the columns of the
+pieces of a source word are summed, the rows of the pieces of a target word averaged, EOS left out. Each target word is
+linked to the source word with the largest weight, ties to the lower one.
+
+**Phrases** (the mappings of paper 002 §3.3, read as links of word spans):
+
+1. A slot stands for the source words that its window touches, EOS cut off; a slot of nothing but EOS is left out. The weights
+   of the slots that touch the same words are added. What lies on EOS is not given to the others.
+2. A query stands for the target words that its pieces touch: a unigram query for one word; an n-gram query of interleaved
+   attention for the words of n pieces; queries that read EOS are left out. The queries of one order that touch the same
+   words are averaged. Each such span of target words chooses the span of source words with the largest weight.
+3. The choices are taken in the order of their weights, each whose target words are all still free. So an n-gram of target
+   words counts as a span where its weight is larger than those of its words, and every target word is in one link.
+4. Neighbouring links that chose the same two or more source words join to one; its weight is their mean, each word
+   counting once. Links to one source word stay apart: they are word links, and those of a token model are its word alignment.
+
+Ties: shorter target span, then lower target span; source span that begins, then ends, earlier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.translation import PhraseLink
 from phraseloom.errors import UsageError
+from phraseloom.layers.attention.structure import Structure
 
 CHUNK_WEIGHTS = 2**24
+
+Span = tuple[int, int]
 
 
 def alignment_layer(wanted: int | None, layers: int) -> int:
@@ -30,6 +50,31 @@ def alignment_layer(wanted: int | None, layers: int) -> int:
     if wanted > layers:
         raise UsageError(f"alignment_layer {wanted}: the decoder has {layers} layers")
     return wanted - 1
+
+
+class Look(NamedTuple):
+    """The cross-attention of one target, averaged over heads, float64; target row t predicted piece t, EOS is the last.
+
+    `tokens_TS`: attention to tokens. `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot
+    (`structure.orders`).
+    """
+
+    tokens_TS: np.ndarray
+    slots_MNTS: np.ndarray
+    structure: Structure
+
+
+def slot_weights(weights_BHQK: Tensor, structure: Structure) -> Tensor:
+    """(B, H, J·Q, G·K) → (B, J, N, Q, K): the mean over all heads, slots sorted by their order.
+
+    A head that does not see slots of an order counts as zero for them, so the weights of a query sum to one over all N·K.
+    """
+    split = structure.split(weights_BHQK)
+    result = torch.zeros_like(split[:, 0, :, :, 0]).unsqueeze(2).repeat(1, 1, len(structure.orders), 1, 1)
+    for g, block in enumerate(structure.blocks):
+        for part in block:
+            result[:, :, structure.orders.index(part.order)] += split[:, part.first : part.last, :, :, g].sum(1)
+    return result / structure.heads
 
 
 def link_words(weights_TS: np.ndarray, source_word: Sequence[int], target_word: Sequence[int]) -> list[tuple[int, int]]:
@@ -47,16 +92,96 @@ def link_words(weights_TS: np.ndarray, source_word: Sequence[int], target_word: 
     return [(int(s), t) for t, s in enumerate(by_word.argmax(1))]
 
 
-def attention_of(
-    model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], layer: int
-) -> list[np.ndarray]:
-    """The weights (T + 1, S) of one layer, averaged over heads, for each target; target i is of sentence `sources[i]`.
+def link_phrases(look: Look, source_word: Sequence[int], target_word: Sequence[int]) -> list[PhraseLink]:
+    """Links of spans of words, in the order of the target words, by the rule above; every target word is in one.
+
+    None where no slot exists (a source shorter than every order, not zero-extended).
+
+    `source_word`, `target_word`: the word number of each piece, in ascending order.
+    """
+    if not source_word or not target_word:
+        return []
+    choices: list[PhraseLink] = []
+    slots, spans = _source_spans(look, source_word)
+    if not spans:
+        return []
+    for m, order in enumerate(look.structure.query_orders):
+        by_span = np.zeros((len(spans), len(look.tokens_TS)))
+        np.add.at(by_span, slots.span, look.slots_MNTS[m][slots.order, :, slots.end])
+        queries: dict[Span, list[int]] = {}
+        for i in range(order - 1, len(target_word)):
+            queries.setdefault((target_word[i - order + 1], target_word[i] + 1), []).append(i)
+        for target, rows in queries.items():
+            weights = by_span[:, rows].sum(1)
+            best = int(weights.argmax())
+            choices.append(PhraseLink(spans[best], target, float(weights[best]) / len(rows)))
+    return list(_join(_free_choices(choices, max(target_word) + 1)))
+
+
+class _Slots(NamedTuple):
+    """For each slot that counts: its order (as an index), its last piece, and the number of its span of words."""
+
+    order: np.ndarray
+    end: np.ndarray
+    span: np.ndarray
+
+
+def _source_spans(look: Look, source_word: Sequence[int]) -> tuple[_Slots, list[Span]]:
+    """The slots with the words that they touch, and those spans in order."""
+    structure, size = look.structure, len(source_word)
+    found: list[tuple[int, int, Span]] = []
+    for n, order in enumerate(structure.orders):
+        for end in range(0 if structure.zero_extended else order - 1, size + 1):
+            first, last = max(0, end - order + 1), min(end, size - 1)
+            if first <= last:
+                found.append((n, end, (source_word[first], source_word[last] + 1)))
+    spans = sorted({span for _, _, span in found})
+    number = {span: i for i, span in enumerate(spans)}
+    columns = np.array([(n, end, number[span]) for n, end, span in found], np.int64).reshape(-1, 3).T
+    return _Slots(*columns), spans
+
+
+def _free_choices(choices: list[PhraseLink], num_words: int) -> list[PhraseLink]:
+    """Of all choices, by weight, those whose target words are all free, in the order of the target words."""
+    free, kept = [True] * num_words, []
+    for link in sorted(choices, key=lambda c: (-c.weight, c.target[1] - c.target[0], c.target, c.source)):
+        words = range(*link.target)
+        if all(free[w] for w in words):
+            kept.append(link)
+            for w in words:
+                free[w] = False
+    return sorted(kept, key=lambda c: c.target)
+
+
+def _join(links: list[PhraseLink]) -> Iterator[PhraseLink]:
+    """Neighbours that chose the same two or more source words as one link."""
+    held: list[PhraseLink] = []
+    for link in links:
+        if held and (link.source != held[0].source or link.source[1] - link.source[0] < 2):
+            yield _mean(held)
+            held = []
+        held.append(link)
+    if held:
+        yield _mean(held)
+
+
+def _mean(links: list[PhraseLink]) -> PhraseLink:
+    if len(links) == 1:
+        return links[0]
+    sizes = [t2 - t1 for _, (t1, t2), _ in links]
+    weight = sum(link.weight * n for link, n in zip(links, sizes, strict=True)) / sum(sizes)
+    return PhraseLink(links[0].source, (links[0].target[0], links[-1].target[1]), weight)
+
+
+def attention_of(model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], layer: int) -> list[Look]:
+    """The attention of one layer for each target; target i is of sentence `sources[i]`.
 
     Row t is the attention with which target piece t was predicted.
     """
-    result: list[np.ndarray] = []
+    result: list[Look] = []
+    structure = model.decoder.layers[layer].cross_attention.structure
     device = memory.states_BSD.device
-    length = memory.states_BSD.shape[1]
+    length = memory.states_BSD.shape[1] * len(structure.query_orders) * len(structure.blocks)
     start = 0
     while start < len(targets):
         end, longest = start, 1
@@ -69,7 +194,15 @@ def attention_of(
         batch = make_batch([[] for _ in chunk], chunk)
         chosen = memory.select(torch.tensor(sources[start:end], device=device))
         weights: Tensor = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)[1][layer]
-        mean_BTS = weights.mean(1).double().cpu().numpy()
-        result += [w[: len(t) + 1] for w, t in zip(mean_BTS, chunk, strict=True)]
+        result += _looks(weights, structure, [len(t) + 1 for t in chunk])
         start = end
     return result
+
+
+def _looks(weights_BHQK: Tensor, structure: Structure, lengths: list[int]) -> list[Look]:
+    tokens = structure.token_weights(weights_BHQK).mean(1).double().cpu().numpy()
+    if structure.is_token:
+        slots = tokens[:, None, None]
+    else:
+        slots = slot_weights(weights_BHQK, structure).double().cpu().numpy()
+    return [Look(t[:n], s[:, :, :n], structure) for t, s, n in zip(tokens, slots, lengths, strict=True)]

@@ -3,9 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Links = list[tuple[int, int]]
+
+
+class PhraseLink(NamedTuple):
+    """Target words t1 … t2-1 translate source words s1 … s2-1, with a weight from 0 to 1 (`decoding/alignment.py`)."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    weight: float
+
+    def __str__(self) -> str:
+        """`s1:s2-t1:t2=weight`, half-open, four digits of the weight."""
+        return f"{self.source[0]}:{self.source[1]}-{self.target[0]}:{self.target[1]}={self.weight:.4f}"
+
+    def moved(self, *, source: int = 0, target: int = 0) -> PhraseLink:
+        """The same link with so many words more before it on each side."""
+        (s1, s2), (t1, t2), weight = self
+        return PhraseLink((s1 + source, s2 + source), (t1 + target, t2 + target), weight)
 
 
 @dataclass(frozen=True)
@@ -14,7 +31,7 @@ class Translation:
 
     `text` detokenised; `score` = `log_prob` (nats, EOS counted) / length penalty (of a split line: the mean over its
     parts, weighted by their tokens); `tokens` the subwords, `words` the target words before detokenisation;
-    `alignment` links (source word, target word) from 0, None unless asked for; `phrases` None until a model gives them.
+    `alignment` links (source word, target word) from 0, `phrases` the links of spans; both None unless asked for.
     `blank`: there was nothing to translate and the model was not called. `cropped`: the end of the line was left out;
     `parts` > 1: the line was split and so many pieces translated. `hit_max_length`: the search had to end the output.
     `alternatives`: the second to the n-th best.
@@ -26,7 +43,7 @@ class Translation:
     tokens: list[str]
     words: list[str]
     alignment: Links | None = None
-    phrases: None = None
+    phrases: list[PhraseLink] | None = None
     blank: bool = False
     cropped: bool = False
     parts: int = 1
@@ -42,6 +59,10 @@ class Translation:
         """The alignment as `i-j` pairs, source first, in the order of the target words."""
         return " ".join(f"{s}-{t}" for s, t in self.alignment or [])
 
+    def pharaoh_phrases(self) -> str:
+        """The phrase alignment as `s1:s2-t1:t2=weight` (spans of words, half-open), in the order of the target words."""
+        return " ".join(map(str, self.phrases or []))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for one JSON line."""
         result: dict[str, Any] = {
@@ -53,6 +74,10 @@ class Translation:
         }
         if self.alignment is not None:
             result["alignment"] = [list(link) for link in self.alignment]
+        if self.phrases is not None:
+            result["phrases"] = [
+                {"source": list(p.source), "target": list(p.target), "weight": p.weight} for p in self.phrases
+            ]
         result |= {
             "blank": self.blank,
             "cropped": self.cropped,
@@ -65,7 +90,7 @@ class Translation:
 
 
 BLANK = Translation("", 0.0, 0.0, [], [], blank=True)
-BLANK_ALIGNED = Translation("", 0.0, 0.0, [], [], alignment=[], blank=True)
+BLANK_ALIGNED = Translation("", 0.0, 0.0, [], [], alignment=[], phrases=[], blank=True)
 
 
 @dataclass

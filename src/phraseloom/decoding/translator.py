@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,13 +16,13 @@ import torch
 
 from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.alignment import alignment_layer, attention_of, link_words
+from phraseloom.decoding.alignment import alignment_layer, attention_of, link_phrases, link_words
 from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
-from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, Translation, TranslationReport
+from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, PhraseLink, Translation, TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.layers.packed import pack_for_inference
 
@@ -31,11 +31,18 @@ __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 logger = logging.getLogger(__name__)
 
 
+class _Aligned(NamedTuple):
+    """Word links and phrase links of one hypothesis; source words are those of the line."""
+
+    words: Links
+    phrases: list[PhraseLink]
+
+
 class _Found(NamedTuple):
-    """The n-best list of one piece and, where asked for, the word links of each entry."""
+    """The n-best list of one piece and, where asked for, the alignments of each entry."""
 
     hypotheses: list[Hypothesis]
-    links: list[Links | None]
+    aligned: list[_Aligned | None]
 
 
 class Translator:
@@ -86,7 +93,8 @@ class Translator:
     ) -> list[Translation]:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
 
-        `prefixes`: text that the translation of each line must begin with ("" for none). `alignments`: also link words.
+        `prefixes`: text that the translation of each line must begin with ("" for none). `alignments`: also link
+        words and phrases.
         `report`: counts are added to it; without one, lines that were cropped, split or cut are logged as warnings.
         Raises UsageError, ConfigError, ModelError.
         """
@@ -191,36 +199,40 @@ class Translator:
             found = search(self.model, memory, limits, options)
             if not alignments:
                 return [_Found(some, [None] * len(some)) for some in found]
-            layer = alignment_layer(config.alignment_layer, len(self.model.decoder.layers))
-            owners = [b for b, some in enumerate(found) for _ in some]
-            weights = attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], layer)
-        remaining = iter(weights)
+            return self._align(pieces, found, memory, config)
+
+    def _align(
+        self, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any, config: DecodingConfig
+    ) -> list[_Found]:
+        """Word and phrase links of every hypothesis of every piece, from the cross-attention of one layer."""
+        layer = alignment_layer(config.alignment_layer, len(self.model.decoder.layers))
+        owners = [b for b, some in enumerate(found) for _ in some]
+        looks = iter(attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], layer))
         result = []
         for piece, some in zip(pieces, found, strict=True):
-            source_word = self.tokenizer.source.word_of_piece(piece.ids)
-            links: list[Links | None] = []
+            source_word, before = self.tokenizer.source.word_of_piece(piece.ids), piece.first_word
+            aligned: list[_Aligned | None] = []
             for hypothesis in some:
-                target_word = self.tokenizer.target.word_of_piece(hypothesis.tokens)
-                found_links = link_words(next(remaining), source_word, target_word)
-                links.append([(s + piece.first_word, t) for s, t in found_links])
-            result.append(_Found(some, links))
+                look, target_word = next(looks), self.tokenizer.target.word_of_piece(hypothesis.tokens)
+                links = link_words(look.tokens_TS, source_word, target_word)
+                phrases = link_phrases(look, source_word, target_word)
+                aligned.append(_Aligned([(s + before, t) for s, t in links], [p.moved(source=before) for p in phrases]))
+            result.append(_Found(some, aligned))
         return result
 
     def _join(self, pieces: list[Piece], found: list[_Found], cropped: bool) -> Translation:
         """The translation of a line from those of its pieces, n-best by rank."""
         ranks = min(len(f.hypotheses) for f in found)
-        best, *rest = [self._one([(f.hypotheses[r], f.links[r]) for f in found], cropped) for r in range(ranks)]
+        best, *rest = [self._one([(f.hypotheses[r], f.aligned[r]) for f in found], cropped) for r in range(ranks)]
         if not rest:
             return best
         return Translation(**{**best.__dict__, "alternatives": rest})
 
-    def _one(self, parts: list[tuple[Hypothesis, Links | None]], cropped: bool) -> Translation:
+    def _one(self, parts: list[tuple[Hypothesis, _Aligned | None]], cropped: bool) -> Translation:
         side = self.tokenizer.target
         words = [side.words_of(h.tokens) for h, _ in parts]
-        links: Links | None = None
-        if parts[0][1] is not None:
-            before = [sum(map(len, words[:i])) for i in range(len(parts))]
-            links = [(s, t + n) for (_, some), n in zip(parts, before, strict=True) for s, t in some or []]
+        before = list(accumulate(map(len, words), initial=0))
+        aligned = [(a, n) for (_, a), n in zip(parts, before, strict=False) if a is not None]
         sizes = [len(h.tokens) + 1 for h, _ in parts]
         weighted = sum(h.score * n for (h, _), n in zip(parts, sizes, strict=True)) / sum(sizes)
         return Translation(
@@ -229,7 +241,8 @@ class Translator:
             log_prob=sum(h.log_prob for h, _ in parts),
             tokens=[side.vocabulary.piece(i) for h, _ in parts for i in h.tokens],
             words=[word for some in words for word in some],
-            alignment=links,
+            alignment=[(s, t + n) for a, n in aligned for s, t in a.words] if aligned else None,
+            phrases=[p.moved(target=n) for a, n in aligned for p in a.phrases] if aligned else None,
             cropped=cropped,
             parts=len(parts),
             hit_max_length=any(h.cut for h, _ in parts),

@@ -1,0 +1,200 @@
+"""The data of an attention heat map as the papers draw it (paper 000 Figures 2 and 3; paper 002 Figures 4 to 6; spec §8.5).
+
+Rows are queries: the block of tokens, under it the blocks of n-grams. Columns are slots: the block of tokens, beside it the
+blocks of n-grams. So the quadrants are token-to-token (upper left), token-to-phrase (upper right), phrase-to-token (lower
+left), phrase-to-phrase (lower right). Only what exists is shown. Heads are averaged (a head that has no slot of an order counts
+as zero there, so that a row sums to one), or one head is shown.
+
+What stands on the axes:
+
+    encoder-self   source pieces and EOS, both ways
+    decoder-self   the decoder's input, both ways: BOS and the target pieces
+    cross          rows: target pieces and EOS, each the piece that was predicted; columns: source pieces and EOS
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from phraseloom.analysis.activation import USES
+from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.alignment import alignment_layer, slot_weights
+from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.translation import TranslationReport
+from phraseloom.errors import DataError, UsageError
+from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.text.vocabulary import BOS, EOS, SPECIALS
+
+JOINT = "·"
+NOTHING = "∅"
+CUT = "…"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One label a line, and the n-gram order that each belongs to, ascending."""
+
+    labels: list[str]
+    orders: list[int]
+
+    def blocks(self) -> list[tuple[int, int, int]]:
+        """(order, first, last + 1) of each block."""
+        result = []
+        for order in dict.fromkeys(self.orders):
+            first = self.orders.index(order)
+            result.append((order, first, first + self.orders.count(order)))
+        return result
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Weights (rows, columns) with their axes; `hidden` marks what the query may not see (the decoder's future).
+
+    `use`, `layer` (from 1) and `head` (from 1; None: the mean of `heads` heads) say which attention it is.
+    """
+
+    weights: np.ndarray
+    hidden: np.ndarray
+    rows: Axis
+    columns: Axis
+    use: str
+    layer: int
+    head: int | None
+    heads: int
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of one side: the words of the pieces from one to another, and whether a word begins with each piece.
+
+    Labels read as text does, words joined by `·`: `the`, `winter·garden`, `t-shirt`. A label that begins inside a word begins
+    with `…`, such as `…garten·ist`, unless that is plain to see: before punctuation and in scripts without spaces.
+    """
+
+    text: Callable[[int, int], str]
+    starts: Sequence[bool]
+
+    def axis(self, orders: Sequence[int], *, zero_extended: bool = False) -> tuple[Axis, list[tuple[int, int]]]:
+        """The n-grams of each order that exist, and for each (number of the order, last token)."""
+        labels, of_order, places = [], [], []
+        for n, order in enumerate(orders):
+            for last in range(0 if zero_extended else order - 1, len(self.starts)):
+                labels.append(self.label(order, last))
+                of_order.append(order)
+                places.append((n, last))
+        return Axis(labels, of_order), places
+
+    def label(self, order: int, last: int) -> str:
+        """The n-gram that ends at token `last`; `∅` for each token that it has before the sentence."""
+        first = last - order + 1
+        before = NOTHING * max(0, -first) + (JOINT if first < 0 else "")
+        text = self.text(max(first, 0), last + 1).replace(" ", JOINT)
+        is_cut = (
+            not self.starts[max(first, 0)] and text[:1].isalnum() and unicodedata.east_asian_width(text[0]) not in "WF"
+        )
+        return before + (CUT if is_cut else "") + text
+
+
+def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
+    """The weights of one head (from 0) alone and what that head sees."""
+    blocks = tuple(tuple(Part(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks)
+    return weights_BHQK[:, head : head + 1], replace(structure, heads=1, blocks=blocks)
+
+
+def make_map(
+    weights_BHQK: Tensor, structure: Structure, rows: Tokens, columns: Tokens, *, use: str, layer: int, head: int | None
+) -> HeatMap:
+    """The map of the first sentence of weights (B, H, J·Q, G·K); `layer` and `head` count from 1.
+
+    Raises UsageError where there is no such head.
+    """
+    heads = structure.heads
+    if head is not None:
+        if not 1 <= head <= heads:
+            raise UsageError(f"head {head}: this attention has heads 1 to {heads}")
+        weights_BHQK, structure = one_head(weights_BHQK, structure, head - 1)
+    slots_MNQK = slot_weights(weights_BHQK[:1], structure)[0].double().cpu().numpy()
+    row_axis, queries = rows.axis(structure.query_orders)
+    column_axis, slots = columns.axis(structure.orders, zero_extended=structure.zero_extended)
+    m, i = np.array(queries, np.int64).reshape(-1, 2).T[:, :, None]
+    n, j = np.array(slots, np.int64).reshape(-1, 2).T[:, None, :]
+    hidden_QK = (j > i) & (use == "decoder-self")
+    return HeatMap(slots_MNQK[m, n, i, j], hidden_QK, row_axis, column_axis, use, layer, head, heads)
+
+
+def heat_map(
+    translator: Any,
+    source: str,
+    target: str | None = None,
+    *,
+    use: str = "cross",
+    layer: int | None = None,
+    head: int | None = None,
+) -> HeatMap:
+    """The map of a source line with a forced `target`, or with the model's own translation.
+
+    `layer` counts from 1; by default the one that aligns (the last but one). `head` from 1; by default the mean of all. A
+    source longer than `max_input_tokens` is cropped. Raises UsageError (use, layer, head), DataError (blank lines).
+    """
+    if use not in USES:
+        raise UsageError(f"no use {use!r}", hint=f"one of {', '.join(USES)}")
+    side, other = translator.tokenizer.source, translator.tokenizer.target
+    source_ids = side.encode(source)[: translator.config.max_input_tokens]
+    if not source_ids:
+        raise DataError("the source is blank: there is nothing to look at")
+    stack = translator.model.encoder if use == "encoder-self" else translator.model.decoder
+    index = _layer_index(layer, len(stack.layers), "encoder" if use == "encoder-self" else "decoder")
+    target_ids: list[int] = []
+    if use != "encoder-self":
+        target_ids = other.encode(target) if target is not None else _own_translation(translator, source)
+    with torch.inference_mode():
+        batch = make_batch([source_ids], [target_ids]).to(translator.device)
+        looks = translator.model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT)
+    weights, structure = getattr(looks, use.replace("-", "_"))[index]
+    refuse_nan(weights)
+    keys = tokens_of(side, [*source_ids, EOS])
+    if use == "cross":
+        rows, columns = tokens_of(other, [*target_ids, EOS]), keys
+    else:
+        rows = columns = keys if use == "encoder-self" else tokens_of(other, [BOS, *target_ids])
+    return make_map(weights, structure, rows, columns, use=use, layer=index + 1, head=head)
+
+
+def tokens_of(side: Any, ids: list[int]) -> Tokens:
+    """The tokens of ids with BOS or EOS at the ends; a piece that alone is no text (a byte, a blank) is shown by its name."""
+
+    def text(first: int, last: int) -> str:
+        window = ids[first:last]
+        parts = [SPECIALS[i] for i in window[:1] if i == BOS]
+        parts += [word for word in [side.subwords.decode(window).strip(" ")] if word]
+        parts += [SPECIALS[i] for i in window[-1:] if i == EOS]
+        read = " ".join(parts)
+        is_text = read and "\ufffd" not in read
+        return read if is_text else "".join(side.vocabulary.piece(i) for i in window)
+
+    starts = side.word_starts(ids)
+    ends = [i in (BOS, EOS) for i in ids]
+    return Tokens(
+        text, [s or end or i == 0 or ends[i - 1] for i, (s, end) in enumerate(zip(starts, ends, strict=True))]
+    )
+
+
+def _own_translation(translator: Any, source: str) -> list[int]:
+    id_of = translator.tokenizer.target.vocabulary.id
+    found = translator.translate([source], long_lines="crop", n_best=1, report=TranslationReport())
+    return [id_of(token) for token in found[0].tokens]
+
+
+def _layer_index(wanted: int | None, layers: int, stack: str) -> int:
+    if wanted is None:
+        return alignment_layer(None, layers)
+    if not 1 <= wanted <= layers:
+        raise UsageError(f"layer {wanted}: the {stack} has layers 1 to {layers}")
+    return wanted - 1

@@ -1,0 +1,207 @@
+"""Accuracy of translations on each phenomenon of the built-in world, with intervals and paired tests.
+
+An instance (`instances.py`) is right if its realisation is in the translation: its pieces in their order, each a run of
+neighbouring words in exactly the gold form. The first word of a sentence may have a capital that it lacks elsewhere.
+Where the gold sentence holds the same realisation m times, k of them instances, and the translation holds it c < m
+times, m − c of the k are wrong (at most k): what is missing is missing among the instances.
+
+    accuracy     right / instances, with Wilson's 95 % interval                    (Wilson 1927, J. Am. Stat. Assoc. 22)
+    p            exact McNemar test of the instances that only one system has right (McNemar 1947, Psychometrika 12)
+    difference   to the first system, with the central 95 % over resamples of sentences (Koehn 2004): instances of one
+                 sentence are not independent, and McNemar's test takes them to be
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phraseloom.analysis.gold import Split, words_of
+from phraseloom.analysis.instances import KINDS, Instance
+from phraseloom.errors import UsageError
+from phraseloom.metrics.bleu import check_parallel
+from phraseloom.metrics.compare import SEED, resamples
+
+SENTENCE = "sentence"
+Z = 1.959963984540054
+
+
+def occurrences(instance: Instance, words: Sequence[str]) -> int:
+    """How often the pieces of an instance stand in `words`, in order and without sharing a word."""
+    used: set[int] = set()
+    count = 0
+    while True:
+        taken: list[int] = []
+        after = 0
+        for number, piece in enumerate(instance.pieces):
+            start = _find(piece, words, after, used, instance.first and number == 0)
+            if start < 0:
+                return count
+            after = start + len(piece)
+            taken += range(start, after)
+        used.update(taken)
+        count += 1
+
+
+def _find(piece: tuple[str, ...], words: Sequence[str], after: int, used: set[int], first: bool) -> int:
+    for start in range(after, len(words) - len(piece) + 1):
+        here = range(start, start + len(piece))
+        if used.isdisjoint(here) and all(
+            _same(gold, words[j], (first and j == start) or j == 0) for gold, j in zip(piece, here, strict=True)
+        ):
+            return start
+    return -1
+
+
+def _same(gold: str, said: str, opens: bool) -> bool:
+    return gold == said or (opens and _small(gold) == _small(said))
+
+
+def _small(word: str) -> str:
+    return word[:1].lower() + word[1:]
+
+
+def right(found: Sequence[Instance], gold: Sequence[str], said: Sequence[str]) -> list[bool]:
+    """For each instance of a sentence, whether the translation `said` has it right."""
+    keys = [
+        (i.kind, _small(i.pieces[0][0]) if i.first else i.pieces[0][0], i.pieces[0][1:], i.pieces[1:]) for i in found
+    ]
+    wanted = Counter(keys)
+    left: dict[Any, int] = {}
+    result = []
+    for instance, key in zip(found, keys, strict=True):
+        if key not in left:
+            missing = occurrences(instance, gold) - occurrences(instance, said)
+            left[key] = wanted[key] - max(0, missing)
+        result.append(left[key] > 0)
+        left[key] -= 1
+    return result
+
+
+def wilson(correct: int, total: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share; (0, 1) for nothing."""
+    if not total:
+        return 0.0, 1.0
+    share, weight = correct / total, Z * Z / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = Z / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
+    return middle - half if correct else 0.0, middle + half if correct < total else 1.0
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Two-sided exact p of McNemar's test: were the discordant instances a fair coin?"""
+    total, least = only_first + only_second, min(only_first, only_second)
+    tail = term = 1
+    for k in range(least):
+        term = term * (total - k) // (k + 1)
+        tail += term
+    return min(1.0, 2 * tail / 2**total)
+
+
+class _Marks(NamedTuple):
+    """For one system: in each group, one mark an instance; whether each sentence is wholly right."""
+
+    groups: dict[str, list[bool]]
+    exact: list[bool]
+
+
+def _mark(split: Split, lines: Sequence[str]) -> _Marks:
+    groups: dict[str, list[bool]] = {}
+    exact = []
+    for gold, found, names, line in zip(split.gold, split.found, split.groups, lines, strict=True):
+        said = words_of(line)
+        exact.append(said == gold)
+        for mark, some in zip(right(found, gold, said), names, strict=True):
+            for name in some:
+                groups.setdefault(name, []).append(mark)
+    return _Marks({**groups, SENTENCE: exact}, exact)
+
+
+def _owners(split: Split) -> dict[str, np.ndarray]:
+    """The sentence of each instance of each group, in the order of the marks."""
+    owners: dict[str, list[int]] = {}
+    for number, names in enumerate(split.groups):
+        for name in (name for some in names for name in some):
+            owners.setdefault(name, []).append(number)
+    return {**{name: np.array(some) for name, some in owners.items()}, SENTENCE: np.arange(len(split.gold))}
+
+
+def _order(name: str) -> tuple[int, int]:
+    kind, _, rest = name.partition(", ")
+    times = re.match(r"\d+", rest)
+    return (*KINDS, SENTENCE).index(kind), int(times[0]) if times else -1
+
+
+def compare_systems(
+    split: Split, outputs: Mapping[str, Sequence[str]], *, samples: int = 1000, seed: int = SEED
+) -> list[dict[str, Any]]:
+    """One entry a group (phenomenon, its parts by frequency, whole sentences) with every system, the first as base.
+
+    `outputs`: name → lines. Raises DataError for other numbers of lines, UsageError for fewer than one resample.
+    """
+    if samples < 1:
+        raise UsageError(f"the bootstrap needs at least 1 resample, not {samples}")
+    check_parallel({"the world": [" ".join(words) for words in split.gold], **outputs})
+    marks = {name: _mark(split, lines) for name, lines in outputs.items()}
+    first = next(iter(marks.values()))
+    owners = _owners(split)
+    names = sorted(first.groups, key=_order)
+    intervals = _differences(
+        {n: [np.array(m.groups[n]) for m in marks.values()] for n in names}, owners, len(split.gold), samples, seed
+    )
+    report = []
+    for name in names:
+        holding = np.unique(owners[name])
+        systems = []
+        for number, (system, mark) in enumerate(marks.items()):
+            entry = _accuracy(mark.groups[name], np.array(mark.exact)[holding])
+            if number:
+                entry |= _against(first.groups[name], mark.groups[name]) | {
+                    "difference_interval": intervals[name][number]
+                }
+            systems.append({"system": system, **entry})
+        report.append(
+            {"phenomenon": name, "instances": len(owners[name]), "sentences": len(holding), "systems": systems}
+        )
+    return report
+
+
+def _accuracy(marks: Sequence[bool], exact: np.ndarray) -> dict[str, Any]:
+    correct = sum(marks)
+    return {
+        "correct": correct,
+        "accuracy": correct / len(marks),
+        "interval": list(wilson(correct, len(marks))),
+        "exact_sentences": float(exact.mean()),
+    }
+
+
+def _against(base: Sequence[bool], marks: Sequence[bool]) -> dict[str, Any]:
+    lost = sum(b and not m for b, m in zip(base, marks, strict=True))
+    won = sum(m and not b for b, m in zip(base, marks, strict=True))
+    return {"difference": (won - lost) / len(marks), "won": won, "lost": lost, "p": mcnemar(lost, won)}
+
+
+def _differences(
+    marks: dict[str, list[np.ndarray]], owners: dict[str, np.ndarray], sentences: int, samples: int, seed: int
+) -> dict[str, list[list[float]]]:
+    """For each group and system, the central 95 % of its difference to the first system over resamples of sentences."""
+    columns = []
+    for name, systems in marks.items():
+        for values in (np.ones(len(owners[name])), *(m - 1.0 * systems[0] for m in systems)):
+            columns.append(np.bincount(owners[name], weights=values, minlength=sentences))
+    per_sentence = np.stack(columns, 1)
+    sums = np.concatenate([counts @ per_sentence for counts in resamples(sentences, samples, seed=seed)])
+    result: dict[str, list[list[float]]] = {}
+    per_group = 1 + len(next(iter(marks.values())))
+    for number, name in enumerate(marks):
+        totals, *gains = sums[:, number * per_group : (number + 1) * per_group].T
+        some = totals > 0
+        cut = [np.percentile(gain[some] / totals[some], (2.5, 97.5)) if some.any() else (-1.0, 1.0) for gain in gains]
+        result[name] = [[float(low), float(high)] for low, high in cut]
+    return result

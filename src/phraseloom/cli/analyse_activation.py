@@ -1,0 +1,113 @@
+"""`phraseloom analyse activation`: the shares of token and phrase attention, as tables like those of paper 002."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.errors import DataError
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.activation import Activation, Shares
+
+READINGS = {
+    "mass": "probability mass, within the queries of each kind",
+    "joint": "probability mass, all queries together",
+    "activation": "cells above tau = {tau:g}",
+}
+
+
+class Use(Enum):
+    """Which attention."""
+
+    cross = "cross"
+    encoder_self = "encoder-self"
+    decoder_self = "decoder-self"
+    all = "all"
+
+
+class Output(Enum):
+    """Forms of the output."""
+
+    table = "table"
+    json = "json"
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    tau: Annotated[float, typer.Option(help="A cell is active if its weight is above this.")] = 0.1,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
+    mean_heads: Annotated[
+        bool, typer.Option("--mean-heads", help="Active cells of the heads' mean, not of each head.")
+    ] = False,
+    output: Annotated[Output, typer.Option(help="table: per layer in percent; json: everything, one object.")] = (
+        Output.table
+    ),
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Print how much of a model's attention goes to tokens and how much to phrases, in percent per layer.
+
+    The targets are forced. Each share is that of a sentence, then the mean over sentences; docs/analysis.md says what the
+    readings mean.
+
+    Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
+    """
+    sources, targets = _parallel(source, target)
+    from phraseloom.analysis.activation import USES, activation_shares
+    from phraseloom.decoding.translator import Translator
+
+    uses = USES if use is Use.all else (use.value,)
+    translator = Translator.from_pretrained(model, device=device)
+    found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads)
+    if found.blank:
+        print(f"phraseloom analyse: warning: {found.blank} pairs with a blank side were left out", file=sys.stderr)
+    if found.cropped:
+        limit = translator.config.max_input_tokens
+        print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
+    if output is Output.json:
+        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n\n".join(render(found)))
+
+
+def render(found: Activation) -> list[str]:
+    """One table a use and reading: a row a layer, a column a quadrant; readings that say the same are left out."""
+    from phraseloom.report.tables import terminal
+
+    tables = []
+    for use, layers in found.uses.items():
+        for reading, words in READINGS.items():
+            if reading == "joint" and all(layer.joint == layer.mass for layer in layers):
+                continue
+            names = list(getattr(layers[0], reading))
+            title = f"{use}: {words.format(tau=found.tau)} (% of each sentence, mean of {found.sentences:,})"
+            rows = [_row(layer, getattr(layer, reading), names) for layer in layers]
+            tables.append(f"{title}\n" + terminal(["layer", *names], rows))
+    return tables
+
+
+def _row(layer: Shares, values: dict[str, float | None], names: list[str]) -> list[Any]:
+    return [layer.layer, *("–" if values[n] is None else values[n] for n in names)]
+
+
+def _parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    from phraseloom.text.lines import read_lines
+
+    sources, targets = (list(read_lines(path, invalid="stop")) for path in (source, target))
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{len(sources)} lines, but {target} has {len(targets)}",
+            file=source,
+            hint="the files must be parallel line by line",
+        )
+    return sources, targets

@@ -1,0 +1,69 @@
+"""`phraseloom analyse heatmap`: a picture of the attention of one sentence."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phraseloom.errors import DataError, UsageError
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+
+class Use(Enum):
+    """Which attention."""
+
+    cross = "cross"
+    encoder_self = "encoder-self"
+    decoder_self = "decoder-self"
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
+    sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="The source sentence.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Or a file that holds it.")
+    ] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Its line in the file, from 1.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="A translation to force; default: the model's own.")
+    ] = None,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
+    layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Draw the attention of one sentence: queries down, slots across, blocks of tokens and of n-grams.
+
+    Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
+    """
+    if output.suffix.lower() not in ENDINGS:
+        raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
+    text = _sentence(sentence, source, line)
+    from phraseloom.analysis.heatmap import heat_map
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.report.heatmap import draw
+
+    translator = Translator.from_pretrained(model, device=device)
+    draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head), output)
+
+
+def _sentence(sentence: str | None, source: Path | None, line: int | None) -> str:
+    if (sentence is None) == (source is None) or (source is None) != (line is None):
+        raise UsageError("heatmap takes either --sentence TEXT, or --source FILE with --line N")
+    if sentence is not None:
+        return sentence
+    from phraseloom.text.lines import read_lines
+
+    assert source is not None
+    count = 0
+    for count, text in enumerate(read_lines(source, invalid="stop"), 1):
+        if count == line:
+            return text
+    raise DataError(f"no line {line}: the file has {count}", file=source)
