@@ -14,10 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from common import finish, interleave, parser, table, take_cores
-from phraseloom.layers.attention.homogeneous import HomogeneousArrangement
-from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.attention.token import TokenScore
-from phraseloom.layers.dropout import add_dropout
+from phraseloom.layers.attention import build_attention
+from phraseloom.layers.attention.masks import Visibility, masked_softmax
+from phraseloom.layers.dropout import add_dropout, dropout
 
 WIDTH, HEADS = 256, 4
 
@@ -28,28 +27,34 @@ def attention(length: int, tokens: int, rate: float) -> dict[str, Callable[[], N
     q, k, v = (torch.randn(sentences, HEADS, length, WIDTH // HEADS, requires_grad=True) for _ in range(3))
     lengths = torch.full((sentences,), length)
     lengths[::2] -= length // 3
-    ours = build_attention(width=WIDTH, heads=HEADS, dropout=rate)
+    block = build_attention(width=WIDTH, heads=HEADS)
+    weight = block.arrangement.weight
     gradient = torch.randn(sentences, length, WIDTH)
     visibility = Visibility(key_length=length, lengths_B=lengths)
     visible = ~(torch.arange(length) >= lengths[:, None])[:, None, None, :]
 
     def back(result: Tensor) -> None:
         result.backward(gradient)
-        q.grad = k.grad = v.grad = ours.weight.grad = None
+        q.grad = k.grad = v.grad = weight.grad = None
+
+    def own_forward() -> Tensor:
+        scores = block.score.scores([q * (WIDTH // HEADS) ** -0.5], [k], visibility)
+        weights = dropout(masked_softmax(scores, visibility.hidden_slots(block.structure)), rate, True)
+        return block.arrangement(block.score.mix(weights, [v], visibility))
 
     def own() -> None:
-        back(ours(score, q, k, v, visibility)[0])
+        back(own_forward())
 
     def fused_forward() -> Tensor:
         context = F.scaled_dot_product_attention(q, k, v, attn_mask=visible, dropout_p=rate)
-        return F.linear(context.transpose(1, 2).reshape(sentences, length, -1), ours.weight)
+        return F.linear(context.transpose(1, 2).reshape(sentences, length, -1), weight)
 
     def fused() -> None:
         back(fused_forward())
 
     if rate == 0.0:
         real = (torch.arange(length) < lengths[:, None])[..., None]
-        difference = (ours(score, q, k, v, visibility)[0] - fused_forward()).abs() * real
+        difference = (own_forward() - fused_forward()).abs() * real
         assert difference.max() < 1e-4, "the two do not compute the same"
     return {"ours": own, "fused": fused}
 

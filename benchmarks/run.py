@@ -26,19 +26,36 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "limits": (),
     "loss": (),
     "attention": (),
+    "formulations": (),
     "scaling": (),
     "startup": MODEL,
     "training_speed": DATA,
     "decode_speed": (*DATA, *MODEL),
+    "phrasal": DATA,
 }
 QUICK = {
     "limits": ["--seconds", "1"],
     "loss": ["--seconds", "1", "--rows", "100"],
     "attention": ["--seconds", "1", "--lengths", "16", "--tokens", "64"],
+    "formulations": ["--seconds", "0.1", "--lengths", "15", "--tokens", "30"],
     "scaling": ["--seconds", "0.1", "--sweeps", "length"],
     "startup": ["--repeats", "1"],
     "training_speed": ["--rounds", "1", "--updates", "2", "--settle", "1", "--warm-up", "1", "--tokens", "300"],
     "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
+    "phrasal": [
+        "--width",
+        "16",
+        "--ffn-width",
+        "32",
+        "--layers",
+        "1",
+        "--tokens",
+        "60",
+        "--sentences",
+        "4",
+        "--rounds",
+        "1",
+    ],
 }
 
 
@@ -70,14 +87,15 @@ def command(name: str, options: argparse.Namespace, file: Path) -> list[str]:
     return given + (QUICK[name] if options.quick else [])
 
 
-def settings(options: argparse.Namespace) -> dict[str, Any]:
+def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """What a ratio depends on; machine and paths are not told."""
     import torch
 
     if options.dataset is not None:
         data = options.dataset.name
     else:
-        data = options.recipe.stem if options.recipe is not None else "world"
+        without = "stated lengths" if name == "phrasal" else "world"
+        data = options.recipe.stem if options.recipe is not None else without
     return {"cores": options.cores, "data": data, "torch": torch.__version__}
 
 
@@ -106,7 +124,7 @@ def main() -> None:
             failed.append(name)
             continue
         ratios = json.loads(file.read_text(encoding="utf-8"))["ratios"]
-        done[name] = {"ratios": ratios, "settings": settings(options)}
+        done[name] = {"ratios": ratios, "settings": settings(name, options)}
         rows += changes(name, ratios, before)
     if rows:
         print("=== against the accepted run")
