@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "generate": ("generate", "Write on from prompts with a language model."),
     "score": ("score", "Print how probable a model finds translations or lines of text."),
     "evaluate": ("evaluate", "BLEU, chrF, TER, BLEU by length, paired bootstrap."),
-    "analyse": ("analyse", "Look into a model: attention to tokens and phrases, accuracy by phenomenon."),
+    "analyse": ("analyse", "Look inside a model: attention, phrases, phenomena."),
     "inspect": ("inspect", "Say what a model, dataset or run folder holds."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),
