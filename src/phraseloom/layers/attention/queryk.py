@@ -1,5 +1,4 @@
-"""QueryK scores: the query is a kernel of n taps that slides over the keys of single tokens (P000 eqs. 5, 9; P002 eq.
-6).
+"""QueryK scores: the query is a kernel of n taps that slides over token keys (P000 eqs. 5, 9; P002 eq. 6).
 
     q_i^(k) = x_q[i] Wq[k]      key_p = x_k[p] Wk
     A[i,j] = Σ_{k<n} q_i^(k) · key_{s+k} / √(n·E)      (s: first token of slot j)
@@ -42,8 +41,7 @@ class QueryKScore(nn.Module):
         self.layout.initialise(self.weight)
 
     def matrices(self) -> dict[str, Tensor]:
-        """Wq_n{n} (n, D, width) or Wq_q{m}_n{n} (m, n, D, D); Wk (D, D) or Wk_n{n} (D, width); Wv_n{n} (n, D,
-        width)."""
+        """Wq_n{n} (n, D, width) or Wq_q{m}_n{n} (m, n, D, D); Wk (D, D) or Wk_n{n} (D, width); Wv_n{n} (n, D, width)."""
         return self.layout.matrices(self.weight)
 
     def scores(
