@@ -88,9 +88,14 @@ def disk_problem(error: OSError, path: Path) -> FileProblem:
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
     """Give `write` a temporary path, then make what it wrote there the whole content of `path`.
 
-    Either the old or the new file is at `path` at every instant. Raises FileProblem; the temporary file is removed.
+    Either the old or the new file is at `path` at every instant; a link stays, and what it points to is replaced. Raises
+    FileProblem, also for a device or a pipe, which cannot be replaced; the temporary file is removed.
     """
     path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise FileProblem("neither a file nor a new name: a device or pipe cannot be written whole", file=path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         disk.mkdir(path.parent)
