@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor, nn
-
+from phraseloom.layers.attention.heads import ConcatenatedHeads
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.packed import Packed, linear
 
 
 def check_orders(orders: Sequence[int]) -> list[int]:
@@ -26,29 +23,10 @@ def check_orders(orders: Sequence[int]) -> list[int]:
     return sorted(orders)
 
 
-class HeterogeneousArrangement(nn.Module):
-    """The output projection Wo (D × D, no bias) of concatenated heads."""
-
-    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.weight = nn.Parameter(torch.empty(width, width))
-        nn.init.xavier_uniform_(self.weight)
-        self._packed: Packed | None = None
+class HeterogeneousArrangement(ConcatenatedHeads):
+    """Heads that see all orders, concatenated."""
 
     @staticmethod
     def structure(*, heads: int, reads_ahead: bool = False, orders: Sequence[int] = (1, 2)) -> Structure:
         """Every head sees all `orders`. ValueError where they are not different numbers from 1."""
         return Structure.of_orders(heads, check_orders(orders))
-
-    def matrices(self) -> dict[str, Tensor]:
-        """Wo (D, D) as a view of the parameter, used as x @ Wo."""
-        return {"Wo": self.weight.t()}
-
-    def pack(self) -> None:
-        """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, None)
-
-    def forward(self, contexts_BHQE: Tensor) -> Tensor:
-        """Contexts of the heads → output (B, Q, D)."""
-        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, packed=self._packed)

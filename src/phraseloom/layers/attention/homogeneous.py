@@ -12,22 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor, nn
-
+from phraseloom.layers.attention.heads import ConcatenatedHeads
 from phraseloom.layers.attention.structure import Part, Structure
-from phraseloom.layers.packed import Packed, linear
 
 
-class HomogeneousArrangement(nn.Module):
-    """The output projection Wo (D × D, no bias) of concatenated heads."""
-
-    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
-        super().__init__()
-        self.dropout = dropout
-        self.weight = nn.Parameter(torch.empty(width, width))
-        nn.init.xavier_uniform_(self.weight)
-        self._packed: Packed | None = None
+class HomogeneousArrangement(ConcatenatedHeads):
+    """Heads of one order each, concatenated."""
 
     @staticmethod
     def structure(*, heads: int, reads_ahead: bool = False, split: Sequence[int] | None = None) -> Structure:
@@ -44,15 +34,3 @@ class HomogeneousArrangement(nn.Module):
                 parts.append(Part(order, first, first + count))
             first += count
         return Structure(heads, (tuple(parts),), zero_extended=True)
-
-    def matrices(self) -> dict[str, Tensor]:
-        """Wo (D, D) as a view of the parameter, used as x @ Wo."""
-        return {"Wo": self.weight.t()}
-
-    def pack(self) -> None:
-        """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, None)
-
-    def forward(self, contexts_BHQE: Tensor) -> Tensor:
-        """Contexts of the heads → output (B, Q, D)."""
-        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, packed=self._packed)

@@ -1,0 +1,32 @@
+"""The output of concatenated heads: y = concat(head_1 … head_H) Wo, the end of homogeneous and heterogeneous attention."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.packed import Packed, linear
+
+
+class ConcatenatedHeads(nn.Module):
+    """The output projection Wo (D × D, no bias). `dropout` is that of the attention weights, which the block applies."""
+
+    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.weight = nn.Parameter(torch.empty(width, width))
+        nn.init.xavier_uniform_(self.weight)
+        self._packed: Packed | None = None
+
+    def matrices(self) -> dict[str, Tensor]:
+        """Wo (D, D) as a view of the parameter, used as x @ Wo."""
+        return {"Wo": self.weight.t()}
+
+    def pack(self) -> None:
+        """Lay out the matrix for inference (`layers/packed.py`)."""
+        self._packed = Packed(self.weight, None)
+
+    def forward(self, contexts_BHQE: Tensor) -> Tensor:
+        """Contexts of the heads → output (B, Q, D)."""
+        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, packed=self._packed)
