@@ -9,40 +9,20 @@ product (spec §2e).
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
-
-from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.score import Score
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.windows import Layout, Output, Window
 
 
-class ConvKVScore(nn.Module):
-    """Convolved keys and values. Parameter rows: Wq of every query order, Wk of every order, Wv of every order."""
+class ConvKVScore(Score):
+    """Convolved keys and values. Parameter rows: Wq of every query order, Wk of every order, Wv of every order.
+
+    Matrices: Wq (D, D) or Wq_q{m} (m, D, D), Wk_n{n} and Wv_n{n} (n, D, width). Homogeneous structures name the query
+    matrices of the heads of order n Wq_n{n}.
+    """
 
     def __init__(self, *, width: int, structure: Structure) -> None:
-        super().__init__()
-        self.structure, self.size = structure, width // structure.heads
-        self.layout = _layout(width, self.size, structure)
-        self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
-        self.layout.initialise(self.weight)
-
-    def matrices(self) -> dict[str, Tensor]:
-        """Wq (D, D) or Wq_q{m} (m, D, D), Wk_n{n} and Wv_n{n} (n, D, width) as views of the parameter.
-
-        Homogeneous structures name the query matrices of the heads of order n Wq_n{n}.
-        """
-        return self.layout.matrices(self.weight)
-
-    def scores(
-        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
-    ) -> Tensor:
-        """Scores (B, H, J·Q, G·K) before masking."""
-        return queries[0] @ keys[0].transpose(-1, -2)
-
-    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
-        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
-        return weights_BHQK @ values[0]
+        super().__init__(structure=structure, layout=_layout(width, width // structure.heads, structure))
 
 
 def windows(layout: Layout, name: str, structure: Structure) -> Output:

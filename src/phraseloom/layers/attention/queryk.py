@@ -17,32 +17,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from phraseloom.layers.attention.convkv import windows
 from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.score import Score
 from phraseloom.layers.attention.structure import Part, Structure
 from phraseloom.layers.attention.windows import Layout, Output, Window
 
 
-class QueryKScore(nn.Module):
+class QueryKScore(Score):
     """Queries as kernels over token keys.
 
     `share_keys`: one key matrix for all orders (P000), or one an order (P002). In a homogeneous structure each order
     has heads, and thus keys, of its own. Parameter rows: Wq of every order, Wk, Wv of every order.
+
+    Matrices: Wq_n{n} (n, D, width) or Wq_q{m}_n{n} (m, n, D, D); Wk (D, D) or Wk_n{n} (D, width); Wv_n{n} (n, D, width).
     """
 
     def __init__(self, *, width: int, structure: Structure, share_keys: bool = True) -> None:
-        super().__init__()
-        self.structure, self.size = structure, width // structure.heads
         shared = share_keys and not structure.zero_extended
-        self.layout, self._products = _layout(width, self.size, structure, shared)
-        self.weight = nn.Parameter(torch.empty(self.layout.rows, width))
-        self.layout.initialise(self.weight)
-
-    def matrices(self) -> dict[str, Tensor]:
-        """Wq_n{n} (n, D, width) or Wq_q{m}_n{n} (m, n, D, D); Wk (D, D) or Wk_n{n} (D, width); Wv_n{n} (n, D, width)."""
-        return self.layout.matrices(self.weight)
+        layout, products = _layout(width, width // structure.heads, structure, shared)
+        super().__init__(structure=structure, layout=layout)
+        self._products = products
 
     def scores(
         self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
@@ -51,10 +48,6 @@ class QueryKScore(nn.Module):
         products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
         scores: Tensor = _SlotScores.apply(self.structure, self._products, by_time, *products)
         return scores
-
-    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
-        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
-        return weights_BHQK @ values[0]
 
 
 @dataclass(frozen=True)

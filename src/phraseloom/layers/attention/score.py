@@ -1,0 +1,34 @@
+"""What all scores share: one packed matrix, laid out by structure, and scores that are products of queries and keys."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.attention.windows import Layout
+
+
+class Score(nn.Module):
+    """The packed matrix (rows, D) of a layout. A score says what the rows are, and what differs from plain products."""
+
+    def __init__(self, *, structure: Structure, layout: Layout) -> None:
+        super().__init__()
+        self.structure, self.layout, self.size = structure, layout, layout.size
+        self.weight = nn.Parameter(torch.empty(layout.rows, layout.width))
+        layout.initialise(self.weight)
+
+    def matrices(self) -> dict[str, Tensor]:
+        """The matrices by name, as views of the parameter used as x @ W; see the score for names and shapes."""
+        return self.layout.matrices(self.weight)
+
+    def scores(
+        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
+    ) -> Tensor:
+        """Scores (B, H, J·Q, G·K) before masking, with `by_time` (…, K·G); the queries come scaled."""
+        return queries[0] @ keys[0].transpose(-1, -2)
+
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
+        """Contexts (B, H, J·Q, E): the values weighted by the attention."""
+        return weights_BHQK @ values[0]
