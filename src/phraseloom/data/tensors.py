@@ -17,7 +17,8 @@ class Batch:
     """One micro-batch. All ids int64; positions beyond a length hold PAD.
 
     `source_BS` source ids + EOS; `source_lengths_B` counts EOS; `target_in_BT` BOS + target ids; `target_out_BT` target
-    ids + EOS; `target_lengths_B` counts EOS.
+    ids + EOS; `target_lengths_B` counts EOS. `phrase_sizes_BP`: source tokens of each phrase (EOS counted), 0 behind the
+    last phrase of a sentence; None unless the dataset has phrases.
     """
 
     source_BS: Tensor
@@ -25,6 +26,7 @@ class Batch:
     target_in_BT: Tensor
     target_out_BT: Tensor
     target_lengths_B: Tensor
+    phrase_sizes_BP: Tensor | None = None
 
     @property
     def target_tokens(self) -> int:
@@ -33,20 +35,29 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        return Batch(**{f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)})
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Batch(**{name: v if v is None else v.to(device, non_blocking=True) for name, v in values.items()})
 
 
-def make_batch(sources: list[Any], targets: list[Any]) -> Batch:
-    """A batch from lists of id sequences without BOS or EOS."""
+def make_batch(sources: list[Any], targets: list[Any], phrases: list[list[int]] | None = None) -> Batch:
+    """A batch from lists of id sequences without BOS or EOS.
+
+    `phrases`: source tokens of each phrase, EOS counted; they sum to the source ids + 1.
+    """
     source, source_lengths = _pad(sources)
     target, target_lengths = _pad(targets)
-    return from_padded(source, source_lengths, target, target_lengths)
+    sizes = None if phrases is None else _pad(phrases)[0]
+    return from_padded(source, source_lengths, target, target_lengths, sizes)
 
 
 def from_padded(
-    source: np.ndarray, source_lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray
+    source: np.ndarray,
+    source_lengths: np.ndarray,
+    target: np.ndarray,
+    target_lengths: np.ndarray,
+    phrase_sizes: np.ndarray | None = None,
 ) -> Batch:
-    """A batch from padded int64 arrays (B, S), (B, T) and lengths, all without BOS and EOS."""
+    """A batch from padded int64 arrays (B, S), (B, T) and lengths, all without BOS and EOS; `phrase_sizes` (B, P)."""
     target_out = with_eos(target, target_lengths)
     target_in = np.concatenate([np.full((len(target_out), 1), BOS, np.int64), target_out[:, :-1]], axis=1)
     target_in[target_in == EOS] = PAD
@@ -56,6 +67,7 @@ def from_padded(
         torch.from_numpy(target_in),
         torch.from_numpy(target_out),
         torch.from_numpy(target_lengths.astype(np.int64) + 1),
+        None if phrase_sizes is None else torch.from_numpy(phrase_sizes),
     )
 
 

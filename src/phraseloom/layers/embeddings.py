@@ -1,6 +1,7 @@
 """Token embeddings and sinusoid positions.
 
     x_p = √D · E[token_p] + sinusoid(p)         then dropout; positions count from 0
+    x_p = LN(that)                              where it is asked for (P001; spec §3.3)
 
 Layouts of the sinusoid (spec §6.1), angle = p / 10000^(2c/D) for c < D/2 unless said otherwise:
     halves       sin in the first half, cos in the second            (Sockeye)
@@ -55,13 +56,21 @@ class Sinusoid(nn.Module):
 class TokenEmbedding(nn.Module):
     """Scaled token vectors plus positions. The matrix (V, D) may be shared with another side or the output."""
 
-    def __init__(self, weight: nn.Parameter, *, positions: Sinusoid | None, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        weight: nn.Parameter,
+        *,
+        positions: Sinusoid | None,
+        dropout: float = 0.0,
+        norm: nn.LayerNorm | None = None,
+    ) -> None:
         super().__init__()
-        self.weight, self.positions, self.dropout = weight, positions, dropout
+        self.weight, self.positions, self.dropout, self.norm = weight, positions, dropout, norm
 
     def forward(self, tokens_BS: Tensor, *, first: int = 0) -> Tensor:
         """(B, S) ids → (B, S, D); `first` is the position of column 0."""
         x = F.embedding(tokens_BS, self.weight) * math.sqrt(self.weight.shape[1])
         if self.positions is not None:
             x = x + self.positions(first, tokens_BS.shape[1])
-        return dropout(x, self.dropout, self.training)
+        x = dropout(x, self.dropout, self.training)
+        return x if self.norm is None else self.norm(x)

@@ -7,14 +7,20 @@ from torch import nn
 
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention import MultiHeadAttention, build_attention
+from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
-from phraseloom.layers.residual import Residual
+from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
+from phraseloom.layers.residual import NORM_EPSILON, Residual
+from phraseloom.layers.segments import FixedSegmenter
+from phraseloom.layers.transparent import TransparentAttention
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.models.phrase_config import FixedSegmentsConfig, PhrasesConfig
+from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.translation import TranslationModel
 from phraseloom.outputs import OUTPUTS, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
@@ -34,9 +40,14 @@ def build_model(config: ModelConfig, source_size: int, target_size: int) -> Tran
         )
     source_weight, target_weight, output_weight = _matrices(config, source_size, target_size)
     positions, pre = _positions(config), config.norm == "pre"
+
+    def embedding(weight: nn.Parameter) -> TokenEmbedding:
+        norm = nn.LayerNorm(config.width, eps=NORM_EPSILON) if config.embedding_norm else None
+        return TokenEmbedding(weight, positions=positions, dropout=config.dropout, norm=norm)
+
     return TranslationModel(
-        source_embedding=TokenEmbedding(source_weight, positions=positions, dropout=config.dropout),
-        target_embedding=TokenEmbedding(target_weight, positions=positions, dropout=config.dropout),
+        source_embedding=embedding(source_weight),
+        target_embedding=embedding(target_weight),
         encoder=TransformerEncoder(
             [_encoder_layer(config) for _ in range(config.encoder.layers)], width=config.width, final_norm=pre
         ),
@@ -44,6 +55,7 @@ def build_model(config: ModelConfig, source_size: int, target_size: int) -> Tran
             [_decoder_layer(config) for _ in range(config.decoder.layers)], width=config.width, final_norm=pre
         ),
         output=_output(config, output_weight),
+        phrases=None if config.phrases is None else _phrases(config, config.phrases),
     )
 
 
@@ -117,6 +129,7 @@ def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
         attention=_attention(config, "encoder_self"),
         feed_forward=_feed_forward(config),
         residuals=(_residual(config), _residual(config)),
+        combination=_combination(config),
     )
 
 
@@ -126,6 +139,44 @@ def _decoder_layer(config: ModelConfig) -> TransformerDecoderLayer:
         cross_attention=_attention(config, "cross"),
         feed_forward=_feed_forward(config),
         residuals=(_residual(config), _residual(config), _residual(config)),
+        combination=_combination(config),
+    )
+
+
+def _combination(config: ModelConfig) -> AttentiveCombination | None:
+    if config.phrases is None:
+        return None
+    return AttentiveCombination(
+        width=config.width,
+        heads=config.heads,
+        inner=config.phrases.combination_width or config.ffn_width,
+        residual=_residual(config),
+        attention_dropout=config.attention_dropout,
+        inner_dropout=config.dropout,
+    )
+
+
+def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
+    levels, layers, segments = config.encoder.layers + 1, config.decoder.layers, phrases.segments
+
+    def representation() -> PhraseRepresentation:
+        scorer = SCORERS.get(phrases.attention)
+        inner = phrases.scorer_width or config.width
+        return PhraseRepresentation(
+            glance=phrases.glance,
+            scorer=None if scorer is None else scorer(width=config.width, inner=inner, dropout=config.dropout),
+        )
+
+    def mixture(wanted: bool) -> TransparentAttention | None:
+        return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout) if wanted else None
+
+    return SourcePhrases(
+        segmenter=FixedSegmenter(**segments.model_dump(exclude={"kind"}))
+        if isinstance(segments, FixedSegmentsConfig)
+        else None,
+        representations=[representation() for _ in range(levels)],
+        transparent=mixture(phrases.transparent),
+        transparent_tokens=mixture(phrases.transparent_tokens),
     )
 
 

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from phraseloom.config import Config
 from phraseloom.layers.naming import parse, parse_orders, parse_split
+from phraseloom.models.phrase_config import PhrasesConfig
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -232,8 +233,9 @@ class ModelConfig(Config):
     """A translation model. `preset` fills in sizes; every other key stands over it.
 
     `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and
-    output), none. `norm`: where the layer normalisation stands. Dropout rates: `dropout` on embeddings and sub-layer
-    outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
+    output), none. `phrases`: source phrase representations (null: none). `norm`: where the layer normalisation stands;
+    `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout` on embeddings and
+    sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
@@ -243,9 +245,11 @@ class ModelConfig(Config):
     encoder: TransformerEncoderConfig = TransformerEncoderConfig()
     decoder: TransformerDecoderConfig = TransformerDecoderConfig()
     attention: AttentionsConfig = AttentionsConfig()
+    phrases: PhrasesConfig | None = None
     positions: PositionsConfig = SinusoidConfig()
     output: SoftmaxConfig = SoftmaxConfig()
     norm: Literal["pre", "post"] = "pre"
+    embedding_norm: bool = False
     tied: Literal["three_way", "two_way", "none"] = "three_way"
     dropout: Fraction = 0.1
     attention_dropout: Fraction = 0.1

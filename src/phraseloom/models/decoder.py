@@ -14,21 +14,36 @@ from torch import Tensor, nn
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.combination import AttentiveCombination, PhraseKeys
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.residual import NORM_EPSILON, Residual
+from phraseloom.models.phrases import PhraseMemory
 
 
 @dataclass
 class Memory:
-    """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded."""
+    """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded.
+
+    `mixed`: states of their own for each decoder layer, where they are mixtures of levels; `phrases`: see there.
+    """
 
     states_BSD: Tensor
     lengths_B: Tensor | None
+    mixed: list[Tensor] | None = None
+    phrases: PhraseMemory | None = None
+
+    def of_layer(self, layer: int) -> Tensor:
+        """The states (B, S, D) that a decoder layer (from 0) reads."""
+        return self.states_BSD if self.mixed is None else self.mixed[layer]
 
     def select(self, sentences: Tensor) -> Memory:
         """Only these sentences, in this order."""
-        lengths = None if self.lengths_B is None else self.lengths_B[sentences]
-        return Memory(self.states_BSD[sentences], lengths)
+        return Memory(
+            self.states_BSD[sentences],
+            None if self.lengths_B is None else self.lengths_B[sentences],
+            None if self.mixed is None else [states[sentences] for states in self.mixed],
+            None if self.phrases is None else self.phrases.select(sentences),
+        )
 
 
 @dataclass
@@ -37,6 +52,7 @@ class DecoderState:
 
     growing: list[GrowingCache]
     fixed: list[FixedCache]
+    phrases: list[PhraseKeys | None]
     source_length: int
     source_lengths_B: Tensor | None
     beam: int
@@ -72,13 +88,15 @@ class DecoderState:
             cache.reorder(rows)
         for fixed in self.fixed:
             fixed.keep(sentences_B, rows)
+        self.phrases = [None if keys is None else keys.select(sentences_B) for keys in self.phrases]
         if self.source_lengths_B is not None:
             self.source_lengths_B = self.source_lengths_B.index_select(0, sentences_B)
         self._look()
 
 
 class TransformerDecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention, feed-forward, each inside a residual."""
+    """Causal self-attention, cross-attention, feed-forward, each inside a residual; between the first two the tokens take up
+    phrases of the source, where there is a `combination`."""
 
     def __init__(
         self,
@@ -87,28 +105,48 @@ class TransformerDecoderLayer(nn.Module):
         cross_attention: MultiHeadAttention,
         feed_forward: FeedForward,
         residuals: tuple[Residual, Residual, Residual],
+        combination: AttentiveCombination | None = None,
     ) -> None:
         super().__init__()
+        self.combination = combination
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
         self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
 
+    def remember(self, phrases: PhraseMemory | None, layer: int) -> PhraseKeys | None:
+        """The keys and values of the phrases that this layer (from 0) reads, where it reads any."""
+        if self.combination is None or phrases is None:
+            return None
+        return self.combination.remember(phrases.vectors[layer], phrases.visibility)
+
     def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility
+        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility, phrases: PhraseKeys | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(B, T, D) → (B, T, D), and the weights of self- and cross-attention in the layouts of their structures."""
         around = self.self_residual
         attended, own_weights = self.self_attention(around.enter(x_BTD), None, own)
         x_BTD = around.leave(x_BTD, attended)
+        if self.combination is not None and phrases is not None:
+            x_BTD, _ = self.combination(x_BTD, phrases)
         around = self.cross_residual
         attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source)
         x_BTD = around.leave(x_BTD, attended)
         around = self.feed_forward_residual
         return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights
 
-    def step(self, x_RD: Tensor, growing: GrowingCache, fixed: FixedCache, source: Visibility) -> tuple[Tensor, Tensor]:
+    def step(
+        self,
+        x_RD: Tensor,
+        growing: GrowingCache,
+        fixed: FixedCache,
+        source: Visibility,
+        phrases: PhraseKeys | None = None,
+    ) -> tuple[Tensor, Tensor]:
         """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, J, G·S)."""
         around = self.self_residual
         x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
+        if self.combination is not None and phrases is not None:
+            x_BWD, _ = self.combination(x_RD.view(len(phrases.keys), -1, x_RD.shape[-1]), phrases)
+            x_RD = x_BWD.flatten(0, 1)
         around = self.cross_residual
         attended, weights = self.cross_attention.step_cross(around.enter(x_RD), fixed, source)
         x_RD = around.leave(x_RD, attended)
@@ -143,8 +181,9 @@ class TransformerDecoder(nn.Module):
             query_length=x_BTD.shape[1],
             device=x_BTD.device,
         )
-        for layer in self.layers:
-            x_BTD, own_weights, weights = layer(x_BTD, memory.states_BSD, own, source)
+        for number, layer in enumerate(self.layers):
+            phrases = layer.remember(memory.phrases, number)
+            x_BTD, own_weights, weights = layer(x_BTD, memory.of_layer(number), own, source, phrases)
             if kept_own is not None:
                 kept_own.append(own_weights)
             if kept_cross is not None:
@@ -158,14 +197,17 @@ class TransformerDecoder(nn.Module):
         )
         rows = len(memory.states_BSD) * beam
         growing = [layer.self_attention.start(rows, capacity) for layer in self.layers]
-        fixed = [layer.cross_attention.remember(memory.states_BSD, source, beam=beam) for layer in self.layers]
-        return DecoderState(growing, fixed, memory.states_BSD.shape[1], memory.lengths_B, beam)
+        fixed = [
+            layer.cross_attention.remember(memory.of_layer(n), source, beam=beam) for n, layer in enumerate(self.layers)
+        ]
+        phrases = [layer.remember(memory.phrases, n) for n, layer in enumerate(self.layers)]
+        return DecoderState(growing, fixed, phrases, memory.states_BSD.shape[1], memory.lengths_B, beam)
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
         kept = []
-        for layer, growing, fixed in zip(self.layers, state.growing, state.fixed, strict=True):
-            x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility)
+        for layer, growing, fixed, phrases in zip(self.layers, state.growing, state.fixed, state.phrases, strict=True):
+            x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility, phrases)
             kept.append(weights)
         state.step += 1
         return self.norm(x_RD), kept

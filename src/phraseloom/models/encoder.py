@@ -1,4 +1,5 @@
-"""Transformer encoder: embedded source → memory (Vaswani et al. 2017, §3.1)."""
+"""Transformer encoder: embedded source → memory (Vaswani et al. 2017, §3.1), with phrases in every layer where they are
+asked for (P001 §3.4)."""
 
 from __future__ import annotations
 
@@ -8,22 +9,37 @@ from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.residual import NORM_EPSILON, Residual
+from phraseloom.models.phrases import PhraseLevels
 
 
 class TransformerEncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward layer, each inside a residual."""
+    """Self-attention, then the feed-forward layer, each inside a residual; before them the tokens take up phrases, where
+    there is a `combination`."""
 
     def __init__(
-        self, *, attention: MultiHeadAttention, feed_forward: FeedForward, residuals: tuple[Residual, Residual]
+        self,
+        *,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        residuals: tuple[Residual, Residual],
+        combination: AttentiveCombination | None = None,
     ) -> None:
         super().__init__()
+        self.combination = combination
         self.attention, self.feed_forward = attention, feed_forward
         self.attention_residual, self.feed_forward_residual = residuals
 
-    def forward(self, x_BSD: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, x_BSD: Tensor, visibility: Visibility, phrases: PhraseLevels | None = None
+    ) -> tuple[Tensor, Tensor]:
         """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`."""
+        if self.combination is not None and phrases is not None:
+            entered = self.combination.enter(x_BSD)
+            keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility)
+            x_BSD, _ = self.combination(x_BSD, keys, entered=entered)
         around = self.attention_residual
         attended, weights = self.attention(around.enter(x_BSD), None, visibility)
         x_BSD = around.leave(x_BSD, attended)
@@ -39,15 +55,25 @@ class TransformerEncoder(nn.Module):
         self.layers: Sequence[TransformerEncoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None, *, kept: list[Tensor] | None = None) -> Tensor:
+    def forward(
+        self,
+        x_BSD: Tensor,
+        lengths_B: Tensor | None,
+        *,
+        phrases: PhraseLevels | None = None,
+        kept: list[Tensor] | None = None,
+    ) -> Tensor:
         """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
 
-        The attention weights of every layer are added to `kept`.
+        `phrases` gets the phrase vectors of every level. The attention weights of every layer are added to `kept`.
         """
         length = x_BSD.shape[1]
         visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)
         for layer in self.layers:
-            x_BSD, weights = layer(x_BSD, visibility)
+            x_BSD, weights = layer(x_BSD, visibility, phrases)
             if kept is not None:
                 kept.append(weights)
-        return self.norm(x_BSD)
+        x_BSD = self.norm(x_BSD)
+        if phrases is not None:
+            phrases.make(x_BSD)
+        return x_BSD

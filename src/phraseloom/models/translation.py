@@ -12,15 +12,20 @@ from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.models import targets
 from phraseloom.models.decoder import DecoderState, Memory, TransformerDecoder
 from phraseloom.models.encoder import TransformerEncoder
+from phraseloom.models.phrases import PhraseLevels, SourcePhrases
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
 
 class Looks(NamedTuple):
-    """For each use of attention and each layer the weights (B, H, J·Q, G·K) and the structure that says what they are."""
+    """For each use of attention and each layer the weights (B, H, J·Q, G·K) and the structure that says what they are.
+
+    `phrases`: the phrases of every level of the encoder and how much each token counts in them, where the model has any.
+    """
 
     encoder_self: list[tuple[Tensor, Structure]]
     decoder_self: list[tuple[Tensor, Structure]]
     cross: list[tuple[Tensor, Structure]]
+    phrases: PhraseLevels | None = None
 
 
 class TranslationModel(nn.Module):
@@ -34,16 +39,39 @@ class TranslationModel(nn.Module):
         encoder: TransformerEncoder,
         decoder: TransformerDecoder,
         output: SoftmaxOutput,
+        phrases: SourcePhrases | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
-        self.encoder, self.decoder, self.output = encoder, decoder, output
+        self.encoder, self.decoder, self.output, self.phrases = encoder, decoder, output, phrases
 
-    def encode(self, source_BS: Tensor, lengths_B: Tensor | None) -> Memory:
-        """Source ids with EOS, right-padded, and their real lengths (EOS counted) → memory."""
+    @property
+    def needs_phrases(self) -> bool:
+        """Whether the phrases of a source must be given, because they do not follow from its length."""
+        return self.phrases is not None and self.phrases.segmenter is None
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+        """Source ids with EOS, right-padded, and their real lengths (EOS counted) → memory.
+
+        `phrase_sizes_BP` (see `Batch`) where the model `needs_phrases`; else it is not looked at.
+        """
         if lengths_B is not None and bool((lengths_B == source_BS.shape[1]).all()):
             lengths_B = None
-        return Memory(self.encoder(self.source_embedding(source_BS), lengths_B), lengths_B)
+        return self._encode(source_BS, lengths_B, phrase_sizes_BP)[0]
+
+    def _encode(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        phrase_sizes_BP: Tensor | None,
+        kept: list[Tensor] | None = None,
+    ) -> tuple[Memory, PhraseLevels | None]:
+        levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
+        states = self.encoder(self.source_embedding(source_BS), lengths_B, phrases=levels, kept=kept)
+        if self.phrases is None or levels is None:
+            return Memory(states, lengths_B), None
+        mixed, phrases = self.phrases.token_states(levels), self.phrases.memory(levels, len(self.decoder.layers))
+        return Memory(states, lengths_B, mixed, phrases), levels
 
     def decode(
         self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False
@@ -56,30 +84,39 @@ class TranslationModel(nn.Module):
         hidden = self.decoder(self.target_embedding(target_in_BT), memory, kept_cross=kept if keep_weights else None)
         return hidden, kept
 
-    def look(self, source_BS: Tensor, lengths_B: Tensor | None, target_in_BT: Tensor) -> Looks:
+    def look(
+        self,
+        source_BS: Tensor,
+        lengths_B: Tensor | None,
+        target_in_BT: Tensor,
+        phrase_sizes_BP: Tensor | None = None,
+    ) -> Looks:
         """The weights of every attention of every layer for given sentence pairs (see `encode` and `decode`)."""
         of_source: list[Tensor] = []
         own: list[Tensor] = []
         cross: list[Tensor] = []
-        memory = Memory(self.encoder(self.source_embedding(source_BS), lengths_B, kept=of_source), lengths_B)
+        memory, levels = self._encode(source_BS, lengths_B, phrase_sizes_BP, of_source)
         self.decoder(self.target_embedding(target_in_BT), memory, kept_own=own, kept_cross=cross)
         layers = self.decoder.layers
         return Looks(
             [(w, layer.attention.structure) for w, layer in zip(of_source, self.encoder.layers, strict=True)],
             [(w, layer.self_attention.structure) for w, layer in zip(own, layers, strict=True)],
             [(w, layer.cross_attention.structure) for w, layer in zip(cross, layers, strict=True)],
+            levels,
         )
 
     def forward(self, batch: Batch) -> LossSums:
         """The sums of the training loss over the real target tokens of a batch (same as `loss`)."""
-        hidden_BTD, _ = self.decode(batch.target_in_BT, self.encode(batch.source_BS, batch.source_lengths_B))
+        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
         return targets.loss(self.output, hidden_BTD, batch)
 
     loss = forward
 
     def score(self, batch: Batch) -> Tensor:
         """log p of every target token, (B, T); zero beyond the length. Their sum is the score of the translation."""
-        hidden_BTD, _ = self.decode(batch.target_in_BT, self.encode(batch.source_BS, batch.source_lengths_B))
+        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
         return targets.log_probs(self.output, hidden_BTD, batch)
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:

@@ -1,0 +1,111 @@
+"""Which source tokens make which phrase, and the forms in which the layers need it (P001 §3.1; spec §3.1).
+
+A phrase is a run of adjacent tokens; the phrases of a sentence stand one behind the other and cover all its real tokens.
+Everything follows from `sizes_BP`, the tokens of each phrase (0 behind the last phrase of a sentence).
+
+Sums over the tokens of a phrase are products with the membership (B, P, S); only a maximum gathers (B, P, longest, D).
+Phrases of any length cost the same: none is padded to the longest.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from phraseloom.layers.attention.masks import Visibility
+
+
+class Segments:
+    """The phrases of a batch of sentences of `length` tokens, padding counted."""
+
+    def __init__(self, sizes_BP: Tensor, length: int) -> None:
+        self.sizes_BP, self.length = sizes_BP, length
+        self._member: Tensor | None = None
+
+    @cached_property
+    def ends(self) -> Tensor:
+        """One behind the last token of each phrase, (B, P)."""
+        return self.sizes_BP.cumsum(1)
+
+    @cached_property
+    def padding(self) -> Tensor | None:
+        """Tokens of no phrase, (B, S), or None where there are none."""
+        padding = torch.arange(self.length, device=self.sizes_BP.device)[None] >= self.ends[:, -1:]
+        return padding if bool(padding.any()) else None
+
+    @cached_property
+    def outside(self) -> Tensor:
+        """True where a token is not of the phrase, (B, P, S)."""
+        token = torch.arange(self.length, device=self.sizes_BP.device)
+        ends = self.ends[..., None]
+        return (token >= ends) | (token < ends - self.sizes_BP[..., None])
+
+    @cached_property
+    def visibility(self) -> Visibility:
+        """Which phrases may be seen: those that exist."""
+        counts = (self.sizes_BP > 0).sum(1)
+        phrases = self.sizes_BP.shape[1]
+        whole = bool((counts == phrases).all())
+        return Visibility(key_length=phrases, lengths_B=None if whole else counts, device=self.sizes_BP.device)
+
+    def without_padding(self, x_BSD: Tensor) -> Tensor:
+        """`x_BSD` with zeros at tokens of no phrase, so that nothing there (not even NaN) matters."""
+        return x_BSD if self.padding is None else x_BSD.masked_fill(self.padding[..., None], 0.0)
+
+    def member(self, like: Tensor) -> Tensor:
+        """1 where a token is of the phrase, else 0, (B, P, S), in the type of `like`."""
+        if self._member is None or self._member.dtype != like.dtype:
+            self._member = (~self.outside).to(like.dtype)
+        return self._member
+
+    @cached_property
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """The token at each place of each phrase, and where there is none, (B, P, M); M is the longest phrase."""
+        place = torch.arange(max(int(self.sizes_BP.max()), 1), device=self.sizes_BP.device)
+        none = place >= self.sizes_BP[..., None]
+        token = (self.ends - self.sizes_BP)[..., None] + place
+        return token.clamp_(max=self.length - 1), none
+
+    def largest(self, x_BSD: Tensor) -> Tensor:
+        """The element-wise maximum over the tokens of each phrase, (B, P, D); 0 where there is no phrase."""
+        token, none = self._places
+        batch, phrases, longest = token.shape
+        first = torch.arange(batch, device=token.device)[:, None, None] * self.length
+        places = x_BSD.flatten(0, 1).index_select(0, (token + first).flatten()).view(batch, phrases, longest, -1)
+        none = none[..., None]
+        largest = places.masked_fill(none, float("-inf")).amax(2)
+        return largest.masked_fill(none[:, :, 0], 0.0)
+
+    def mean(self, x_BSD: Tensor) -> Tensor:
+        """The mean over the tokens of each phrase, (B, P, D); 0 where there is no phrase."""
+        sizes = self.sizes_BP.clamp(min=1)[..., None].to(x_BSD.dtype)
+        return (self.member(x_BSD) @ x_BSD) / sizes
+
+    def to_tokens(self, y_BPD: Tensor) -> Tensor:
+        """For each token what `y_BPD` has for its phrase, (B, S, D); 0 for a token of none."""
+        return self.member(y_BPD).transpose(1, 2) @ y_BPD
+
+
+class FixedSegmenter:
+    """Phrases of n tokens, n = max(min(max_tokens, ⌈tokens / min_chunks⌉), floor); the last one may be shorter.
+
+    `tokens` are those of the sentence (basis `sentence`), so that a sentence is cut the same way in every batch, or the
+    padded ones of the batch (basis `batch`: the released code, kept for comparison). Source: P001 §3.1; spec §3.1.
+    """
+
+    def __init__(
+        self, *, max_tokens: int = 8, min_chunks: int = 6, floor: int = 3, basis: Literal["sentence", "batch"] = "sentence"
+    ) -> None:  # fmt: skip
+        self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
+
+    def __call__(self, lengths_B: Tensor, length: int) -> Segments:
+        """Real lengths, EOS counted, and the padded length → the phrases."""
+        tokens = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
+        chunk = ((tokens + self.min_chunks - 1) // self.min_chunks).clamp(max=self.max_tokens).clamp(min=self.floor)
+        most = int(((lengths_B + chunk - 1) // chunk).max())
+        starts = torch.arange(most, device=lengths_B.device) * chunk[:, None]
+        sizes = torch.minimum((lengths_B[:, None] - starts).clamp(min=0), chunk[:, None])
+        return Segments(sizes, length)

@@ -1,0 +1,111 @@
+"""Where phrases enter the model: vectors at every level of the encoder, mixtures of the levels for the decoder (P001;
+spec §3.3, §3.4).
+
+    R^0 from the embeddings, R^i from the output of encoder layer i; encoder layer i reads R^{i-1}
+    decoder layer j reads R̃^j (transparent) or R^L
+
+In a pre-norm model the phrases of a level are made of its normalised tokens: those that the combination network of the next
+layer reads, at the last level those of the closing normalisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.errors import ModelError
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.phrase_representation import PhraseRepresentation
+from phraseloom.layers.segments import FixedSegmenter, Segments
+from phraseloom.layers.transparent import TransparentAttention
+
+
+@dataclass
+class PhraseMemory:
+    """What a decoder sees of the phrases: for each of its layers the vectors (B, P, D), and the tokens in each (B, P)."""
+
+    vectors: list[Tensor]
+    sizes_BP: Tensor
+    visibility: Visibility
+
+    def select(self, sentences: Tensor) -> PhraseMemory:
+        """Only these sentences, in this order."""
+        lengths = self.visibility.lengths_B
+        visibility = Visibility(
+            key_length=self.visibility.key_length,
+            lengths_B=None if lengths is None else lengths[sentences],
+            device=self.sizes_BP.device,
+        )
+        return PhraseMemory([v[sentences] for v in self.vectors], self.sizes_BP[sentences], visibility)
+
+
+class PhraseLevels:
+    """The phrases of one batch while its encoder runs: `make` is called once a level, from the embeddings up.
+
+    `vectors` (B, P, D), `weights` of the tokens (B, P, S; None where the phrase is its glance) and `tokens` (B, S, D) hold one
+    entry a level.
+    """
+
+    def __init__(self, representations: Sequence[PhraseRepresentation], segments: Segments) -> None:
+        self.representations, self.segments = representations, segments
+        self.vectors: list[Tensor] = []
+        self.weights: list[Tensor | None] = []
+        self.tokens: list[Tensor] = []
+
+    def make(self, x_BSD: Tensor) -> Tensor:
+        """The phrase vectors (B, P, D) of the next level, made of its token vectors."""
+        vectors, weights = self.representations[len(self.vectors)](x_BSD, self.segments)
+        self.tokens.append(x_BSD)
+        self.vectors.append(vectors)
+        self.weights.append(weights)
+        return vectors
+
+
+class SourcePhrases(nn.Module):
+    """Everything about phrases that is of the encoder side.
+
+    `segmenter` None: the phrases come with the batch. `transparent`, `transparent_tokens`: None where every decoder layer reads
+    the last level.
+    """
+
+    def __init__(
+        self,
+        *,
+        segmenter: FixedSegmenter | None,
+        representations: list[PhraseRepresentation],
+        transparent: TransparentAttention | None,
+        transparent_tokens: TransparentAttention | None,
+    ) -> None:
+        super().__init__()
+        self.segmenter = segmenter
+        self.representations: Sequence[PhraseRepresentation] = nn.ModuleList(representations)  # type: ignore[assignment]
+        self.transparent, self.transparent_tokens = transparent, transparent_tokens
+
+    def begin(self, source_BS: Tensor, lengths_B: Tensor | None, sizes_BP: Tensor | None) -> PhraseLevels:
+        """The phrases of a batch, before the first level. Raises ModelError where they are needed and missing."""
+        batch, length = source_BS.shape
+        if lengths_B is None:
+            lengths_B = torch.full((batch,), length, device=source_BS.device)
+        if self.segmenter is not None:
+            return PhraseLevels(self.representations, self.segmenter(lengths_B, length))
+        if sizes_BP is None:
+            raise ModelError(
+                "this model reads phrases of trees or of a phrase table, and the batch has none",
+                hint="give the trees of the source (--trees, made by phraseloom phrases parse)",
+            )
+        if not torch.equal(sizes_BP.sum(1), lengths_B):
+            raise ModelError("the phrases of the batch do not cover its source tokens")
+        return PhraseLevels(self.representations, Segments(sizes_BP, length))
+
+    def memory(self, levels: PhraseLevels, decoder_layers: int) -> PhraseMemory:
+        """What the decoder sees of the phrases."""
+        last = [levels.vectors[-1]] * decoder_layers
+        vectors = last if self.transparent is None else self.transparent(levels.vectors)
+        return PhraseMemory(vectors, levels.segments.sizes_BP, levels.segments.visibility)
+
+    def token_states(self, levels: PhraseLevels) -> list[Tensor] | None:
+        """Mixtures of the token states for each decoder layer, or None where all read the last."""
+        return None if self.transparent_tokens is None else self.transparent_tokens(levels.tokens)

@@ -1,0 +1,175 @@
+"""Models with source phrase representations: nothing around a sentence matters, steps equal the whole, every part learns; and
+what is asked for is what is built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from phraseloom.config import validate
+from phraseloom.data.tensors import Batch, make_batch
+from phraseloom.errors import ConfigError, ModelError
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.translation import TranslationModel
+
+BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
+PHRASAL = "queryk heterogeneous 1-2"
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mean": {"phrases": {"glance": "mean", "attention": "none", "transparent": False}},
+    "max": {"phrases": {"glance": "max", "attention": "none", "transparent": False}},
+    "max-attn": {"phrases": {"transparent": False}},
+    "max-attn-ta": {"phrases": {}},
+    "gated": {"phrases": {"attention": "gated", "glance": "mean"}},
+    "tokens-too": {"phrases": {"transparent_tokens": True}},
+    "narrow": {"phrases": {"combination_width": 24, "scorer_width": 16}},
+    "post": {"norm": "post", "embedding_norm": True, "phrases": {}},
+    "queryk": {"attention": PHRASAL, "phrases": {}},
+    "convkv-post": {"norm": "post", "attention": "convkv heterogeneous 1-2-3", "phrases": {}},
+    "interleaved": {"attention": "queryk interleaved 1-2", "phrases": {}},
+    "homogeneous": {"attention": "convkv homogeneous 22", "phrases": {}},
+    "dataset": {"phrases": {"segments": {"kind": "dataset"}}},
+}
+SOURCES = [[5, 6, 7], list(range(4, 27)), [4], [], [10, 11, 12, 13, 14]]
+TARGETS = [[5, 6], [7, 8, 9, 10], [], [5], [5, 5, 5]]
+PHRASES = [[2, 2], [1, 9, 9, 4, 1], [2], [1], [1, 1, 1, 1, 1, 1]]
+
+
+def built(variant: str) -> TranslationModel:
+    torch.manual_seed(0)
+    model = build_model(ModelConfig.model_validate({"preset": "tiny", **VARIANTS[variant]}), 30, 30).double()
+    for parameter in model.parameters():  # also the zeros and ones of a new model
+        torch.nn.init.normal_(parameter, std=0.2)
+    return model.eval()
+
+
+def batch(order: list[int], phrases: list[list[int]] | None = None) -> Batch:
+    made = make_batch([SOURCES[i] for i in order], [TARGETS[i] for i in order])
+    sizes = [(phrases or PHRASES)[i] for i in order]
+    padded = torch.zeros(len(order), max(map(len, sizes)), dtype=torch.long)
+    for row, some in zip(padded, sizes, strict=True):
+        row[: len(some)] = torch.tensor(some)
+    return Batch(**{**made.__dict__, "phrase_sizes_BP": padded})
+
+
+ALL = list(range(len(SOURCES)))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_neighbours_do_not_matter(variant: str) -> None:
+    model = built(variant)
+    together = model.score(batch(ALL)).sum(1)
+    for order in ([3, 1], [0], [2, 0, 3, 1], [4]):
+        apart = model.score(batch(order)).sum(1)
+        torch.testing.assert_close(apart, together[order], rtol=0, atol=1e-10)
+
+
+def test_the_released_basis_is_the_one_where_they_do() -> None:
+    torch.manual_seed(0)
+    config = ModelConfig.model_validate({"preset": "tiny", "phrases": BATCH_BASIS})
+    model = build_model(config, 30, 30).double().eval()
+    together, apart = model.score(batch([0, 1])).sum(1)[0], model.score(batch([0])).sum()
+    assert abs((together - apart).item()) > 1e-6
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_incremental_equals_full(variant: str) -> None:
+    model, b = built(variant), batch(ALL)
+    full = model.score(b)
+    memory = model.encode(b.source_BS, b.source_lengths_B, b.phrase_sizes_BP)
+    state = model.start(memory, beam=1, max_length=2)
+    state.expand(2)
+    rows, sentences = torch.arange(10), torch.arange(5)
+    for t in range(b.target_in_BT.shape[1]):
+        if t == 2:  # some sentences leave, the others change places
+            sentences = torch.tensor([4, 1, 0])
+            state.keep(sentences)
+            rows = torch.tensor([1, 0, 2, 3, 5, 4])
+            state.reorder(rows)
+        gold = b.target_out_BT[sentences, t].repeat_interleave(2)[:, None]
+        hidden, _ = model.step(b.target_in_BT[sentences, t].repeat_interleave(2), state)
+        log_p = model.output.log_probs(hidden).gather(1, gold).view(-1, 2)
+        real = t < b.target_lengths_B[sentences]
+        expected = full[sentences][real, t, None].expand(-1, 2)
+        torch.testing.assert_close(log_p[real], expected, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_targets_do_not_see_their_future(variant: str) -> None:
+    model, b = built(variant), batch([0, 1])
+    changed = b.target_in_BT.clone()
+    changed[1, 3:] = 20
+    memory = model.encode(b.source_BS, b.source_lengths_B, b.phrase_sizes_BP)
+    before, after = model.decode(b.target_in_BT, memory)[0], model.decode(changed, memory)[0]
+    assert torch.equal(before[1, :3], after[1, :3])
+    assert not torch.allclose(before[1, 3], after[1, 3])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_parameter_learns(variant: str) -> None:
+    model = built(variant).train()
+    model(batch(ALL)).objective.backward()
+    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    assert not without
+    still = {n for n, p in model.named_parameters() if not p.grad.any()}  # type: ignore[union-attr]
+    assert not still
+
+
+@pytest.mark.parametrize("variant", ["max-attn-ta", "dataset", "post"])
+def test_half_precision_and_float32_agree(variant: str) -> None:
+    model, b = built(variant), batch(ALL)
+    exact = model.score(b)
+    torch.testing.assert_close(model.float().score(b).double(), exact, rtol=0, atol=1e-3)
+    rough = model.bfloat16().score(b)
+    assert rough.isfinite().all()
+    torch.testing.assert_close(rough.double(), exact, rtol=0.1, atol=0.3)
+
+
+def test_phrases_decide_what_comes_out() -> None:
+    model = built("dataset")
+    other = [[1, 3], [9, 9, 6], [1, 1], [1], [6]]
+    first, second = model.score(batch(ALL)).sum(1), model.score(batch(ALL, other)).sum(1)
+    changed = (first - second).abs() > 1e-8
+    assert changed.tolist() == [True, True, True, False, True]
+
+
+def test_missing_and_wrong_phrases_are_refused() -> None:
+    model = built("dataset")
+    plain = make_batch(SOURCES, TARGETS)
+    with pytest.raises(ModelError, match="the batch has none") as caught:
+        model.score(plain)
+    assert "--trees" in str(caught.value)
+    with pytest.raises(ModelError, match="do not cover"):
+        model.score(batch(ALL, [[2, 1], *PHRASES[1:]]))
+    assert model.needs_phrases
+    assert not built("max").needs_phrases
+
+
+def test_layers_of_the_decoder_read_what_they_should() -> None:
+    b = batch(ALL)
+    levels = 3
+    plain, mixed = built("max-attn"), built("max-attn-ta")
+    memory = plain.encode(b.source_BS, b.source_lengths_B)
+    assert memory.phrases is not None and memory.mixed is None
+    looks = plain.look(b.source_BS, b.source_lengths_B, b.target_in_BT)
+    assert looks.phrases is not None and len(looks.phrases.vectors) == levels
+    for vectors in memory.phrases.vectors:
+        assert torch.equal(vectors, looks.phrases.vectors[-1])
+    first, second = mixed.encode(b.source_BS, b.source_lengths_B).phrases.vectors  # type: ignore[union-attr]
+    assert not torch.allclose(first, second)
+    shares = looks.phrases.weights[0]
+    assert shares is not None
+    torch.testing.assert_close(shares.sum(-1), (looks.phrases.segments.sizes_BP > 0).double())
+
+
+def test_bad_options_are_refused() -> None:
+    for phrases, what in (
+        ({"glance": "median"}, "glance"),
+        ({"attention": "none", "scorer_width": 8}, "scorer_width"),
+        ({"segments": {"kind": "fixed", "floor": 0}}, "floor"),
+        ({"segments": {"kind": "tree"}}, "segments"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            validate(ModelConfig, {"preset": "tiny", "phrases": phrases})
