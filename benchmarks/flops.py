@@ -12,12 +12,24 @@ What a block of attention costs, with D model width, H heads of size E, T taps, 
     mixing         2·D·J·G·Q·K
     output         2·D·D·taps·Q        1; interleaved: Σ m in an encoder, J elsewhere (every tap of the output convolution)
 
+What phrase representations add (spec §3), with P phrases in a sentence, f and h the inner widths of combination and scorer:
+
+    level          2·D·h + D           a source token, L+1 levels: W1 on [g ; x_k] (with a scorer), the sum of its x_k
+    combination    2·D·D + 3·D·f       a token, every layer of both sides: Wq, Wo, W_a on [x ; a], W_b
+                   2·D·D               a phrase: Wk and Wv; in search once a source
+                   2·D·P               a token: scores and mixing
+    transparent    (L+1)·D a phrase and decoder layer; with transparent_tokens the same a token
+
+That is the plain count, of the formulas as the paper writes them. `computed=True` counts what the layers multiply instead: the
+glance half of W1 once a phrase, and sums over the tokens of a phrase as products with the P × S membership (a constant, so
+that its backward pass has one product).
+
 Slots that would begin before the sentence count as the others (at most n-1 of K), as they are computed. Lengths count EOS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,6 +81,75 @@ def block_cost(model: Any, attention: Any, *, reads_ahead: bool) -> BlockCost:
     return BlockCost(width * columns[0], width * columns[1], scores + mixing, output, distances)
 
 
+def phrase_count(model: Any, source: int) -> int:
+    """How many phrases a source of `source` tokens (EOS counted) is cut into, if that follows from its length."""
+    segments = model.phrases.segments
+    if segments.kind != "fixed":
+        raise ValueError(f"phrases of kind {segments.kind} are not known from a length")
+    size = max(min(segments.max_tokens, -(-source // segments.min_chunks)), segments.floor)
+    return -(-source // size)
+
+
+@dataclass(frozen=True)
+class PhraseCost:
+    """Multiply-adds of phrases: of a combination network, and of the phrase vectors of one level.
+
+    `member` and `constant`: products with the membership, a pair of phrase and token; a gradient goes through both sides of the
+    first, through one of the second.
+    """
+
+    count: Callable[[int], int]
+    token: int
+    phrase: int
+    pair: int
+    level_token: int
+    level_phrase: int
+    member: int
+    constant: int
+    mixed_phrase: int
+    mixed_token: int
+
+    @classmethod
+    def of(cls, model: Any, *, computed: bool) -> PhraseCost:
+        """From a ModelConfig that has phrases."""
+        options, width = model.phrases, model.width
+        scored = options.attention != "none"
+        inner = (options.scorer_width or width) if scored else 0
+        mixtures = (model.encoder.layers + 1) * width * model.decoder.layers
+        summed = width if scored or options.glance == "mean" else 0
+        return cls(
+            count=lambda source: phrase_count(model, source),
+            token=2 * width * width + 3 * width * (options.combination_width or model.ffn_width),
+            phrase=2 * width * width,
+            pair=2 * width,
+            level_token=width * inner if computed else 2 * width * inner + (width if scored else 0),
+            level_phrase=width * inner if computed else 0,
+            member=width if computed and scored else 0,
+            constant=inner + (summed if options.glance == "mean" else 0) if computed else 0,
+            mixed_phrase=mixtures if options.transparent else 0,
+            mixed_token=mixtures if options.transparent_tokens else 0,
+        )
+
+    def combination(self, tokens: int, source: int) -> int:
+        """Of one combination network whose keys are there already."""
+        return tokens * (self.token + self.count(source) * self.pair)
+
+    def keys(self, source: int) -> int:
+        """Of the keys and values of one combination network."""
+        return self.count(source) * self.phrase
+
+    def levels(self, levels: int, source: int) -> int:
+        """Of the phrase vectors of all levels, and their mixtures."""
+        phrases = self.count(source)
+        level = source * self.level_token + phrases * self.level_phrase
+        level += phrases * source * (self.member + self.constant)
+        return levels * level + phrases * self.mixed_phrase + source * self.mixed_token
+
+    def without_gradient(self, levels: int, source: int) -> int:
+        """Of products of which one side is constant."""
+        return levels * self.count(source) * source * self.constant
+
+
 @dataclass(frozen=True)
 class ModelCost:
     """The costs of a model's blocks; `vocabulary` is that of the target."""
@@ -80,10 +161,11 @@ class ModelCost:
     output: int
     encoder_layers: int
     decoder_layers: int
+    phrases: PhraseCost | None = None
 
     @classmethod
-    def of(cls, model: Any, vocabulary: int) -> ModelCost:
-        """From a ModelConfig."""
+    def of(cls, model: Any, vocabulary: int, *, computed: bool = False) -> ModelCost:
+        """From a ModelConfig. `computed`: phrases as the layers compute them, not as the paper writes them."""
         use = model.attention
         return cls(
             block_cost(model, use.encoder_self, reads_ahead=True),
@@ -93,37 +175,52 @@ class ModelCost:
             model.width * vocabulary,
             model.encoder.layers,
             model.decoder.layers,
+            None if model.phrases is None else PhraseCost.of(model, computed=computed),
         )
 
     def encode(self, source: int) -> int:
-        """FLOP of the encoder for a sentence."""
-        return 2 * self.encoder_layers * (self.encoder.full(source, source) + source * self.feed_forward)
+        """FLOP of the encoder for a sentence, its phrases included."""
+        layer, levels, phrases = self.encoder.full(source, source) + source * self.feed_forward, 0, self.phrases
+        if phrases is not None:
+            layer += phrases.keys(source) + phrases.combination(source, source)
+            levels = phrases.levels(self.encoder_layers + 1, source)
+        return 2 * (self.encoder_layers * layer + levels)
 
     def forward(self, source: int, target: int) -> int:
         """FLOP of a forward pass of a sentence pair, its loss included."""
         layer = self.decoder.full(target, target) + self.cross.full(target, source) + target * self.feed_forward
+        if self.phrases is not None:
+            layer += self.phrases.keys(source) + self.phrases.combination(target, source)
         return self.encode(source) + 2 * (self.decoder_layers * layer + target * self.output)
+
+    def update(self, source: int, target: int) -> int:
+        """FLOP of forward and backward of a sentence pair."""
+        once = 0 if self.phrases is None else self.phrases.without_gradient(self.encoder_layers + 1, source)
+        return 3 * self.forward(source, target) - 2 * once
 
     def step(self, source: int, before: int) -> int:
         """FLOP of a step of one hypothesis that has `before` tokens already."""
         own, cross = self.decoder, self.cross
         layer = own.full(1, 1) + before * own.pair + cross.full(1, source) - source * cross.key + self.feed_forward
+        if self.phrases is not None:
+            layer += self.phrases.combination(1, source)
         return 2 * (self.decoder_layers * layer + self.output)
 
     def remember(self, source: int) -> int:
         """FLOP of the keys and values of a source, made once before the first step."""
-        return 2 * self.decoder_layers * source * self.cross.key
+        keys = 0 if self.phrases is None else self.phrases.keys(source)
+        return 2 * self.decoder_layers * (source * self.cross.key + keys)
 
 
-def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair]) -> int:
+def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, computed: bool = False) -> int:
     """Forward and backward of sentence pairs (source length, target length), once each."""
-    cost = ModelCost.of(model, vocabulary)
-    return 3 * sum(cost.forward(source, target) for source, target in pairs)
+    cost = ModelCost.of(model, vocabulary, computed=computed)
+    return sum(cost.update(source, target) for source, target in pairs)
 
 
-def decoding_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, beam: int) -> int:
+def decoding_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, beam: int, computed: bool = False) -> int:
     """Encoding and search; pairs of source length and number of steps. The first step has one hypothesis a sentence."""
-    cost, total = ModelCost.of(model, vocabulary), 0
+    cost, total = ModelCost.of(model, vocabulary, computed=computed), 0
     for source, steps in pairs:
         total += cost.encode(source) + cost.remember(source) + cost.step(source, 0)
         total += beam * sum(cost.step(source, before) for before in range(1, steps))

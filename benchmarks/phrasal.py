@@ -113,11 +113,11 @@ def compare(
 
 
 def train(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, float], dict[str, Any]]:
-    from phrasal_work import Training, corpus_of
+    from phrasal_work import Training, corpus_of, model_config
     from phraseloom.training.run import _settle_torch
 
     corpus = corpus_of(options)
-    runs = {name: Training(options, name, corpus) for name in names}
+    runs = {name: Training(options, model_config(options, name), corpus) for name in names}
     _settle_torch(runs[names[0]].job.world)
     times = take_turns(names, options.rounds, lambda name, number: runs[name].update(number))
     parameters = {name: run.parameters for name, run in runs.items()}
@@ -127,11 +127,11 @@ def train(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, floa
 def decode(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, float], dict[str, Any]]:
     import torch
 
-    from phrasal_work import Searching, corpus_of
+    from phrasal_work import Searching, corpus_of, model_config
 
     torch.use_deterministic_algorithms(False)
     corpus, ratios, figures = corpus_of(options), {}, {}
-    searches = {name: Searching(options, name, corpus) for name in names}
+    searches = {name: Searching(options, model_config(options, name), corpus) for name in names}
     parameters = {name: one.parameters for name, one in searches.items()}
     for what, beam in (("beam 5", 5), ("greedy", 1)):
         times = take_turns(names, options.rounds, lambda name, number, beam=beam: searches[name].search(number, beam))

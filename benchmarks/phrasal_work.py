@@ -1,4 +1,4 @@
-"""The work that phrasal.py measures: one training update and one search of a model, the same for every structure."""
+"""The work that phrasal.py and phrases.py measure: an update and a search of a model, the same for every configuration."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def nothing(*_: Any) -> Any:
 class Training:
     """A run of `phraseloom train` without its folder: `update(n)` is the n-th update, with the same batches for all."""
 
-    def __init__(self, options: argparse.Namespace, name: str, corpus: Corpus) -> None:
-        self.model_config, self.corpus = model_config(options, name), corpus
+    def __init__(self, options: argparse.Namespace, model_config: ModelConfig, corpus: Corpus) -> None:
+        self.model_config, self.corpus = model_config, corpus
         device = torch.device(options.device)
         config = TrainingConfig(batch_tokens=options.tokens, micro_batches=options.micro_batches)
         plan = BatchPlan(
@@ -137,10 +137,10 @@ class Training:
         synchronize(self.job.world.device)
         return time.perf_counter() - begin
 
-    def flop(self, number: int) -> int:
+    def flop(self, number: int, *, computed: bool = False) -> int:
         """FLOP of that update, padding not counted."""
         pairs = [pair for examples in self.job.plan.update(number) for pair in self.corpus.pairs(examples)]
-        return training_flop(self.model_config, self.corpus.vocabulary, pairs)
+        return training_flop(self.model_config, self.corpus.vocabulary, pairs, computed=computed)
 
 
 class Searching:
@@ -149,8 +149,8 @@ class Searching:
     Every sentence of a batch gets as many tokens as the mean of their references, so that all structures do the same steps.
     """
 
-    def __init__(self, options: argparse.Namespace, name: str, corpus: Corpus) -> None:
-        self.config, self.corpus, self.size = model_config(options, name), corpus, options.sentences
+    def __init__(self, options: argparse.Namespace, config: ModelConfig, corpus: Corpus) -> None:
+        self.config, self.corpus, self.size = config, corpus, options.sentences
         self.device = torch.device(options.device)
         torch.manual_seed(1)
         self.model = build_model(self.config, corpus.vocabulary, corpus.vocabulary).to(self.device).eval()
@@ -183,12 +183,12 @@ class Searching:
             raise SystemExit("a search ended before its length")
         return seconds
 
-    def flop(self, number: int, beam: int) -> int:
+    def flop(self, number: int, beam: int, *, computed: bool = False) -> int:
         """FLOP of that search, padding not counted."""
         examples = self.examples(number)
         steps = self.tokens(examples) + 1
         pairs = [(source, steps) for source, _ in self.corpus.pairs(examples)]
-        return decoding_flop(self.config, self.corpus.vocabulary, pairs, beam=beam)
+        return decoding_flop(self.config, self.corpus.vocabulary, pairs, beam=beam, computed=computed)
 
 
 def synchronize(device: torch.device) -> None:
@@ -203,7 +203,7 @@ def training_memory(options: argparse.Namespace, name: str) -> dict[str, float]:
     """
     keep_pages()
     before, corpus = peak_bytes(os.getpid()), corpus_of(options)
-    training = Training(options, name, corpus)
+    training = Training(options, model_config(options, name), corpus)
     probe_largest(training.job)
     for number in range(2):
         training.update(number)

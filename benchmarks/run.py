@@ -32,7 +32,9 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "training_speed": DATA,
     "decode_speed": (*DATA, *MODEL),
     "phrasal": DATA,
+    "phrases": DATA,
 }
+TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
 QUICK = {
     "limits": ["--seconds", "1"],
     "loss": ["--seconds", "1", "--rows", "100"],
@@ -42,20 +44,8 @@ QUICK = {
     "startup": ["--repeats", "1"],
     "training_speed": ["--rounds", "1", "--updates", "2", "--settle", "1", "--warm-up", "1", "--tokens", "300"],
     "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
-    "phrasal": [
-        "--width",
-        "16",
-        "--ffn-width",
-        "32",
-        "--layers",
-        "1",
-        "--tokens",
-        "60",
-        "--sentences",
-        "4",
-        "--rounds",
-        "1",
-    ],
+    "phrasal": TINY,
+    "phrases": TINY,
 }
 
 
@@ -94,7 +84,7 @@ def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.dataset is not None:
         data = options.dataset.name
     else:
-        without = "stated lengths" if name == "phrasal" else "world"
+        without = "stated lengths" if name in ("phrasal", "phrases") else "world"
         data = options.recipe.stem if options.recipe is not None else without
     return {"cores": options.cores, "data": data, "torch": torch.__version__}
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,15 @@ from phraseloom.models.config import ModelConfig
 
 PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "flops.py"
 VOCABULARY = 29
+SOFTMAX = {"glance": "max", "attention": "softmax"}
+PHRASES: dict[str, dict[str, Any]] = {
+    "mean": {"glance": "mean", "attention": "none", "transparent": False},
+    "max": {"glance": "max", "attention": "none", "transparent": False},
+    "max_attn": {**SOFTMAX, "transparent": False},
+    "max_attn_ta": SOFTMAX,
+    "mean_gated_ta": {"glance": "mean", "attention": "gated", "transparent_tokens": True, "scorer_width": 12},
+    "narrow": {**SOFTMAX, "combination_width": 16, "segments": {"kind": "fixed", "max_tokens": 2, "floor": 1}},
+}
 ATTENTIONS: list[Any] = [
     "token",
     {"encoder_self": "relative", "decoder_self": "relative"},
@@ -72,6 +84,7 @@ def test_training(flops: Any, attention: Any) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
 def test_search(flops: Any, attention: Any, beam: int) -> None:
+    torch.manual_seed(0)  # EOS is not the best token behind the longest length
     model_config = config(attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
     source, tokens, sentences = 6, 4, 2
@@ -85,6 +98,107 @@ def test_search(flops: Any, attention: Any, beam: int) -> None:
     # at its longest length a search asks once more for the probabilities of the same hidden vectors, to close with EOS
     again = 2 * beam * sentences * model_config.width * VOCABULARY
     assert seen.get_total_flops() == counted + again
+
+
+def phrases(name: str, attention: Any = "token") -> ModelConfig:
+    return ModelConfig.model_validate({**config(attention).model_dump(), "phrases": PHRASES[name]})
+
+
+@pytest.mark.parametrize("attention", ["token", "queryk heterogeneous 1-2"])
+@pytest.mark.parametrize("name", PHRASES)
+def test_training_with_phrases(flops: Any, name: str, attention: str) -> None:
+    model_config = phrases(name, attention)
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    source, target, sentences = 7, 5, 3
+    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
+    with counter() as seen:
+        model.loss(batch).objective.backward()
+    pairs = [(source, target)] * sentences
+    assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, computed=True)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("name", PHRASES)
+def test_search_with_phrases(flops: Any, name: str, beam: int) -> None:
+    torch.manual_seed(0)  # EOS is not the best token behind the longest length
+    model_config = phrases(name)
+    model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
+    source, tokens, sentences = 6, 4, 2
+    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
+    bounds = [tokens] * sentences
+    with counter() as seen, torch.inference_mode():
+        memory = model.encode(batch.source_BS, batch.source_lengths_B)
+        search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
+    pairs = [(source, tokens + 1)] * sentences
+    counted = flops.decoding_flop(model_config, VOCABULARY, pairs, beam=beam, computed=True)
+    assert seen.get_total_flops() == counted + 2 * beam * sentences * model_config.width * VOCABULARY
+
+
+def paper_flop(model: ModelConfig, source: int, target: int, phrases: int) -> int:
+    """What spec §3.2-3.5 adds to the forward pass of one sentence pair, formula by formula, each product written out."""
+    assert model.phrases is not None
+    d, f, h = model.width, model.phrases.combination_width or model.ffn_width, model.phrases.scorer_width or model.width
+    levels, decoder_layers = model.encoder.layers + 1, model.decoder.layers
+    total = 0
+    for tokens, layers in ((source, model.encoder.layers), (target, decoder_layers)):
+        for _ in range(layers):
+            total += tokens * d * d + 2 * phrases * d * d  # queries; keys and values
+            total += tokens * phrases * d * 2  # scores and mixing of all heads
+            total += tokens * d * d  # output projection
+            total += tokens * (2 * d) * f + tokens * f * d  # W_a [x ; a], W_b
+    if model.phrases.attention != "none":
+        for _ in range(levels):
+            total += source * (2 * d) * h  # W1 [g ; x_k]
+            total += source * d  # sum over k of p_k x_k, each token in one phrase
+    if model.phrases.transparent:
+        total += decoder_layers * levels * phrases * d
+    if model.phrases.transparent_tokens:
+        total += decoder_layers * levels * source * d
+    return 2 * total
+
+
+@pytest.mark.parametrize("name", PHRASES)
+def test_the_plain_count_is_the_formulas_of_the_paper(flops: Any, name: str) -> None:
+    with_phrases, without, pair = phrases(name), config("token"), [(13, 9)]
+    count = {"narrow": 7}.get(name, 5)  # of 13 tokens: 2 or 3 in each
+    assert flops.phrase_count(with_phrases, 13) == count
+    added = flops.training_flop(with_phrases, VOCABULARY, pair) - flops.training_flop(without, VOCABULARY, pair)
+    assert added == 3 * paper_flop(with_phrases, 13, 9, count)
+
+
+def test_time_of_table_2_is_its_flop(flops: Any) -> None:
+    """At the paper's size an update has 1.74 times the FLOP of the base; Table 2 says 1.75 times the time."""
+    base = ModelConfig.model_validate({"preset": "base"})
+    full = base.model_copy(update={"phrases": phrases("max_attn_ta").phrases})
+    pairs = [(28, 28)]
+    ratio = flops.training_flop(full, 43_000, pairs) / flops.training_flop(base, 43_000, pairs)
+    assert ratio == pytest.approx(1.74, abs=0.01)
+
+
+def test_phrases_of_a_dataset_are_not_known_from_lengths(flops: Any) -> None:
+    model_config = ModelConfig.model_validate(
+        {**config("token").model_dump(), "phrases": {"segments": {"kind": "dataset"}}}
+    )
+    with pytest.raises(ValueError, match="dataset"):
+        flops.training_flop(model_config, VOCABULARY, [(3, 3)])
+
+
+def test_the_benchmark_of_phrases_runs(tmp_path: Path) -> None:
+    """At a size at which its figures mean nothing; times are divided by those of the base, and by FLOP."""
+    file = tmp_path / "phrases.json"
+    sizes = "--width 16 --ffn-width 64 --heads 2 --layers 1 --tokens 60 --sentences 4 --rounds 1 --vocabulary 50"
+    chosen = "--rows max_attn_ta narrow queryk_ta --parts train greedy --threads 1"
+    command = [sys.executable, PATH.parent / "phrases.py", *sizes.split(), *chosen.split(), "--json", file]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    ratios = json.loads(file.read_bytes())["ratios"]
+    for part in ("train", "greedy"):
+        narrow, full, more = (ratios[f"{part}: {r}, FLOP / base"] for r in ("narrow", "max_attn_ta", "queryk_ta"))
+        assert 1 < narrow < full < more
+    for kind, _ in (key.split(", ") for key in ratios):
+        time, flop = ratios[f"{kind}, time / base"], ratios[f"{kind}, FLOP / base"]
+        assert ratios[f"{kind}, time ratio / FLOP ratio"] == pytest.approx(
+            time / flop, abs=1e-3
+        )  # written with 4 digits
 
 
 def test_padding_and_length_are_counted(flops: Any) -> None:

@@ -1,48 +1,84 @@
-"""The tables of recipes: every recipe of a paper stands in one, with its attention and its number of parameters."""
+"""The tables of recipes: every recipe of a paper stands in one, with its phrases, its attention and its parameters."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from phraseloom.models.build import build_model
 from phraseloom.models.config import AttentionsConfig
+from phraseloom.phrases.config import TreeSegmenterConfig
 from phraseloom.recipe import Recipe, load_recipe
+from phraseloom.text.config import SubwordNmtConfig
 
 ROOT = Path(__file__).resolve().parents[1] / "recipes"
-PAGES = [ROOT / "README.md", ROOT / "paper000" / "README.md", ROOT / "paper002" / "README.md"]
+PAGES = [ROOT / "README.md", *(ROOT / f"paper00{number}" / "README.md" for number in (0, 1, 2))]
 ROW = re.compile(
-    r"^\| `(?P<file>[\w/.-]+\.yaml)` \|.*?\| `(?P<attention>[^`]+)` \| (?P<parameters>[\d,]+) \|", re.MULTILINE
+    r"^\| `(?P<file>[\w/.-]+\.yaml)` \|.*?(?:\| `(?P<phrases>[^`]+)` )?\| `(?P<attention>[^`]+)` \| (?P<parameters>[\d,]+) \|",
+    re.MULTILINE,
 )
 ROWS = [
-    (page, found["file"], found["attention"], int(found["parameters"].replace(",", "")))
+    (page, found["file"], found["phrases"] or "none", found["attention"], int(found["parameters"].replace(",", "")))
     for page in PAGES
     for found in ROW.finditer(page.read_bytes().decode())
 ]
+# A vocabulary of BPE has the size that its text gives it; the tables of paper 001 count with this one.
+BPE_PIECES = 43_000
 
 
-@pytest.mark.parametrize(("page", "file", "attention", "parameters"), ROWS, ids=[row[1] for row in ROWS])
-def test_row_tells_the_truth(page: Path, file: str, attention: str, parameters: int) -> None:
-    recipe = load_recipe(page.parent / file)
+def load(path: Path, *changes: str) -> Recipe:
+    recipe = load_recipe(path, list(changes))
     assert isinstance(recipe, Recipe)
+    return recipe
+
+
+def parameters_of(recipe: Recipe) -> int:
+    subwords = recipe.data.subwords
+    size = subwords.size if subwords.kind == "sentencepiece" else BPE_PIECES
+    with torch.device("meta"):
+        model = build_model(recipe.model, size, size)
+    return sum(p.numel() for p in model.parameters())
+
+
+def phrases_of(recipe: Recipe) -> str:
+    """The source phrases of a recipe as the tables write them."""
+    phrases, width = recipe.model.phrases, recipe.model.width
+    if phrases is None:
+        assert recipe.data.phrases is None
+        return "none"
+    words: list[str] = [phrases.glance, *([] if phrases.attention == "none" else [phrases.attention])]
+    if phrases.transparent:
+        words.append("ta+tokens" if phrases.transparent_tokens else "ta")
+    segments = phrases.segments if phrases.segments.kind == "fixed" else recipe.data.phrases
+    assert segments is not None
+    words += ["tree"] * (segments.kind == "tree")
+    if segments.kind != "table":
+        words.append(f"{segments.max_tokens}/{segments.min_chunks}/{segments.floor}")
+    words += ["batch"] * (getattr(segments, "basis", "") == "batch")
+    inner, odd = divmod(phrases.combination_width or recipe.model.ffn_width, width)
+    assert not odd
+    return " ".join([*words, *([] if inner == 4 else [f"f={inner}d".replace("1d", "d")])])
+
+
+@pytest.mark.parametrize(("page", "file", "phrases", "attention", "parameters"), ROWS, ids=[row[1] for row in ROWS])
+def test_row_tells_the_truth(page: Path, file: str, phrases: str, attention: str, parameters: int) -> None:
+    recipe = load(page.parent / file)
     use = recipe.model.attention
     if attention == "relative in self-attention":
         assert (use.encoder_self.score.kind, use.cross.score.kind) == ("relative", "token")
     else:
         assert use == AttentionsConfig.model_validate(attention)
-    assert recipe.data.subwords.kind == "sentencepiece"
-    size = recipe.data.subwords.size
-    with torch.device("meta"):
-        model = build_model(recipe.model, size, size)
-    assert sum(p.numel() for p in model.parameters()) == parameters
+    assert phrases_of(recipe) == phrases
+    assert parameters_of(recipe) == parameters
 
 
-@pytest.mark.parametrize("folder", ["paper000", "paper002", "multi30k/phrasal"])
+@pytest.mark.parametrize("folder", ["paper000", "paper001", "paper002", "multi30k/phrasal", "multi30k/phrases", "news"])
 def test_every_recipe_stands_in_a_table(folder: str) -> None:
-    told = {(page.parent / file).resolve() for page, file, _, _ in ROWS}
+    told = {(page.parent / file).resolve() for page, file, *_ in ROWS}
     there = {path for path in (ROOT / folder).glob("*.yaml") if not path.name.startswith("table3")}
     assert there
     assert there <= told
@@ -53,19 +89,31 @@ def test_every_recipe_stands_in_a_table(folder: str) -> None:
 )
 def test_the_widened_base_is_as_large(pair: str) -> None:
     pattern, *names = pair.split()
-    found = {file: parameters for _, file, _, parameters in ROWS}
+    found = {file: parameters for _, file, _, _, parameters in ROWS}
     wide, phrasal = (found[pattern.format(name)] for name in names)
     assert abs(wide / phrasal - 1) < 0.01
 
 
-def test_twins_differ_in_the_model_alone() -> None:
-    base = load_recipe(ROOT / "multi30k" / "phrasal" / "base.yaml")
-    for path in (ROOT / "multi30k" / "phrasal").glob("*.yaml"):
-        twin = load_recipe(path)
-        assert (twin.data, twin.training, twin.decoding) == (base.data, base.training, base.decoding)
+@pytest.mark.parametrize("folder", ["multi30k/phrasal", "multi30k/phrases", "news"])
+def test_twins_differ_in_the_model_alone(folder: str) -> None:
+    base = load(ROOT / ("multi30k/phrasal" if folder.startswith("multi30k") else folder) / "base.yaml")
+    for path in (ROOT / folder).glob("*.yaml"):
+        twin = load(path)
+        assert (twin.training, twin.decoding) == (base.training, base.decoding)
+        assert without_trees(twin) == without_trees(base)
+        if twin.data.phrases is None:
+            assert twin.data.folder == base.data.folder
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("paper00?/table[12]*.yaml")), ids=lambda p: p.stem)
+def without_trees(recipe: Recipe) -> dict[str, Any]:
+    """The data section, less what only phrases of trees need."""
+    data = recipe.model_dump(mode="json")["data"]
+    for split in ("train", "valid", "test"):
+        data[split] = [{k: v for k, v in files.items() if not k.startswith("trees")} for files in data[split]]
+    return {key: value for key, value in data.items() if key not in ("folder", "phrases")}
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("paper00[02]/table[12]*.yaml")), ids=lambda p: p.stem)
 def test_settings_of_the_papers(path: Path) -> None:
     recipe = load_recipe(path)
     schedule, training = recipe.training.schedule, recipe.training
@@ -78,3 +126,40 @@ def test_settings_of_the_papers(path: Path) -> None:
     assert training.checkpoint_every == (10_000 if path.parent.name == "paper002" else 5_000)
     assert training.batch_tokens == (32_768 if path.match("paper000/table1*") else 4096)
     assert (training.average_last, recipe.decoding.model_dump()["beam"]) == (5, 5)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "paper001").glob("*.yaml")), ids=lambda p: p.stem)
+def test_settings_of_paper_001(path: Path) -> None:
+    recipe, big = load(path), "_big" in path.stem
+    model, training = recipe.model, recipe.training
+    assert recipe.name == f"paper001-{path.stem.replace('_', '-')}"
+    assert training.schedule.model_dump() == {"kind": "inverse_sqrt", "factor": 1.0, "warmup": 8000}
+    assert (training.batch_tokens, training.max_updates) == (25_000, 300_000 if big else 100_000)
+    assert (training.checkpoint_every, training.average_last) == (1500, 20 if big else 5)
+    rate = 0.3 if path.match("*en-de_big*") else 0.1
+    assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (rate, rate, rate)
+    assert (model.norm, model.embedding_norm, model.tied) == ("post", True, "two_way")
+    assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "kl"}
+    assert (model.positions.kind, getattr(model.positions, "layout", None)) == ("sinusoid", "interleaved")
+    assert (recipe.decoding.beam, recipe.decoding.length_penalty.kind) == (4, "none")
+    assert recipe.data.subwords == SubwordNmtConfig(merges=32_000, joint=True)
+
+
+def test_the_parsing_row_needs_its_trees() -> None:
+    path = ROOT / "paper001" / "table2_en-de_max_attn_ta_parsing.yaml"
+    recipe = load(path)
+    assert recipe.data.phrases == TreeSegmenterConfig(max_tokens=8, min_chunks=6, floor=3)
+    assert all(files.trees for split in (recipe.data.train, recipe.data.valid, recipe.data.test) for files in split)
+    assert without_trees(recipe) == without_trees(load(path.parent / "table1_en-de_base.yaml"))
+
+
+def test_what_the_page_of_paper_001_says_about_the_counts() -> None:
+    def millions(row: str, *changes: str) -> float:
+        return parameters_of(load(ROOT / "paper001" / f"{row}.yaml", *changes)) / 1e6
+
+    with_max = millions("table2_en-de_max")
+    assert millions("table2_en-de_max", "model.phrases.combination_width=1536") == pytest.approx(129.1, abs=0.05)
+    assert millions("table2_en-de_max_attn") - with_max == pytest.approx(3.7, abs=0.05)
+    text = (ROOT / "paper001" / "README.md").read_bytes().decode()
+    assert f"{BPE_PIECES:,} pieces" in text
+    assert all(number in text for number in ("f = 3d (129.1 M", "are 3.7 M"))

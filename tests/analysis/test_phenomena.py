@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
 from itertools import chain, islice
 from pathlib import Path
@@ -13,8 +12,9 @@ import pytest
 
 from phraseloom.analysis.gold import OF_SEVERAL_WORDS, Split, read_world, words_of
 from phraseloom.analysis.instances import Instance, instances, parse_links, parse_tree
-from phraseloom.analysis.phenomena import compare_systems, mcnemar, occurrences, right, wilson
+from phraseloom.analysis.phenomena import compare_systems, occurrences, right
 from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.metrics.accuracy import wilson
 from phraseloom.world.contrastive import EDITS
 from phraseloom.world.draw import Draw
 from phraseloom.world.generator import Generator
@@ -151,28 +151,6 @@ def test_what_is_missing_is_missing_among_the_instances() -> None:
     capital = words_of("Der Hund sieht , dass der Hund schläft .")
     assert right(mixed, capital, capital) == [True, True]
     assert right(mixed, capital, words_of("Er sieht , dass der Hund schläft .")) == [True, False]
-
-
-def test_wilson_by_published_values() -> None:
-    """Newcombe (1998), Statistics in Medicine 17, table I, method 3: Wilson's score interval without correction."""
-    for (correct, total), (low, high) in {
-        (81, 263): (0.2553, 0.3662),
-        (15, 148): (0.0624, 0.1605),
-        (0, 20): (0.0, 0.1611),
-        (1, 29): (0.0061, 0.1718),
-    }.items():
-        assert wilson(correct, total) == pytest.approx((low, high), abs=5e-5)
-    assert wilson(20, 20) == pytest.approx((1 - 0.1611, 1.0), abs=5e-5)
-    assert wilson(20, 20)[1] == 1.0 and wilson(0, 0) == (0.0, 1.0)
-
-
-def test_mcnemar_is_the_binomial_tail() -> None:
-    assert mcnemar(0, 0) == mcnemar(5, 5) == 1.0
-    assert mcnemar(1, 9) == mcnemar(9, 1) == pytest.approx(2 * (1 + 10) / 2**10)
-    assert mcnemar(0, 6) == 2 / 2**6
-    for a, b in ((3, 12), (40, 61), (300, 350)):
-        tail = sum(math.comb(a + b, k) for k in range(a + 1))
-        assert mcnemar(a, b) == pytest.approx(min(1.0, 2 * tail / 2 ** (a + b)))
 
 
 def made_split(marks: list[int]) -> Split:

@@ -69,6 +69,50 @@ def test_every_report_at_once(files: Path, command: Command) -> None:
     assert "Paired bootstrap against base: 20 resamples, seed 12345" in outcome.out
 
 
+def test_pairs_in_text_and_json(files: Path, command: Command) -> None:
+    (files / "third").write_bytes((files / "ref").read_bytes())
+    options = ("-r", "ref", "base", "better", "third", "--metrics", "bleu,ter", "--bootstrap", "30", "--pairs")
+    report = json.loads(command("evaluate", *options, "--output", "json").out)
+    pairs = report["bootstrap"]["pairs"]
+    named = [(p["metric"], p["system"], p["other"]) for p in pairs]
+    assert named[:3] == [("BLEU", "better", "base"), ("BLEU", "third", "base"), ("BLEU", "third", "better")]
+    assert len(named) == 6
+    values = {(r["metric"], r["system"]): r["value"] for r in report["bootstrap"]["results"]}
+    for p in pairs:
+        assert p["difference"] == values[p["metric"], p["system"]] - values[p["metric"], p["other"]]
+        assert p["p_holm"] >= p["p_null"]
+        assert p["difference_low"] <= p["difference_high"]
+        assert "bs:30|seed:12345" in p["signature"]
+    text = command("evaluate", *options).out
+    assert f"{pairs[2]['difference']:+.2f} ({pairs[2]['p_null']:.3f})" in text
+    assert "Every pair" in text
+
+
+def test_groups_of_length_with_resamples(files: Path, command: Command) -> None:
+    for name in ("ref", "base", "better", "src"):
+        (files / name).write_bytes((files / name).read_bytes() * 4)
+    options = ("-r", "ref", "base", "better", "-s", "src", "--by-length", "3,6,50", "--bootstrap", "30")
+    part = json.loads(command("evaluate", *options, "--output", "json").out)["by_length"]
+    assert (part["baseline"], part["samples"], part["seed"]) == ("base", 30, 12345)
+    groups = part["systems"][1]["groups"]
+    assert [g["sentences"] for g in groups] == [32, 16, 32, 0]
+    assert [g["bootstrap"] is not None for g in groups] == [True, False, True, False]
+    assert groups[2]["bootstrap"]["low"] <= groups[2]["bootstrap"]["mean"] <= groups[2]["bootstrap"]["high"]
+    text = command("evaluate", *options).out
+    found = groups[2]["bootstrap"]
+    assert f"{found['difference_low']:+.2f} … {found['difference_high']:+.2f}" in text
+    assert "fewer than 30" in text
+
+
+def test_a_plot_takes_the_edges_of_the_paper(files: Path, command: Command) -> None:
+    pytest.importorskip("matplotlib")
+    options = ("evaluate", "-r", "ref", "base", "better", "-s", "src", "--output", "json")
+    drawn = command(*options, "--plot", "by length.svg")
+    asked = command(*options, "--by-length", "paper")
+    assert drawn.out == asked.out == command(*options, "--by-length", "15,30,45").out
+    assert b"20 sentences" in (files / "by length.svg").read_bytes()
+
+
 def test_all_empty_is_zero(files: Path, command: Command) -> None:
     (files / "empty").write_bytes(b"\n" * 20)
     outcome = command("evaluate", "-r", "ref", "empty", "--metrics", "bleu,chrf", "--output", "json")
@@ -115,6 +159,10 @@ BAD: list[tuple[list[str], int, str]] = [
     (["-r", "ref", "base", "-s", "src", "--by-length", "0,3"], 2, "rising"),
     (["-r", "ref", "base", "-s", "src", "--by-length", "²"], 2, "rising"),
     (["-r", "ref", "base", "-s", "src", "--by-length", ""], 2, "rising"),
+    (["-r", "ref", "base", "--plot", "x.png"], 2, "--plot needs the source text"),
+    (["-r", "ref", "base", "-s", "src", "--plot", "x.jpeg"], 2, "not 'x.jpeg'"),
+    (["-r", "ref", "base", "better", "--pairs"], 2, "--pairs needs resamples; give --bootstrap 1000"),
+    (["-r", "ref", "base", "--pairs", "--bootstrap", "9"], 2, "--pairs needs at least two systems"),
     (["-r", "ref", "base", "--bootstrap", "-1"], 2, "--bootstrap"),
     (["-r", "ref", "base", "--bootstrap", "many"], 2, "--bootstrap"),
 ]

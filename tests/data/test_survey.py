@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.data.survey import chunks, pairs, sample
+from phraseloom.data.survey import chunks, parallel, sample
 from phraseloom.errors import DataError
 from phraseloom.text.lines import write_lines
 
@@ -36,4 +36,4 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     write_lines(tmp_path / "s", ["a"] * 5)
     write_lines(tmp_path / "t", ["a"] * 4)
     with pytest.raises(DataError, match="changed while they were read"):
-        list(pairs(tmp_path / "s", tmp_path / "t", 2))
+        list(parallel({"source": tmp_path / "s", "target": tmp_path / "t"}, 2))

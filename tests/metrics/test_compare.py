@@ -8,8 +8,17 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.metrics.bleu import Scorer, make_scorer
-from phraseloom.metrics.compare import SEED, bootstrap_values, interval, paired_bootstrap, resamples
+from phraseloom.metrics.bleu import Scorer, bleu_by_length, make_scorer
+from phraseloom.metrics.compare import (
+    SEED,
+    all_pairs,
+    bootstrap_by_length,
+    bootstrap_values,
+    holm,
+    interval,
+    paired_bootstrap,
+    resamples,
+)
 
 from .test_bleu import corpus
 
@@ -123,9 +132,68 @@ class _Result:
 
 
 def test_interval_is_the_central_95_percent() -> None:
-    mean, half = interval(np.arange(1000.0))
-    assert mean == 499.5
-    assert half == pytest.approx((974 - 25) / 2)
+    assert interval(np.arange(1000.0)) == (25, 974)
+    assert interval(np.arange(999.0, -1, -1)) == (25, 974)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_every_pair_has_sacrebleus_p(name: str) -> None:
+    """sacreBLEU compares with its first system only: it is run once with each system in that place."""
+    texts, references = systems((0.25, 0.24, 0.22, 0.1))
+    scorer = make_scorer(name)
+    pairs = all_pairs(scorer, [scorer.statistics(t, [references]) for t in texts], samples=300)
+    assert [(p.system, p.other) for p in pairs] == [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    for pair in pairs:
+        two = [(str(i), texts[i]) for i in (pair.other, pair.system)]
+        _, theirs = PairedTest(two, {name: METRICS[name]()}, [references], test_type="bs", n_samples=300)()
+        first, second = theirs[scorer.name]
+        assert pair.difference == pytest.approx(second.score - first.score, abs=1e-9)
+        assert pair.p_null == pytest.approx(second.p_value, abs=1.5 / 301)
+
+
+def test_pairs_are_paired_bootstraps_with_each_system_in_turn_as_the_baseline() -> None:
+    texts, references = systems((0.25, 0.24, 0.1))
+    scorer = make_scorer("bleu")
+    statistics = [scorer.statistics(t, [references]) for t in texts]
+    for pair in all_pairs(scorer, statistics, samples=100, seed=3):
+        _, alone = paired_bootstrap(scorer, [statistics[pair.other], statistics[pair.system]], samples=100, seed=3)
+        both = ("difference", "difference_low", "difference_high", "wins", "ties", "p_win", "p_null")
+        assert [getattr(pair, f) for f in both] == [getattr(alone, f) for f in both]
+        assert pair.difference_low < pair.difference < pair.difference_high
+
+
+def test_holm() -> None:
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.2]) == [0.2]
+    assert holm([]) == []
+
+
+def test_few_of_many_equal_systems_differ_after_holm() -> None:
+    scorer, rng, found = Scorer("mean", _Mean()), np.random.default_rng(4), 0
+    for trial in range(40):
+        pairs = all_pairs(scorer, [rng.normal(50, 5, size=(60, 1)) for _ in range(6)], samples=200, seed=trial)
+        assert all(p.p_holm >= p.p_null for p in pairs)
+        found += any(p.p_holm < 0.05 for p in pairs)
+    assert found <= 6
+
+
+def test_groups_of_length_are_bootstrapped_alone() -> None:
+    texts, references = systems((0.25, 0.1), sentences=180)
+    scorer, lengths = make_scorer("bleu"), [len(r.split()) for r in references]
+    statistics = [scorer.statistics(t, [references]) for t in texts]
+    groups = bleu_by_length(scorer, statistics[0], lengths, edges=[7, 14, 19, 99])
+    found = bootstrap_by_length(scorer, statistics, lengths, groups, samples=50)
+    assert [g.sentences >= 30 for g in groups] == [f is not None for f in found] == [True, True, True, False, False]
+    assert 0 < groups[3].sentences < 30
+    for group, tested in zip(groups[:3], found, strict=False):
+        inside = [i for i, n in enumerate(lengths) if n > group.above and n <= (group.up_to or 99)]
+        alone = [scorer.statistics([t[i] for i in inside], [[references[i] for i in inside]]) for t in texts]
+        assert tested == paired_bootstrap(scorer, alone, samples=50)
+        assert tested is not None
+        assert group.score is not None
+        assert tested[0].value == group.score.value
+        assert tested[0].low <= tested[0].mean <= tested[0].high
 
 
 def test_one_sentence_and_empty_hypotheses() -> None:
@@ -142,5 +210,7 @@ def test_misuse() -> None:
     one, two = scorer.statistics(["a"], [["a"]]), scorer.statistics(["a", "b"], [["a", "b"]])
     with pytest.raises(UsageError, match="at least 1"):
         paired_bootstrap(scorer, [one], samples=0)
+    with pytest.raises(UsageError, match="at least 1"):
+        all_pairs(scorer, [one], samples=0)
     with pytest.raises(DataError, match=r"\[1, 2\]"):
         paired_bootstrap(scorer, [one, two], samples=5)

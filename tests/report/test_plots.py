@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.metrics.bleu import bleu_by_length, make_scorer
 from phraseloom.report import plots
 from phraseloom.report.history import read_history
 
@@ -111,19 +110,6 @@ def test_comparison_of_runs_with_and_without_timing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no validation"):
         plots.comparison({"x": tmp_path / "empty"}, tmp_path / "x.png")
     assert not (tmp_path / "x.png").exists()
-
-
-def test_bleu_by_length(tmp_path: Path) -> None:
-    scorer = make_scorer("bleu")
-    statistics = scorer.statistics(["a b c d e"] * 9, [["a b c d f"] * 9])
-    groups = bleu_by_length(scorer, statistics, [3, 3, 3, 20, 20, 20, 20, 99, 99])
-    picture = plots.bleu_by_length({"one": groups, "two": groups}, tmp_path / "length.png")
-    assert picture.read_bytes().startswith(PNG)
-    with pytest.raises(UsageError, match=r"not 'length\.jpeg'"):
-        plots.bleu_by_length({"one": groups}, tmp_path / "length.jpeg")
-    empty = bleu_by_length(scorer, statistics[:0], [])
-    with pytest.raises(DataError, match="no group"):
-        plots.bleu_by_length({"one": empty}, tmp_path / "x.png")
 
 
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

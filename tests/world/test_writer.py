@@ -13,6 +13,7 @@ import pytest
 from phraseloom.cli.world import command
 from phraseloom.errors import UsageError
 from phraseloom.files import sha256_file
+from phraseloom.phrases.trees import parse_tree
 from phraseloom.world.generator import CONTEXTS, held_out_context
 from phraseloom.world.lexicon import lexicon
 from phraseloom.world.pair import parse_agreements, parse_phrases
@@ -20,7 +21,7 @@ from phraseloom.world.sampling import BLOCK
 from phraseloom.world.writer import ENDINGS, write_world
 
 SMALL = {"train": 300, "valid": 40, "test": 40, "challenge": 20, "contrastive": 21}
-GOLDEN = "7f14f19ece002847dae2eba343433a0543a47bde0bbb26ebabefef9fd44d50a2"
+GOLDEN = "ce8865c5825842a2e49b075009a5e0738a197ca613c90d62cb5250379454d755"
 
 
 def fingerprint(folder: Path) -> str:
@@ -74,7 +75,8 @@ def test_files_fit_each_other(folder: Path) -> None:
     assert set(summary["sha256"]) == {p.name for p in folder.iterdir()} - {"world.json"}
     assert all(sha256_file(folder / name) == digest for name, digest in summary["sha256"].items())
     items = [json.loads(line) for line in lines(folder / "contrastive.jsonl")]
-    assert all(list(item) == ["phenomenon", "distance", "source", "correct", "wrong"] for item in items)
+    assert all(list(item) == ["phenomenon", "distance", "source", "correct", "wrong", "tree"] for item in items)
+    assert all(parse_tree(item["tree"]).leaves == item["source"].split(" ") for item in items)
 
 
 def test_challenge_idioms_are_in_contexts_that_training_never_shows(folder: Path) -> None:

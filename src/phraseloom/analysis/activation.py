@@ -22,10 +22,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.data.tensors import make_batch
+from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.alignment import slot_weights
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Structure
 
@@ -138,32 +139,35 @@ def activation_shares(
     tau: float = 0.1,
     uses: Sequence[str] = USES,
     mean_heads: bool = False,
+    trees: Sequence[str] | None = None,
 ) -> Activation:
     """The shares of a model over parallel lines, each target forced, as the model sees it in training.
 
-    Raises UsageError (numbers of lines, tau), DataError (no pair with two sides), ModelError (NaN).
+    `trees` of the sources, where the phrases of the model are made of them. Raises UsageError (numbers of lines, tau, trees),
+    DataError (no pair with two sides, a tree that does not fit), ModelError (NaN).
     """
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     if not 0 <= tau < 1:
         raise UsageError(f"tau {tau:g} is not from 0 to below 1: no weight is larger than 1")
-    limit, tokenizer = translator.config.max_input_tokens, translator.tokenizer
-    encoded = zip(
-        tokenizer.source.encode_batch(list(sources)), tokenizer.target.encode_batch(list(targets)), strict=True
-    )
-    pairs = [(s, t) for s, t in encoded if s and t]
-    if not pairs:
+    ids, phrases, cropped = cropped_sources(translator, sources, trees)
+    target_ids = translator.tokenizer.target.encode_batch(list(targets))
+    real = [n for n, (s, t) in enumerate(zip(ids, target_ids, strict=True)) if s and t]
+    if not real:
         raise DataError("no pair of lines with text on both sides", hint="there is nothing to look at")
-    sizes = [max(len(s[:limit]), len(t)) + 1 for s, t in pairs]
+    sizes = [max(len(ids[n]), len(target_ids[n])) + 1 for n in real]
     found: dict[str, list[_Layer]] = {}
     for batch in plan_batches(sizes, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
-        _add(translator, [(pairs[i][0][:limit], pairs[i][1]) for i in batch], found, uses, (tau, mean_heads))
+        chosen = [real[i] for i in batch]
+        of_batch = None if phrases is None else [phrases[n] for n in chosen]
+        tensors = make_batch([ids[n] for n in chosen], [target_ids[n] for n in chosen], of_batch)
+        _add(translator, tensors, found, uses, (tau, mean_heads))
     return Activation(
         tau,
         mean_heads,
-        sentences=len(pairs),
-        blank=len(sources) - len(pairs),
-        cropped=sum(len(s) > limit for s, _ in pairs),
+        sentences=len(real),
+        blank=len(sources) - len(real),
+        cropped=cropped,
         uses={use: [layer.shares(i) for i, layer in enumerate(found[use], 1)] for use in uses},
     )
 
@@ -182,14 +186,16 @@ class _Layer:
 
 def _add(
     translator: Any,
-    pairs: list[tuple[list[int], list[int]]],
+    batch: Batch,
     found: dict[str, list[_Layer]],
     uses: Sequence[str],
     how: tuple[float, bool],
 ) -> None:
     with torch.inference_mode():
-        batch = make_batch([s for s, _ in pairs], [t for _, t in pairs]).to(translator.device)
-        looks = translator.model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT)
+        batch = batch.to(translator.device)
+        looks = translator.model.look(
+            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
+        )
         for use in uses:
             lengths = batch.source_lengths_B if use == "encoder-self" else batch.target_lengths_B
             layers = getattr(looks, use.replace("-", "_"))

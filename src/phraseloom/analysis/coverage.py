@@ -87,11 +87,12 @@ def measure(
     *,
     samples: int = 1000,
     seed: int = SEED,
+    trees: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """What `slots.summary` says of every layer (from 1) of encoder self- and cross-attention that has phrase slots.
 
-    Sentences without a gold phrase are left out, so are those longer than `max_input_tokens`. Raises UsageError,
-    DataError, ModelError (a model without phrase slots, NaN).
+    Sentences without a gold phrase are left out, so are those longer than `max_input_tokens`. `trees` of the sources, where
+    the source phrases of the model are made of them. Raises UsageError, DataError, ModelError (no phrase slots, NaN).
     """
     if not len(sources) == len(targets) == len(phrases):
         raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {len(phrases)} sentences")
@@ -103,7 +104,7 @@ def measure(
             "the model has no phrase slots in encoder self- or cross-attention",
             hint="coverage needs a model with n-gram slots, such as queryk heterogeneous 1-2",
         )
-    sentences, cropped = _encoded(translator, sources, targets, phrases)
+    sentences, cropped = _encoded(translator, sources, targets, phrases, trees)
     tallies = {use: [LayerTally() for _ in some] for use, some in structures.items()}
     for batch in plan_batches(
         [max(len(s.source), len(s.target)) + 1 for s in sentences], sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS
@@ -127,7 +128,8 @@ def measure(
 class _Sentence(NamedTuple):
     """Ids of both sides, the word of each source token with EOS as a word of its own, and what to look for.
 
-    `own[p]`, `aligned[p]`: the query rows of phrase p in encoder self-attention and in cross-attention.
+    `own[p]`, `aligned[p]`: the query rows of phrase p in encoder self-attention and in cross-attention. `sizes`: the source
+    phrases that the model reads, if it needs any.
     """
 
     source: list[int]
@@ -136,6 +138,7 @@ class _Sentence(NamedTuple):
     phrases: Sequence[GoldSpan]
     own: list[list[int]]
     aligned: list[list[int]]
+    sizes: list[int] | None
 
 
 def _structures(model: Any) -> dict[str, list[Structure]]:
@@ -148,14 +151,19 @@ def _structures(model: Any) -> dict[str, list[Structure]]:
 
 
 def _encoded(
-    translator: Any, sources: Sequence[str], targets: Sequence[str], phrases: Sequence[Sequence[GoldSpan]]
+    translator: Any,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    phrases: Sequence[Sequence[GoldSpan]],
+    trees: Sequence[str] | None,
 ) -> tuple[list[_Sentence], int]:
     """The sentences that can be used, and how many are too long. Raises DataError for a phrase beyond its sentence."""
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     result: list[_Sentence] = []
     cropped = 0
-    ids = (side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets)))
-    for number, (source, target, spans) in enumerate(zip(*ids, phrases, strict=True), 1):
+    ids = [side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))]
+    sizes = translator.phrases_of(sources, ids[0], trees) or [None] * len(sources)
+    for number, (source, target, spans, of_source) in enumerate(zip(*ids, phrases, sizes, strict=True), 1):
         if not spans:
             continue
         words_s, words_t = tokenizer.source.word_of_piece(source), tokenizer.target.word_of_piece(target)
@@ -173,7 +181,7 @@ def _encoded(
             continue
         own = [[i for i, w in enumerate(words_s) if span.source[0] <= w < span.source[1]] for span in spans]
         aligned = [[t for t, w in enumerate(words_t) if w in span.target] for span in spans]
-        result.append(_Sentence(source, target, [*words_s, num_s], spans, own, aligned))
+        result.append(_Sentence(source, target, [*words_s, num_s], spans, own, aligned, of_source))
     if not result:
         raise DataError("no sentence with a gold phrase of two and more source words", hint="there is nothing to cover")
     return result, cropped
@@ -182,8 +190,12 @@ def _encoded(
 def _count(translator: Any, sentences: list[_Sentence], tallies: Mapping[str, list[LayerTally]]) -> None:
     """Add a batch of sentences to the tallies of every layer that has phrase slots."""
     with torch.inference_mode():
-        batch = make_batch([s.source for s in sentences], [s.target for s in sentences]).to(translator.device)
-        looks = translator.model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT)
+        sizes = [s.sizes for s in sentences if s.sizes is not None]
+        batch = make_batch([s.source for s in sentences], [s.target for s in sentences], sizes or None)
+        batch = batch.to(translator.device)
+        looks = translator.model.look(
+            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
+        )
     for use, layers in tallies.items():
         for tally, (weights, structure) in zip(layers, getattr(looks, use.replace("-", "_")), strict=True):
             if max(structure.orders) == 1:

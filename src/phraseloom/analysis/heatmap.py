@@ -27,6 +27,7 @@ from phraseloom.analysis.activation import USES
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import alignment_layer, slot_weights
 from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Part, Structure
@@ -137,26 +138,31 @@ def heat_map(
     use: str = "cross",
     layer: int | None = None,
     head: int | None = None,
+    tree: str | None = None,
 ) -> HeatMap:
     """The map of a source line with a forced `target`, or with the model's own translation.
 
     `layer` counts from 1; by default the one that aligns (the last but one). `head` from 1; by default the mean of all. A
-    source longer than `max_input_tokens` is cropped. Raises UsageError (use, layer, head), DataError (blank lines).
+    source longer than `max_input_tokens` is cropped. `tree` of the source, where the phrases of the model are made of trees.
+    Raises UsageError (use, layer, head, tree), DataError (blank lines, a tree that does not fit).
     """
     if use not in USES:
         raise UsageError(f"no use {use!r}", hint=f"one of {', '.join(USES)}")
     side, other = translator.tokenizer.source, translator.tokenizer.target
-    source_ids = side.encode(source)[: translator.config.max_input_tokens]
+    trees = None if tree is None else [tree]
+    (source_ids,), phrases, _ = cropped_sources(translator, [source], trees)
     if not source_ids:
         raise DataError("the source is blank: there is nothing to look at")
     stack = translator.model.encoder if use == "encoder-self" else translator.model.decoder
     index = _layer_index(layer, len(stack.layers), "encoder" if use == "encoder-self" else "decoder")
     target_ids: list[int] = []
     if use != "encoder-self":
-        target_ids = other.encode(target) if target is not None else _own_translation(translator, source)
+        target_ids = other.encode(target) if target is not None else _own_translation(translator, source, trees)
     with torch.inference_mode():
-        batch = make_batch([source_ids], [target_ids]).to(translator.device)
-        looks = translator.model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT)
+        batch = make_batch([source_ids], [target_ids], phrases).to(translator.device)
+        looks = translator.model.look(
+            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
+        )
     weights, structure = getattr(looks, use.replace("-", "_"))[index]
     refuse_nan(weights)
     keys = tokens_of(side, [*source_ids, EOS])
@@ -186,9 +192,9 @@ def tokens_of(side: Any, ids: list[int]) -> Tokens:
     )
 
 
-def _own_translation(translator: Any, source: str) -> list[int]:
+def _own_translation(translator: Any, source: str, trees: list[str] | None) -> list[int]:
     id_of = translator.tokenizer.target.vocabulary.id
-    found = translator.translate([source], long_lines="crop", n_best=1, report=TranslationReport())
+    found = translator.translate([source], trees=trees, long_lines="crop", n_best=1, report=TranslationReport())
     return [id_of(token) for token in found[0].tokens]
 
 

@@ -13,7 +13,6 @@ times, m − c of the k are wrong (at most k): what is missing is missing among 
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,11 +23,11 @@ import numpy as np
 from phraseloom.analysis.gold import Split, words_of
 from phraseloom.analysis.instances import KINDS, Instance
 from phraseloom.errors import UsageError
+from phraseloom.metrics.accuracy import compare, wilson
 from phraseloom.metrics.bleu import check_parallel
 from phraseloom.metrics.compare import SEED, resamples
 
 SENTENCE = "sentence"
-Z = 1.959963984540054
 
 
 def occurrences(instance: Instance, words: Sequence[str]) -> int:
@@ -81,26 +80,6 @@ def right(found: Sequence[Instance], gold: Sequence[str], said: Sequence[str]) -
         result.append(left[key] > 0)
         left[key] -= 1
     return result
-
-
-def wilson(correct: int, total: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share; (0, 1) for nothing."""
-    if not total:
-        return 0.0, 1.0
-    share, weight = correct / total, Z * Z / total
-    middle = (share + weight / 2) / (1 + weight)
-    half = Z / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
-    return middle - half if correct else 0.0, middle + half if correct < total else 1.0
-
-
-def mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided exact p of McNemar's test: were the discordant instances a fair coin?"""
-    total, least = only_first + only_second, min(only_first, only_second)
-    tail = term = 1
-    for k in range(least):
-        term = term * (total - k) // (k + 1)
-        tail += term
-    return min(1.0, 2 * tail / 2**total)
 
 
 class _Marks(NamedTuple):
@@ -161,7 +140,7 @@ def compare_systems(
         for number, (system, mark) in enumerate(marks.items()):
             entry = _accuracy(mark.groups[name], np.array(mark.exact)[holding])
             if number:
-                entry |= _against(first.groups[name], mark.groups[name]) | {
+                entry |= compare(first.groups[name], mark.groups[name]) | {
                     "difference_interval": intervals[name][number]
                 }
             systems.append({"system": system, **entry})
@@ -179,12 +158,6 @@ def _accuracy(marks: Sequence[bool], exact: np.ndarray) -> dict[str, Any]:
         "interval": list(wilson(correct, len(marks))),
         "exact_sentences": float(exact.mean()),
     }
-
-
-def _against(base: Sequence[bool], marks: Sequence[bool]) -> dict[str, Any]:
-    lost = sum(b and not m for b, m in zip(base, marks, strict=True))
-    won = sum(m and not b for b, m in zip(base, marks, strict=True))
-    return {"difference": (won - lost) / len(marks), "won": won, "lost": lost, "p": mcnemar(lost, won)}
 
 
 def _differences(

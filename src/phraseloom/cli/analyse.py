@@ -16,6 +16,8 @@ ANALYSES: dict[str, tuple[str, str]] = {
     "activation": ("analyse_activation", "How much attention goes to tokens and how much to phrases, per layer."),
     "heatmap": ("analyse_heatmap", "Draw the attention of one sentence."),
     "phenomena": ("analyse_phenomena", "Accuracy on idioms, compounds, … of translations of the built-in world."),
+    "contrastive": ("analyse_contrastive", "How often is a correct translation likelier than one with an error?"),
+    "phrases": ("analyse_phrases", "How a model with source phrases cuts a sentence, and what counts in each phrase."),
     "coverage": ("analyse_coverage", "Do the phrase slots that fire cover the gold phrases?"),
 }
 

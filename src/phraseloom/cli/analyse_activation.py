@@ -50,6 +50,10 @@ def command(
     mean_heads: Annotated[
         bool, typer.Option("--mean-heads", help="Active cells of the heads' mean, not of each head.")
     ] = False,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+    ] = None,
     output: Annotated[Output, typer.Option(help="table: per layer in percent; json: everything, one object.")] = (
         Output.table
     ),
@@ -63,12 +67,13 @@ def command(
     Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
     """
     sources, targets = _parallel(source, target)
+    of_sources = None if trees is None else _parallel(source, trees)[1]
     from phraseloom.analysis.activation import USES, activation_shares
     from phraseloom.decoding.translator import Translator
 
     uses = USES if use is Use.all else (use.value,)
     translator = Translator.from_pretrained(model, device=device)
-    found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads)
+    found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources)
     if found.blank:
         print(f"phraseloom analyse: warning: {found.blank} pairs with a blank side were left out", file=sys.stderr)
     if found.cropped:

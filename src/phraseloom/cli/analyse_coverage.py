@@ -32,6 +32,10 @@ def command(
     kinds: Annotated[
         str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,compound.")
     ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+    ] = None,
     bootstrap: Annotated[int, typer.Option(min=1, metavar="N", help="Resamples of the sentences.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
     output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.table,
@@ -52,7 +56,7 @@ def command(
     from phraseloom.errors import DataError
     from phraseloom.text.lines import read_lines
 
-    paths = [source, target, phrases] + ([alignments] if alignments else [])
+    paths = [path for path in (source, target, phrases, alignments, trees) if path is not None]
     lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
     same_length({str(path): some for path, some in lines.items()})
     wanted = [k.strip() for k in (kinds or "").split(",") if k.strip()]
@@ -61,7 +65,8 @@ def command(
     if wanted and not any(gold):
         raise DataError(f"no phrase of two and more source words is of the kind {', '.join(wanted)}", file=phrases)
     translator = Translator.from_pretrained(model, device=device)
-    report = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed)
+    of_source = lines[trees] if trees else None
+    report = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
     if output is Output.json:
         print(json.dumps({"model": str(model), "bootstrap": bootstrap, "seed": seed, **report}, ensure_ascii=False))
     else:

@@ -34,6 +34,9 @@ def command(
     target: Annotated[
         str | None, typer.Option(metavar="TEXT", help="A translation to force; default: the model's own.")
     ] = None,
+    tree: Annotated[
+        str | None, typer.Option(metavar="TREE", help="The parse tree of the source, for a model that reads trees.")
+    ] = None,
     use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
@@ -51,7 +54,7 @@ def command(
     from phraseloom.report.heatmap import draw
 
     translator = Translator.from_pretrained(model, device=device)
-    draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head), output)
+    draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head, tree=tree), output)
 
 
 def _sentence(sentence: str | None, source: Path | None, line: int | None) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 STDIN = "-"
+PAPER = "paper"  # the edges of P001, Figure 3
 
 
 def command(
@@ -34,23 +35,31 @@ def command(
     ] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case.")] = False,
     by_length: Annotated[
-        str | None, typer.Option(metavar="EDGES", help="BLEU by source length in tokens, such as 15,30,45.")
+        str | None,
+        typer.Option(metavar="EDGES", help="BLEU by source length in tokens, such as 10,20,40; paper is 15,30,45."),
+    ] = None,
+    plot: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Draw BLEU by source length to a .png, .svg or .pdf file."),
     ] = None,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Paired bootstrap with N resamples, such as 1000.")
     ] = 0,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Compare every two systems, not only with the first.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
     output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
 ) -> None:
     """Score translations: BLEU, chrF, TER with signatures, BLEU by source length, paired bootstrap.
 
     All files hold one sentence a line, as many lines each. The text should be detokenised; --tokenized is for text that
-    is not. The bootstrap compares every system with the first one (Koehn 2004).
+    is not. The bootstrap compares every system with the first one (Koehn 2004), with --pairs every two. --plot without
+    --by-length takes the edges of the paper.
 
     Example: phraseloom evaluate --reference test.de --bootstrap 1000 baseline.de new.de
     """
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
+    from phraseloom.report import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     if output not in ("text", "json"):
@@ -61,27 +70,40 @@ def command(
         raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
     scorers = [make_scorer(n, tokenize=tokenize, lowercase=lowercase) for n in names]
     lengths_of = next((s for s in scorers if s.name == ("BLEU-tok" if tokenized else "BLEU")), None)
-    edges = _edges(by_length)
+    if pairs and (not bootstrap or len(hypotheses) < 2):
+        need = "at least two systems" if bootstrap else "resamples; give --bootstrap 1000"
+        raise UsageError(f"--pairs needs {need}")
+    if plot is not None:
+        lengths.check(plot)
+    edges = _edges(PAPER if plot is not None and by_length is None else by_length)
     if edges and (source is None or lengths_of is None):
         need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
-        raise UsageError(f"--by-length needs {need}")
+        raise UsageError(f"{'--plot' if by_length is None else '--by-length'} needs {need}")
     systems, references, sources = _texts(hypotheses, reference, source)
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed)
+    report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
+    if plot is not None:
+        lengths.draw(report["by_length"], plot)
     print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
 
 
 def _edges(text: str | None) -> list[int]:
     from phraseloom.errors import UsageError
+    from phraseloom.metrics.bleu import LENGTH_EDGES
 
     if text is None:
         return []
+    if text.strip().lower() == PAPER:
+        return list(LENGTH_EDGES)
     parts = [p.strip() for p in text.split(",")]
     edges = [int(p) for p in parts if p.isascii() and p.isdigit() and len(p) < 10]
     if len(edges) != len(parts) or edges != sorted(set(edges)) or edges[0] < 1:
-        raise UsageError(f"--by-length {text}: not a rising list of whole numbers from 1", hint="such as 15,30,45")
+        raise UsageError(
+            f"--by-length {text}: not a rising list of whole numbers from 1",
+            hint="such as 15,30,45, or paper for these",
+        )
     return edges
 
 

@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotation."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
+    "phrases": ("phrases", "Make phrases: parse trees of source text."),
     "train": ("train", "Train a model from a recipe, or go on with a run."),
     "average": ("average", "Average the weights of several checkpoints."),
     "translate": ("translate", "Translate lines from standard input."),

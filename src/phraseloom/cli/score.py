@@ -34,6 +34,12 @@ def command(
         typer.Argument(help="Source text, one sentence per line; of a language model the text.", metavar="[SOURCE]"),
     ] = None,
     target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="[TARGET]")] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(
+            help="File with the parse tree of each source line in brackets, for a model whose phrases are made of trees."
+        ),
+    ] = None,
     output: Annotated[
         Output,
         typer.Option(
@@ -75,7 +81,11 @@ def command(
 
     keep_pages()
     if find_task(model) == "language_model":
-        wrong = ["--" + name.replace("_", "-") for name in for_pairs] + ["--normalise"] * normalise
+        wrong = (
+            ["--" + name.replace("_", "-") for name in for_pairs]
+            + ["--normalise"] * normalise
+            + ["--trees"] * (trees is not None)
+        )
         if wrong or target is not None:
             what = "TARGET" if target is not None else wrong[0]
             raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
@@ -85,7 +95,9 @@ def command(
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
         options |= given(max_input_tokens=max_input_tokens)
         changes = (length_penalty, alpha, beta)
-        scored = score_input.of_pairs(model, source, target, device=device, options=options, changes=changes)
+        scored = score_input.of_pairs(
+            model, source, target, trees=trees, device=device, options=options, changes=changes
+        )
     sums = _print(scored, output, normalise)
     for text in scored.warnings():
         print(f"phraseloom score: warning: {text}", file=sys.stderr)

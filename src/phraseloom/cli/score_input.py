@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phraseloom.cli.decoding_options import penalty
+from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.windows import standard_input, windows
 from phraseloom.errors import DataError
 from phraseloom.text.lines import LineReport, count_lines, read_lines
@@ -48,11 +50,12 @@ def of_pairs(
     source: Path | None,
     target: Path | None,
     *,
+    trees: Path | None = None,
     device: str,
     options: dict[str, Any],
     changes: tuple[Any, Any, Any],
 ) -> Scored:
-    """The pairs of two files or of standard input; `changes` to the length penalty.
+    """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
     A pair of two blank lines is certain, and not counted.
     """
@@ -60,22 +63,30 @@ def of_pairs(
 
     if source is not None and target is not None:
         _same_length(source, target)
+        if trees is not None:
+            _same_length(source, trees)
+    beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     translator, report = Translator.from_pretrained(model, device=device, **options), LineReport()
     changed = penalty(translator.config.length_penalty.model_dump(), *changes)
     if changed is not None:
         translator = translator.with_options(length_penalty=changed)
+    translator.require_trees(trees is not None)
     size, limit = translator.config.window, translator.config.max_input_tokens
     read = _from_stdin(size, report) if source is None or target is None else _pairs(source, target, size, report)
     cropped = [0]
 
     def run() -> Iterator[Window]:
         for sources, targets in read:
-            scores = translator.score(sources, targets)
+            of_sources = None if beside is None else beside.take(len(sources))
+            with contextlib.nullcontext() if beside is None else beside.places():
+                scores = translator.score(sources, targets, trees=of_sources)
             cropped[0] += sum(s.cropped for s in scores)
             yield [
                 (score, t if s.strip() or t.strip() else None)
                 for score, s, t in zip(scores, sources, targets, strict=True)
             ]
+        if beside is not None:
+            beside.finish()
 
     def warnings() -> list[str]:
         words = f"{cropped[0]} sources of more than {limit} subwords were cropped"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from phraseloom.cli.decoding_options import LongLines, PenaltyName, Stop, given,
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
+    from phraseloom.cli.parallel import ParallelFile
     from phraseloom.decoding.translator import Translation, Translator
 
 
@@ -53,6 +55,12 @@ MinLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least s
 MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")]
 Long = Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")]
 Prefixes = Annotated[Path | None, typer.Option(help="File with what each translation must begin with, line by line.")]
+Trees = Annotated[
+    Path | None,
+    typer.Option(
+        help="File with the parse tree of each line in brackets, for a model whose phrases are made of trees."
+    ),
+]
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
@@ -81,6 +89,7 @@ def command(
     max_input_tokens: MaxInput = None,
     long_lines: Long = None,
     prefixes: Prefixes = None,
+    trees: Trees = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
     alignment_layer: Layer = None,
@@ -112,8 +121,10 @@ def command(
         alignment_layer=alignment_layer,
         window=window,
     )
-    translator = _translator(model, device, options, prefixes, (length_penalty, alpha, beta))
-    run = _Run(translator, output, prefixes, want_alignments=bool(files), stream=stream)
+    beside = _beside(prefixes, trees)
+    translator = _translator(model, device, options, (length_penalty, alpha, beta))
+    translator.require_trees(trees is not None)
+    run = _Run(translator, output, beside, want_alignments=bool(files), stream=stream)
     try:
         _with_files(run, files)
     except _StandardOutputError as failure:
@@ -121,19 +132,27 @@ def command(
     run.warn()
 
 
+def _beside(prefixes: Path | None, trees: Path | None) -> dict[str, ParallelFile]:
+    """The files beside the input, by the argument of `Translator.translate` that their lines are."""
+    from phraseloom.cli.parallel import ParallelFile
+
+    found = {}
+    if prefixes is not None:
+        found["prefixes"] = ParallelFile(prefixes, "prefixes", "prefix file")
+    if trees is not None:
+        found["trees"] = ParallelFile(trees, "trees", "tree file")
+    return found
+
+
 def _translator(
     model: Path,
     device: str,
     options: dict[str, Any],
-    prefixes: Path | None,
     changes: tuple[PenaltyName | None, float | None, float | None],
 ) -> Translator:
     from phraseloom.decoding.translator import Translator
-    from phraseloom.files import require_file
     from phraseloom.training.distributed import keep_pages
 
-    if prefixes is not None:
-        require_file(prefixes, "prefix file")
     keep_pages()
     translator = Translator.from_pretrained(model, device=device, **options)
     changed = penalty(translator.config.length_penalty.model_dump(), *changes)
@@ -144,12 +163,18 @@ class _Run:
     """One pass over standard input."""
 
     def __init__(
-        self, translator: Any, output: Output, prefixes: Path | None, *, want_alignments: bool, stream: bool
+        self,
+        translator: Any,
+        output: Output,
+        beside: Mapping[str, ParallelFile],
+        *,
+        want_alignments: bool,
+        stream: bool,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
         from phraseloom.text.lines import LineReport
 
-        self.translator, self.output, self.prefixes, self.stream = translator, output, prefixes, stream
+        self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
         self.alignments = want_alignments or output is Output.json
         self.report, self.lines = TranslationReport(), LineReport()
 
@@ -169,18 +194,15 @@ class _Run:
 
     def _translated(self) -> Iterator[list[Translation]]:
         from phraseloom.cli.windows import GATHER_SECONDS, standard_input, windows
-        from phraseloom.errors import DataError
-        from phraseloom.text.lines import read_lines
 
-        begin = None if self.prefixes is None else read_lines(self.prefixes)
         seconds = 0.0 if self.stream else GATHER_SECONDS
         for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
-            forced = None if begin is None else [p for _, p in zip(lines, begin, strict=False)]
-            if forced is not None and len(forced) != len(lines):
-                raise DataError(
-                    f"fewer prefixes than input lines ({self.report.lines + len(forced)})", file=self.prefixes
-                )
-            yield self.translator.translate(lines, prefixes=forced, alignments=self.alignments, report=self.report)
+            beside = {name: file.take(len(lines)) for name, file in self.beside.items()}
+            with self.beside["trees"].places() if "trees" in self.beside else contextlib.nullcontext():
+                done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
+            yield done
+        if "trees" in self.beside:
+            self.beside["trees"].finish()
 
     def warn(self) -> None:
         """Say on standard error what did not come out as it was meant."""

@@ -14,12 +14,14 @@ def command(
     train: Annotated[int, typer.Option(help="Training pairs.")] = 20_000,
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 1_000,
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
+    contrastive: Annotated[int, typer.Option(min=0, help="Contrastive items of each phenomenon.")] = 210,
     processes: Annotated[int, typer.Option(help="Processes that make training pairs; the bytes are the same.")] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove what is in the folder.")] = False,
 ) -> None:
     """Write the built-in synthetic language pair with its gold truth (docs/world.md)."""
     from phraseloom.world.writer import write_world
 
-    summary = write_world(out, seed=seed, train=train, valid=valid, test=test, processes=processes, overwrite=overwrite)
+    counts = {"train": train, "valid": valid, "test": test, "contrastive": contrastive}
+    summary = write_world(out, seed=seed, **counts, processes=processes, overwrite=overwrite)
     pairs = ", ".join(f"{name} {count}" for name, count in summary["pairs"].items())
     typer.echo(f"{out}: {pairs}; {summary['lemmas']} lemmas; {len(summary['sha256'])} files")

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from phraseloom.config import Config
+from phraseloom.phrases.config import SegmenterConfig
 from phraseloom.text.config import SentencepieceConfig, SubwordsConfig, TextConfig
 
 
@@ -37,12 +38,17 @@ def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
 
 
 class ParallelFiles(Config):
-    """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given."""
+    """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given.
+
+    `trees`: the parse trees of the source, one bracketed tree a line, where `data.phrases` asks for them.
+    """
 
     source: FileName
     target: FileName
     source_sha256: Sha256 | None = None
     target_sha256: Sha256 | None = None
+    trees: FileName | None = None
+    trees_sha256: Sha256 | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -50,10 +56,21 @@ class ParallelFiles(Config):
         why = "a translation is trained on {source: FILE, target: FILE}; {text: FILE} is for task: language_model"
         return _refuse(value, ("text", "text_sha256"), why)
 
+    @model_validator(mode="after")
+    def _has_trees_where_it_says_so(self) -> ParallelFiles:
+        if self.trees is None and self.trees_sha256 is not None:
+            raise ValueError("trees_sha256 is given, but no trees")
+        return self
+
     @property
     def sides(self) -> Sides:
         """File name and expected SHA-256 of each side."""
         return {"source": (self.source, self.source_sha256), "target": (self.target, self.target_sha256)}
+
+    @property
+    def all_files(self) -> Sides:
+        """The sides, and the trees of the source under `trees` where there are any."""
+        return self.sides if self.trees is None else self.sides | {"trees": (self.trees, self.trees_sha256)}
 
 
 class TextFile(Config):
@@ -72,6 +89,11 @@ class TextFile(Config):
     def sides(self) -> Sides:
         """File name and expected SHA-256: text is a target without a source."""
         return {"target": (self.text, self.text_sha256)}
+
+    @property
+    def all_files(self) -> Sides:
+        """The same: text has no trees."""
+        return self.sides
 
 
 AnyFiles = ParallelFiles | TextFile
@@ -103,9 +125,10 @@ class TextFilterConfig(Config):
 
 
 class DataConfig(Config):
-    """Files, text options, subwords and filters of one dataset.
+    """Files, text options, subwords, filters and source phrases of one dataset.
 
-    `folder` is written by `prepare`. `processes` and `folder` do not change what is written.
+    `phrases`: how each source sentence is cut into phrases, which are stored with it; null = not at all. `folder` is written
+    by `prepare`. `processes` and `folder` do not change what is written.
     """
 
     folder: FileName
@@ -117,6 +140,7 @@ class DataConfig(Config):
     text: TextConfig = TextConfig()
     subwords: SubwordsConfig = SentencepieceConfig()
     filter: FilterConfig = FilterConfig()
+    phrases: SegmenterConfig | None = None
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
 
@@ -128,6 +152,22 @@ class DataConfig(Config):
             "target_language"
         )
         return _refuse(value, ("language",), why)
+
+    @model_validator(mode="after")
+    def _trees_are_where_they_are_used(self) -> DataConfig:
+        wanted = self.phrases is not None and self.phrases.kind == "tree"
+        for split in ("train", "valid", "test"):
+            for number, files in enumerate(self.files(split)):
+                has, key = len(files.all_files) > len(files.sides), f"{split}.{number}.trees"
+                if wanted and not has:
+                    raise ValueError(
+                        f"key {key} is missing: phrases: {{kind: tree}} needs the parse trees of {files.sides['source'][0]} "
+                        "(phraseloom phrases parse makes some)"
+                    )
+                if has and not wanted:
+                    why = "there is no data.phrases" if self.phrases is None else f"data.phrases is {self.phrases.kind}"
+                    raise ValueError(f"{key} is given, but {why}; trees are for data.phrases: {{kind: tree}}")
+        return self
 
     def files(self, split: str) -> Sequence[AnyFiles]:
         """The files of `train`, `valid` or `test`."""

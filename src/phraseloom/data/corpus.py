@@ -1,4 +1,7 @@
-"""A prepared dataset: memory-mapped token shards, their lengths, the tokenizer and the raw text of valid and test."""
+"""A prepared dataset: memory-mapped token shards, their lengths, the tokenizer and the raw text of valid and test.
+
+With source phrases also the sizes of these, the segmenter that made them, and the raw trees of valid and test.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import pydantic
 
 from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.data.index import INDEX, SplitInfo, read_index
-from phraseloom.data.shards import Shard
+from phraseloom.data.shards import PHRASES, Shard
 from phraseloom.errors import CorruptError, DataError, UsageError
 from phraseloom.files import MANIFEST, read_json, require_file, require_folder, verify_manifest
+from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import PAD
@@ -46,8 +50,13 @@ class Split:
     def __len__(self) -> int:
         return self.info.pairs
 
-    def _lengths(self, side: int) -> Lengths:
-        parts = [np.diff(self.shard(k).offsets[side]).astype(np.int32) for k in range(len(self.info.shards))]
+    def _of(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
+        """The values of shard `k`, and the offsets of each pair in them: source, target or phrases."""
+        shard = self.shard(k)
+        return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
+
+    def _lengths(self, sequence: int) -> Lengths:
+        parts = [np.diff(self._of(k, sequence)[1]).astype(np.int32) for k in range(len(self.info.shards))]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
     @functools.cached_property
@@ -59,6 +68,11 @@ class Split:
     def target_lengths(self) -> Lengths:
         """Subwords of each target sentence, int32 (N,)."""
         return self._lengths(1)
+
+    @functools.cached_property
+    def phrase_counts(self) -> Lengths:
+        """Phrases of each source sentence, int32 (N,), where the dataset has phrases."""
+        return self._lengths(PHRASES)
 
     @functools.cached_property
     def lines(self) -> Ids:
@@ -87,26 +101,42 @@ class Split:
 
         Source (B, S), its lengths (B,), target (B, T), its lengths (B,), all int64.
         """
+        wanted = self._checked(indices)
+        return (*self._padded(0, self.source_lengths, wanted), *self._padded(1, self.target_lengths, wanted))
+
+    @property
+    def has_phrases(self) -> bool:
+        """Whether the phrases of the source are stored."""
+        return self.info.source_phrases is not None
+
+    def phrase_sizes(self, indices: Sequence[int] | Ids) -> Ids | None:
+        """The source tokens of each phrase of the pairs `indices`, int64 (B, P), 0 behind the last; None without phrases.
+
+        They sum to the source length + 1: the end symbol is in the last phrase. Raises CorruptError.
+        """
+        if not self.has_phrases:
+            return None
+        return self._padded(PHRASES, self.phrase_counts, self._checked(indices), padding=0)[0]
+
+    def _checked(self, indices: Sequence[int] | Ids) -> Ids:
         wanted = np.asarray(indices, dtype=np.int64)
         if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
             raise IndexError(f"pairs {wanted.min()} to {wanted.max()} of {len(self)}")
-        return (*self._padded(0, wanted), *self._padded(1, wanted))
+        return wanted
 
-    def _padded(self, side: int, wanted: Ids) -> tuple[Ids, Ids]:
-        lengths_N = self.source_lengths if side == 0 else self.target_lengths
+    def _padded(self, sequence: int, lengths_N: Lengths, wanted: Ids, padding: int = PAD) -> tuple[Ids, Ids]:
         lengths = lengths_N[wanted].astype(np.int64)
         width = int(lengths.max(initial=0))
-        padded = np.full((len(wanted), width), PAD, dtype=np.int64)
+        padded = np.full((len(wanted), width), padding, dtype=np.int64)
         columns = np.arange(width)
         owners = np.searchsorted(self._starts, wanted, side="right") - 1
         for k in np.unique(owners):
             rows = np.flatnonzero(owners == k)
-            shard = self.shard(int(k))
-            tokens = shard.tokens[side]
-            starts = shard.offsets[side][wanted[rows] - self._starts[k]]
+            values, offsets = self._of(int(k), sequence)
+            starts = offsets[wanted[rows] - self._starts[k]]
             filled = columns < lengths[rows, None]
-            block = np.full(filled.shape, PAD, dtype=np.int64)
-            block[filled] = tokens[(starts[:, None] + columns)[filled]]
+            block = np.full(filled.shape, padding, dtype=np.int64)
+            block[filled] = values[(starts[:, None] + columns)[filled]]
             padded[rows] = block
         return padded, lengths
 
@@ -117,8 +147,19 @@ class Split:
         """
         if not self.info.text_sha256:
             raise UsageError(f"the raw text of {self.name} is not kept in a dataset")
-        lines = {side: [*read_lines(self.folder / self.name / f"{side}.txt")] for side in self.info.text_sha256}
-        return lines.get("source", [""] * len(lines["target"])), lines["target"]
+        target = self._kept("target")
+        source = self._kept("source")
+        assert target is not None
+        return [""] * len(target) if source is None else source, target
+
+    def trees(self) -> list[str] | None:
+        """The raw parse tree of each source line (valid and test only), as `text`; None where the dataset has none."""
+        return self._kept("trees")
+
+    def _kept(self, name: str) -> list[str] | None:
+        if name not in self.info.text_sha256:
+            return None
+        return [*read_lines(self.folder / self.name / f"{name}.txt")]
 
 
 class Dataset:
@@ -131,6 +172,9 @@ class Dataset:
         self.index = read_index(folder)
         _check(folder, verify)
         for name, info in self.index.splits.items():
+            counts = [info.source_phrases, *(s.source_phrases for s in info.shards)]
+            if {n is None for n in counts} != {self.index.segmenter_sha256 is None}:
+                raise CorruptError(f"phrases of {name} are stored in part, or without segmenter", file=folder / INDEX)
             if info.pairs != sum(s.pairs for s in info.shards):
                 raise CorruptError(f"the shards of {name} do not sum up to {info.pairs} pairs", file=folder / INDEX)
         self.fingerprint = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
@@ -139,6 +183,13 @@ class Dataset:
             raise CorruptError(
                 "the tokenizer is not the one that this dataset was made with", file=folder / "tokenizer"
             )
+        self.segmenter: Segmenter | None = None
+        if self.index.segmenter_sha256 is not None:
+            self.segmenter = load_segmenter(folder / "segmenter")
+            if self.segmenter.sha256 != self.index.segmenter_sha256:
+                raise CorruptError(
+                    "the segmenter is not the one that this dataset was made with", file=folder / "segmenter"
+                )
         try:
             kind = TextDataConfig if self.index.is_text else DataConfig
             self.config: AnyDataConfig = kind.model_validate({**self.index.config, "folder": str(folder)})

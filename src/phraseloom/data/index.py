@@ -40,6 +40,9 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
+# What only a dataset with source phrases has: elsewhere these keys are not written, so that its bytes stay the same.
+OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
+
 
 class Dropped(Config):
     """How many pairs one reason left out, and the first of them (file as in the recipe, line from 1)."""
@@ -49,10 +52,18 @@ class Dropped(Config):
     first_line: Count
 
 
+class NoTree(Config):
+    """How many lines have no parse tree although they have text, and the first of them (file as in the recipe, line from 1)."""
+
+    lines: Count
+    first_file: str
+    first_line: Count
+
+
 class FileInfo(Config):
     """One parallel pair of files as it was read: hashes, lines, and what the reader met on each side.
 
-    Of text without a source, everything about the source is empty.
+    Of text without a source, everything about the source is empty. `trees…`: the same of the parse trees of the source.
     """
 
     source: str
@@ -62,6 +73,9 @@ class FileInfo(Config):
     lines: Count
     source_report: dict[str, Any]
     target_report: dict[str, Any]
+    trees: str | None = None
+    trees_sha256: str | None = None
+    trees_report: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -70,26 +84,29 @@ class FileInfo(Config):
 
 
 class ShardInfo(Config):
-    """One shard: pairs, tokens of each side, and the SHA-256 of its files."""
+    """One shard: pairs, tokens of each side, phrases of the source (null: none are stored), SHA-256 of its files."""
 
     name: Annotated[str, Field(pattern=r"^(train|valid|test)/\d{5,9}$")]
     pairs: Count
     source_tokens: Count
     target_tokens: Count
+    source_phrases: Count | None = None
     sha256: dict[str, str]
 
 
 class SplitInfo(Config):
-    """One of train, valid, test."""
+    """One of train, valid, test. `source_phrases` as in `ShardInfo`."""
 
     read: Count
     pairs: Count
     source_tokens: Count
     target_tokens: Count
+    source_phrases: Count | None = None
     dropped: dict[str, Dropped]
     files: list[FileInfo]
     shards: list[ShardInfo]
     text_sha256: dict[str, str] = Field({})
+    no_tree: NoTree | None = None
 
 
 class SubwordInfo(Config):
@@ -107,6 +124,7 @@ class Index(Config):
     config: dict[str, Any]
     token_type: Literal["uint16", "uint32"]
     tokenizer_sha256: str
+    segmenter_sha256: str | None = None
     subwords: SubwordInfo
     splits: dict[Literal["train", "valid", "test"], SplitInfo]
 
@@ -119,6 +137,13 @@ class Index(Config):
     def reasons(self) -> Mapping[str, str]:
         """Why something is left out, in words."""
         return TEXT_REASONS if self.is_text else REASONS
+
+
+def as_stored(value: Any) -> Any:
+    """Plain data of an index or a data section, without what is null because there are no source phrases."""
+    if isinstance(value, dict):
+        return {k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES}
+    return [as_stored(v) for v in value] if isinstance(value, list) else value
 
 
 def read_index(folder: Path) -> Index:

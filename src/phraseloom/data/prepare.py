@@ -5,7 +5,9 @@ Then the subwords are learned on a sample, and chunks of 20,000 pairs go to work
 the bytes written do not depend on the number of processes. All is written into `FOLDER.partial`, the manifest last,
 and the folder is renamed when it is whole: a run killed at any moment leaves nothing that looks like a dataset.
 
-Text of one language, for language models, takes the same way as pairs whose source side is empty.
+Text of one language, for language models, takes the same way as pairs whose source side is empty. Where `data.phrases` is
+given, every source sentence is cut into phrases when it is encoded (`phrases/`), by the segmenter that is stored beside the
+tokenizer.
 """
 
 from __future__ import annotations
@@ -15,11 +17,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phraseloom.data.config import AnyDataConfig, TextDataConfig
-from phraseloom.data.index import FORMAT, INDEX, REASONS, SPLITS, TEXT_REASONS, FileInfo, Index, SplitInfo, SubwordInfo
+from phraseloom.data.encode import Chunk, Coder
+from phraseloom.data.index import (
+    FORMAT,
+    INDEX,
+    REASONS,
+    SPLITS,
+    TEXT_REASONS,
+    FileInfo,
+    Index,
+    SplitInfo,
+    SubwordInfo,
+    as_stored,
+)
 from phraseloom.data.shards import ShardWriter
-from phraseloom.data.survey import Progress, locate, pairs, sample, survey
+from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
-from phraseloom.data.workers import Chunk, Encoder
+from phraseloom.data.workers import Encoder
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import (
     FolderLock,
@@ -30,6 +44,7 @@ from phraseloom.files import (
     sha256_file,
     write_manifest,
 )
+from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
@@ -108,11 +123,14 @@ class _Work:
         self.names: list[str] = []
         self.token_type = "uint16"
         self.is_text = isinstance(config, TextDataConfig)
+        self.segmenter: Segmenter | None = None
 
     def survey(self) -> None:
         """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
         for language in (self.config.source_language, self.config.target_language):
             Normaliser(self.config.text, language)  # a missing package shows now
+        if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
+            self.segmenter = build_segmenter(self.config.phrases, self.root)
         for split in SPLITS:
             self.files[split] = []
             for files in self.config.files(split):
@@ -132,24 +150,28 @@ class _Work:
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
         disk.mkdir(self.folder / "tokenizer")
         self.names = [f"tokenizer/{name}" for name in tokenizer.save(self.folder / "tokenizer")]
+        if self.segmenter is not None:
+            self.names += [f"segmenter/{name}" for name in self.segmenter.save(self.folder / "segmenter")]
         splits = {}
         # Starting processes costs about a second each, so a small corpus is encoded here.
         processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
-        with Encoder(tokenizer, self.folder / "tokenizer", processes, self.token_type) as encoder:
+        coder = Coder(tokenizer, self.token_type, self.segmenter)
+        with Encoder(coder, self.folder, processes) as encoder:
             for split in SPLITS:
                 if self.files[split]:
                     splits[split] = self.encode(split, encoder)
         index = Index.model_validate(
             {
                 "format": FORMAT,
-                "config": self.config.model_dump(exclude={"folder", "processes"}),
+                "config": as_stored(self.config.model_dump(exclude={"folder", "processes"})),
                 "token_type": self.token_type,
                 "tokenizer_sha256": tokenizer.sha256,
+                "segmenter_sha256": None if self.segmenter is None else self.segmenter.sha256,
                 "subwords": subwords,
                 "splits": splits,
             }
         )
-        atomic_write_json(self.folder / INDEX, index.model_dump())
+        atomic_write_json(self.folder / INDEX, as_stored(index.model_dump()))
         write_manifest(self.folder, [*self.names, INDEX])
         return index
 
@@ -176,7 +198,8 @@ class _Work:
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
         """Write the shards of a split, and its raw text unless it is the training data."""
-        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs)
+        phrases = self.segmenter is not None
+        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
         tally = Tally(self.files[split], self.config.filter if split == "train" else None)
         try:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
@@ -200,10 +223,12 @@ class _Work:
             pairs=kept,
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
+            source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
             dropped=tally.dropped,
             files=self.files[split],
             shards=shards,
             text_sha256={} if split == "train" else self.keep_text(split),
+            no_tree=tally.no_tree,
         )
 
     def chunks(self, split: str) -> Iterator[Chunk]:
@@ -212,16 +237,19 @@ class _Work:
         base = 0
         for number, files in enumerate(self.config.files(split)):
             first = 1
-            paths = {side: locate(self.root, name) for side, (name, _) in files.sides.items()}
-            for source, target in pairs(paths.get("source"), paths["target"], size):
-                yield Chunk(number, first, base, source, target)
-                first, base = first + len(source), base + len(source)
+            paths = {name: locate(self.root, file) for name, (file, _) in files.all_files.items()}
+            for lines in parallel(paths, size):
+                target = lines["target"]
+                source, trees = lines.get("source", [""] * len(target)), lines.get("trees")
+                tree_file = None if trees is None else str(paths["trees"])
+                yield Chunk(number, first, base, source, target, trees, tree_file)
+                first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:
-        """Write the raw lines of each side as one file; their hashes."""
+        """Write the raw lines of each side, and trees where there are any, as one file each; their hashes."""
         hashes = {}
-        for side in self.config.files(split)[0].sides:
-            paths = [locate(self.root, f.sides[side][0]) for f in self.config.files(split)]
+        for side in self.config.files(split)[0].all_files:
+            paths = [locate(self.root, f.all_files[side][0]) for f in self.config.files(split)]
             name = f"{split}/{side}.txt"
             write_lines(self.folder / name, (line for path in paths for line in read_lines(path)))
             hashes[side] = sha256_file(self.folder / name)

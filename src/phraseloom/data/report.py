@@ -31,6 +31,8 @@ def table(index: Index) -> str:
     ]
     for split in index.splits.values():
         lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
+    for name, split in index.splits.items():
+        lines += _phrases(name, split)
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
@@ -46,7 +48,22 @@ def _left_out(split: SplitInfo, reasons: Mapping[str, str], unit: str) -> Iterat
 
 def _changed(split: SplitInfo) -> Iterator[str]:
     for file in split.files:
-        for name, report in ((file.source, file.source_report), (file.target, file.target_report)):
+        reports = (
+            (file.source, file.source_report),
+            (file.target, file.target_report),
+            (file.trees, file.trees_report),
+        )
+        for name, report in reports:
             for kind, text in CHANGES.items():
-                if report.get(kind):
+                if report and report.get(kind):
                     yield f"{name}: {report[kind]:,} {text} (first: line {report['first'][kind]})"
+
+
+def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
+    if split.source_phrases is not None:
+        tokens = split.source_tokens + split.pairs  # each sentence with its end symbol
+        mean = tokens / max(1, split.source_phrases)
+        yield f"{name}: {split.source_phrases:,} source phrases of {mean:.2f} subwords on average"
+    if split.no_tree is not None:
+        place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
+        yield f"{name}: {split.no_tree.lines:,} lines have no parse tree, their words are cut as they stand (first: {place})"

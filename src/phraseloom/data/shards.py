@@ -5,11 +5,15 @@ A shard `train/00000` is five files: `.source.tokens` and `.target.tokens` (uint
 tokens[offsets[i] : offsets[i + 1]]), and `.lines` (int64, the number of each pair from 0 over all files of its split,
 so that files parallel to the raw text can be joined later). Sequences hold no beginning or end symbol. Counts and
 hashes stand in the index.
+
+With source phrases there are two more: `.source.phrases` (uint16: the tokens of each phrase, in order; those of sentence i
+sum to its tokens + 1, because the end symbol is in the last one) and `.source.phrase_offsets` (as `offsets`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +27,14 @@ from phraseloom.files import disk, require_file
 
 Ids = npt.NDArray[np.int64]
 SIDES = ("source", "target")
-FILES = ("source.tokens", "source.offsets", "target.tokens", "target.offsets", "lines")
+# The sequences of a pair: the files with their values and their offsets. The last is there only with source phrases.
+SEQUENCES = (
+    ("source.tokens", "source.offsets"),
+    ("target.tokens", "target.offsets"),
+    ("source.phrases", "source.phrase_offsets"),
+)
+PHRASES = 2
+PHRASE_TYPE = np.dtype("<u2")
 
 
 class _Out:
@@ -48,32 +59,38 @@ class _Out:
 class ShardWriter:
     """Writes the shards of one split, a new one whenever one holds `shard_pairs` or more; memory does not grow."""
 
-    def __init__(self, folder: Path, split: str, token_type: str, shard_pairs: int) -> None:
+    def __init__(self, folder: Path, split: str, token_type: str, shard_pairs: int, *, phrases: bool = False) -> None:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
-        self.type = np.dtype(token_type).newbyteorder("<")
+        kind = np.dtype(token_type).newbyteorder("<")
+        self.types = (kind, kind, PHRASE_TYPE) if phrases else (kind, kind)
         self.shards: list[ShardInfo] = []
         self._out: dict[str, _Out] = {}
-        self._pairs, self._tokens = 0, [0, 0]
+        self._pairs, self._counts = 0, [0] * len(self.types)
         disk.mkdir(folder / split)
 
     @property
     def _name(self) -> str:
         return f"{self.split}/{len(self.shards):05d}"
 
-    def add(self, tokens: tuple[Any, Any], lengths: tuple[Any, Any], lines: Any) -> None:
-        """Append pairs: flat tokens and lengths of both sides, and their line numbers."""
+    def _start(self) -> None:
+        sequences = SEQUENCES[: len(self.types)]
+        for name in [*(name for files in sequences for name in files), "lines"]:
+            self._out[name] = _Out(self.folder / f"{self._name}.{name}")
+        for _, offsets in sequences:
+            self._out[offsets].write(np.zeros(1, dtype="<i8"))
+
+    def add(self, tokens: tuple[Any, ...], lengths: tuple[Any, ...], lines: Any) -> None:
+        """Append pairs: flat tokens and lengths of both sides (and of the phrases), and their line numbers."""
         if not len(lines):
             return
         if not self._out:
-            for name in FILES:
-                self._out[name] = _Out(self.folder / f"{self._name}.{name}")
-            for side in SIDES:
-                self._out[f"{side}.offsets"].write(np.zeros(1, dtype="<i8"))
-        for number, side in enumerate(SIDES):
-            self._out[f"{side}.tokens"].write(tokens[number].astype(self.type, copy=False))
-            ends = self._tokens[number] + np.cumsum(lengths[number], dtype="<i8")
-            self._out[f"{side}.offsets"].write(ends)
-            self._tokens[number] = int(ends[-1])
+            self._start()
+        for number, kind in enumerate(self.types):
+            values, offsets = SEQUENCES[number]
+            self._out[values].write(tokens[number].astype(kind, copy=False))
+            ends = self._counts[number] + np.cumsum(lengths[number], dtype="<i8")
+            self._out[offsets].write(ends)
+            self._counts[number] = int(ends[-1])
         self._out["lines"].write(np.asarray(lines, dtype="<i8"))
         self._pairs += len(lines)
         if self._pairs >= self.shard_pairs:
@@ -83,11 +100,9 @@ class ShardWriter:
         """Close the shard being written; all shards."""
         if self._out:
             hashes = {name: out.finish() for name, out in self._out.items()}
-            source, target = self._tokens
-            self.shards.append(
-                ShardInfo(name=self._name, pairs=self._pairs, source_tokens=source, target_tokens=target, sha256=hashes)
-            )
-            self._out, self._pairs, self._tokens = {}, 0, [0, 0]
+            counts = dict(zip(("source_tokens", "target_tokens", "source_phrases"), self._counts, strict=False))
+            self.shards.append(ShardInfo(name=self._name, pairs=self._pairs, **counts, sha256=hashes))
+            self._out, self._pairs, self._counts = {}, 0, [0] * len(self.types)
         return self.shards
 
     def abandon(self) -> None:
@@ -99,21 +114,42 @@ class ShardWriter:
 
 
 class Shard:
-    """One shard, memory-mapped. Raises CorruptError when its files do not fit the index."""
+    """One shard, memory-mapped. Raises CorruptError when its files do not fit the index.
+
+    `phrases` are mapped and checked only when they are asked for.
+    """
 
     def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
         kind = np.dtype(token_type).newbyteorder("<")
-        stem = str(folder / info.name)
+        self._stem, self._info = str(folder / info.name), info
         counts = (info.source_tokens, info.target_tokens)
-        self.tokens = [_map(f"{stem}.{s}.tokens", kind, n) for s, n in zip(SIDES, counts, strict=True)]
-        self.offsets = [_map(f"{stem}.{s}.offsets", np.dtype("<i8"), info.pairs + 1) for s in SIDES]
-        self.lines = _map(f"{stem}.lines", np.dtype("<i8"), info.pairs)
-        for side, offsets, count in zip(SIDES, self.offsets, counts, strict=True):
-            if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
-                raise CorruptError("offsets do not fit the tokens", file=f"{stem}.{side}.offsets")
-        for side, tokens, size in zip(SIDES, self.tokens, vocabularies, strict=True):
+        read = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
+        self.tokens, self.offsets = [tokens for tokens, _ in read], [offsets for _, offsets in read]
+        self.lines = _map(f"{self._stem}.lines", np.dtype("<i8"), info.pairs)
+        for (name, _), tokens, size in zip(SEQUENCES, self.tokens, vocabularies, strict=False):
             if tokens.max(initial=0) >= size:
-                raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{stem}.{side}.tokens")
+                raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{self._stem}.{name}")
+
+    def _sequence(self, number: int, kind: np.dtype[Any], count: int) -> tuple[npt.NDArray[Any], Ids]:
+        """The values and the offsets of one sequence of every pair."""
+        of_values, of_offsets = (f"{self._stem}.{name}" for name in SEQUENCES[number])
+        values, offsets = _map(of_values, kind, count), _map(of_offsets, np.dtype("<i8"), self._info.pairs + 1)
+        if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
+            raise CorruptError("offsets do not fit the tokens", file=of_offsets)
+        return values, offsets
+
+    @functools.cached_property
+    def phrases(self) -> tuple[npt.NDArray[Any], Ids]:
+        """The sizes of all source phrases, and the offsets of each sentence in them."""
+        count = self._info.source_phrases
+        assert count is not None, "a shard without phrases"
+        sizes, offsets = self._sequence(PHRASES, PHRASE_TYPE, count)
+        ends = np.cumsum(sizes, dtype=np.int64)
+        symbols = np.arange(1, self._info.pairs + 1)  # the end symbols up to each sentence, which the tokens leave out
+        whole = (np.diff(offsets) > 0).all() and (ends[offsets[1:] - 1] == self.offsets[0][1:] + symbols).all()
+        if not whole or sizes.min(initial=1) < 1:
+            raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
+        return sizes, offsets
 
 
 def _map(name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:

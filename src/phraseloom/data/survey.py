@@ -25,11 +25,11 @@ def locate(data_root: Path, name: str) -> Path:
 
 def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
     """Read each file once. Raises DataError (counts differ, invalid UTF-8), CorruptError (hash), FileProblem."""
-    paths = {side: locate(data_root, name) for side, (name, _) in files.sides.items()}
+    paths = {side: locate(data_root, name) for side, (name, _) in files.all_files.items()}
     hashes, reports = {}, {}
     for side, path in paths.items():
         hashes[side] = sha256_file(path)
-        expected = files.sides[side][1]
+        expected = files.all_files[side][1]
         if expected is not None and hashes[side] != expected:
             raise CorruptError(
                 f"SHA-256 is {hashes[side]}, the recipe says {expected}",
@@ -42,7 +42,9 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
                 pass
     if "source" in paths and reports["source"].lines != reports["target"].lines:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
-    names = {side: name for side, (name, _) in files.sides.items()}
+    if "trees" in paths and reports["trees"].lines != reports["source"].lines:
+        raise _trees_differ(paths["source"], paths["trees"], reports["source"].lines, reports["trees"].lines)
+    names = {side: name for side, (name, _) in files.all_files.items()}
     return FileInfo(
         source=names.get("source", ""),
         target=names["target"],
@@ -51,6 +53,9 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         lines=reports["target"].lines,
         source_report=reports["source"].as_dict() if "source" in reports else {},
         target_report=reports["target"].as_dict(),
+        trees=names.get("trees"),
+        trees_sha256=hashes.get("trees"),
+        trees_report=reports["trees"].as_dict() if "trees" in reports else None,
     )
 
 
@@ -69,6 +74,16 @@ def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: 
     return DataError(what, file=source, line=shorter + 1, hint=hint)
 
 
+def _trees_differ(source: Path, trees: Path, lines: int, tree_lines: int) -> DataError:
+    """Both counts, and the first line without text that has a tree. (Text without a tree is nothing unusual.)"""
+    what = f"line counts differ: {tree_lines} in {trees.name}, {lines} in {source.name}, whose parse trees these are"
+    for number, (line, tree) in enumerate(zip(read_lines(source), read_lines(trees), strict=False), start=1):
+        if tree.strip() and not line.strip():
+            return DataError(what, file=trees, line=number, hint="this is the first tree of a blank line")
+    hint = "write one tree a line, and a blank line where there is none"
+    return DataError(what, file=trees, line=min(lines, tree_lines) + 1, hint=hint)
+
+
 def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
     """`wanted` of `total` lines, spread evenly over the files; the same ones every time."""
     wanted = min(wanted, total)
@@ -84,19 +99,16 @@ def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
                 start += len(block)
 
 
-def pairs(source: Path | None, target: Path, size: int) -> Iterator[tuple[list[str], list[str]]]:
-    """Chunks of `size` pairs of lines (the last one smaller). Raises DataError if a file has changed meanwhile.
-
-    Without a source its lines are empty.
-    """
-    if source is None:
-        yield from (([""] * len(lines), lines) for lines in chunks(target, size))
-        return
-    left, right = chunks(source, size), chunks(target, size)
-    for a, b in zip_longest(left, right):
-        if a is None or b is None or len(a) != len(b):
-            raise DataError(f"the line counts of this file and {target.name} changed while they were read", file=source)
-        yield a, b
+def parallel(paths: dict[str, Path], size: int) -> Iterator[dict[str, list[str]]]:
+    """Chunks of `size` lines of each file (the last one smaller). Raises DataError if a file has changed meanwhile."""
+    names = list(paths)
+    for together in zip_longest(*(chunks(path, size) for path in paths.values())):
+        sizes = [-1 if lines is None else len(lines) for lines in together]
+        if len(set(sizes)) > 1:
+            other = next(name for name, n in zip(names, sizes, strict=True) if n != sizes[0])
+            what = f"the line counts of this file and {paths[other].name} changed while they were read"
+            raise DataError(what, file=paths[names[0]])
+        yield dict(zip(names, together, strict=True))
 
 
 def chunks(path: Path, size: int) -> Iterator[list[str]]:

@@ -1,12 +1,12 @@
-"""What a preparation left out: counts and first lines by reason, and pairs that came before."""
+"""What a preparation left out: counts and first lines by reason, and pairs that came before; and lines without a tree."""
 
 from __future__ import annotations
 
 from phraseloom.data.config import AnyFilter
 from phraseloom.data.duplicates import SeenPairs
-from phraseloom.data.encode import Encoded
-from phraseloom.data.index import REASONS, Dropped, FileInfo
-from phraseloom.data.workers import Chunk
+from phraseloom.data.encode import Chunk, Encoded
+from phraseloom.data.index import REASONS, Dropped, FileInfo, NoTree
+from phraseloom.phrases.source import has_tree
 
 
 class Tally:
@@ -15,6 +15,7 @@ class Tally:
     def __init__(self, files: list[FileInfo], filters: AnyFilter | None) -> None:
         self.files, self.filters = files, filters
         self.seen = SeenPairs()
+        self.no_tree: NoTree | None = None
         self._found: dict[str, Dropped] = {}
 
     @property
@@ -23,7 +24,8 @@ class Tally:
         return {reason: self._found[reason] for reason in REASONS if reason in self._found}
 
     def count(self, chunk: Chunk, encoded: Encoded) -> Encoded:
-        """Count the pairs that a chunk lost; the chunk without duplicates."""
+        """Count the pairs that a chunk lost, and its lines without a tree; the chunk without duplicates."""
+        self._count_trees(chunk)
         if encoded.keys is not None:
             new = self.seen.new(encoded.keys)
             if not new.all():
@@ -39,3 +41,12 @@ class Tally:
             pairs = len(places) + (0 if old is None else old.pairs)
             self._found[reason] = Dropped(pairs=pairs, first_file=first[0], first_line=first[1])
         return encoded
+
+    def _count_trees(self, chunk: Chunk) -> None:
+        """Lines with text and no tree, also where the pair is left out."""
+        lines = zip(chunk.source, chunk.trees or (), strict=False)
+        places = [i for i, (line, tree) in enumerate(lines) if line.strip() and not has_tree(tree)]
+        if places:
+            name = self.files[chunk.file].trees or ""
+            old = self.no_tree or NoTree(lines=0, first_file=name, first_line=chunk.first + places[0])
+            self.no_tree = old.model_copy(update={"lines": old.lines + len(places)})

@@ -36,7 +36,8 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Batch(**{name: v if v is None else v.to(device, non_blocking=True) for name, v in values.items()})
+        moved: dict[str, Any] = {n: v if v is None else v.to(device, non_blocking=True) for n, v in values.items()}
+        return Batch(**moved)
 
 
 def make_batch(sources: list[Any], targets: list[Any], phrases: list[list[int]] | None = None) -> Batch:

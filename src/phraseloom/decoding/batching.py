@@ -18,11 +18,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Piece:
-    """What the model gets of a line: subword ids without EOS. `first_word`: words of the line before this piece."""
+    """What the model gets of a line: subword ids without EOS.
+
+    `first_word`, `first_id`: words and subwords of the line before this piece. `phrases`: the sizes of its source phrases, of a
+    model that needs them.
+    """
 
     line: int
     ids: list[int]
     first_word: int = 0
+    first_id: int = 0
+    phrases: list[int] | None = None
 
 
 def cut_line(
@@ -49,7 +55,7 @@ def cut_line(
         if end < len(ids):
             begins = (i for i in range(end, start, -1) if words[i] != words[i - 1])
             end = next(begins, end)
-        pieces.append(Piece(line, ids[start:end], words[start]))
+        pieces.append(Piece(line, ids[start:end], words[start], start))
         start = end
     return pieces
 

@@ -39,14 +39,22 @@ class Score:
         return Score(total, total / divisor, tokens, token_log_probs, cropped)
 
 
-def score_pairs(model: Any, pairs: Sequence[Pair], config: DecodingConfig, device: torch.device) -> list[list[float]]:
+def score_pairs(
+    model: Any,
+    pairs: Sequence[Pair],
+    config: DecodingConfig,
+    device: torch.device,
+    phrases: Sequence[list[int]] | None = None,
+) -> list[list[float]]:
     """Log-probability of each target token and of EOS, for pairs of subword ids without EOS.
 
-    A pair of two empty sides is certain: the translator answers a blank line with a blank one without the model.
+    A pair of two empty sides is certain: the translator answers a blank line with a blank one without the model. `phrases`: the
+    sizes of the source phrases, of a model that needs them.
     """
     result: list[list[float]] = [[0.0] for _ in pairs]
     real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
-    for i, row in zip(real, _score(model, [pairs[i] for i in real], config, device), strict=True):
+    sizes = None if phrases is None else [phrases[i] for i in real]
+    for i, row in zip(real, _score(model, [pairs[i] for i in real], config, device, sizes), strict=True):
         result[i] = row
     return result
 
@@ -61,7 +69,9 @@ def score_lines(
     return _score(model, [((), line) for line in lines], config, device)
 
 
-def _score(model: Any, pairs: Sequence[Pair], config: Config, device: torch.device) -> list[list[float]]:
+def _score(
+    model: Any, pairs: Sequence[Pair], config: Config, device: torch.device, phrases: list[list[int]] | None = None
+) -> list[list[float]]:
     workers = num_workers(config.workers, device)
     sizes = [max(len(s) for s in pair) + 1 for pair in pairs]
     batches = plan_batches(sizes, sentences=config.sentences_together, tokens=config.batch_tokens, workers=workers)
@@ -70,7 +80,8 @@ def _score(model: Any, pairs: Sequence[Pair], config: Config, device: torch.devi
     def work(batch: list[int]) -> list[list[float]]:
         chosen = [pairs[i] for i in batch]
         with torch.inference_mode():
-            tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen]).to(device)
+            sizes_of = None if phrases is None else [phrases[i] for i in batch]
+            tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen], sizes_of).to(device)
             log_probs_BT = model.score(tensors)
             refuse_nan(log_probs_BT)
         return [row[: len(t) + 1] for row, (_, t) in zip(log_probs_BT.double().tolist(), chosen, strict=True)]

@@ -22,9 +22,11 @@ from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
+from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, PhraseLink, Translation, TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.phrases.source import Segmenter, cut_sizes
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -46,7 +48,7 @@ class _Found(NamedTuple):
 
 
 class Translator:
-    """A model with its tokenizer and decoding options.
+    """A model with its tokenizer and decoding options; a model that reads phrases of its training data also has a segmenter.
 
     `config` gives the defaults; every method takes the fields of `DecodingConfig` as keywords over them.
     """
@@ -58,10 +60,12 @@ class Translator:
         config: DecodingConfig | None = None,
         *,
         device: str | torch.device | None = None,
+        segmenter: Segmenter | None = None,
     ) -> None:
         self.model = model.eval() if device is None else model.to(device).eval()
         self.tokenizer, self.config = tokenizer, config or DecodingConfig()
         self.device = next(model.parameters()).device
+        self.segmenter = segmenter if needs_phrases(model) else None
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Translator:
@@ -70,33 +74,48 @@ class Translator:
         `options` stand over the `generation_config.json` of the model. Raises FileProblem, CorruptError, ModelError,
         ConfigError.
         """
-        from phraseloom.models.store import GENERATION, find_model, load_model
+        from phraseloom.models.store import GENERATION, find_model, load_model, load_segmenter_of
 
         found = find_model(folder)
         model, tokenizer, generation = load_model(found, device)
         pack_for_inference(model)
         config = validate(DecodingConfig, generation, file=found / GENERATION)
-        return cls(model, tokenizer, _with(config, options))
+        return cls(model, tokenizer, _with(config, options), segmenter=load_segmenter_of(found))
 
     def with_options(self, **options: Any) -> Translator:
         """The same model with other default options."""
-        return Translator(self.model, self.tokenizer, _with(self.config, options))
+        return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
+
+    def require_trees(self, given: bool) -> None:
+        """UsageError unless parse trees are given exactly where the phrases of the model are made of them."""
+        require_trees(self.model, self.segmenter, given)
+
+    def phrases_of(
+        self, lines: Sequence[str], ids: list[list[int]], trees: Sequence[str] | None = None
+    ) -> list[list[int]] | None:
+        """The sizes of the source phrases of each line, given its subword ids; None for a model that needs none.
+
+        Raises UsageError (see `require_trees`), DataError where a tree does not fit its line (line from 1).
+        """
+        self.require_trees(trees is not None)
+        return phrases_of(self.segmenter, self.tokenizer.source, lines, ids, trees)
 
     def translate(
         self,
         lines: Iterable[str],
         *,
         prefixes: Sequence[str] | None = None,
+        trees: Sequence[str] | None = None,
         alignments: bool = False,
         report: TranslationReport | None = None,
         **options: Any,
     ) -> list[Translation]:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
 
-        `prefixes`: text that the translation of each line must begin with ("" for none). `alignments`: also link
-        words and phrases.
+        `prefixes`: text that the translation of each line must begin with ("" for none). `trees`: the bracketed parse tree of
+        each line ("" for none), for a model whose phrases are made of trees. `alignments`: also link words and phrases.
         `report`: counts are added to it; without one, lines that were cropped, split or cut are logged as warnings.
-        Raises UsageError, ConfigError, ModelError.
+        Raises UsageError, ConfigError, ModelError; DataError where a tree does not fit its line (line from 1).
         """
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines, not one string", hint="write translate([text])")
@@ -105,7 +124,7 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(lines):
             raise UsageError(f"{len(lines)} lines, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
-        result = self._translate(lines, prefixes, config, alignments)
+        result = self._translate(lines, prefixes, trees, config, alignments)
         for translation in result:
             counts.add(translation)
         if report is None:
@@ -113,17 +132,22 @@ class Translator:
                 logger.warning(warning)
         return result
 
-    def stream(self, lines: Iterable[str], **options: Any) -> Iterator[Translation]:
+    def stream(
+        self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
+    ) -> Iterator[Translation]:
         """Translations of an endless supply of lines in bounded memory, `window` lines at a time; see `translate`."""
-        remaining = iter(lines)
+        remaining, of_lines = iter(lines), None if trees is None else iter(trees)
         size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
         while window := list(islice(remaining, size)):
-            yield from self.translate(window, **options)
+            of_window = None if of_lines is None else list(islice(of_lines, len(window)))
+            yield from self.translate(window, trees=of_window, **options)
 
-    def score(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[Score]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], *, trees: Sequence[str] | None = None, **options: Any
+    ) -> list[Score]:
         """The log-probability of each target given its source, as `translate` would count it for the same subwords.
 
-        Raises UsageError where the numbers of lines differ, ConfigError, ModelError.
+        `trees` as in `translate`. Raises UsageError where the numbers of lines differ, ConfigError, ModelError, DataError.
         """
         config = _with(self.config, options)
         if len(sources) != len(targets):
@@ -133,7 +157,10 @@ class Translator:
         target_ids = self.tokenizer.target.encode_batch(list(targets))
         cropped = [len(ids) > limit for ids in source_ids]
         pairs = [(s[:limit], t) for s, t in zip(source_ids, target_ids, strict=True)]
-        log_probs = score_pairs(self.model, pairs, config, self.device)
+        phrases = self.phrases_of(sources, source_ids, trees)
+        if phrases is not None:
+            phrases = [cut_sizes(n, 0, limit) if c else n for n, c in zip(phrases, cropped, strict=True)]
+        log_probs = score_pairs(self.model, pairs, config, self.device, phrases)
         piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
             Score.of(token_log_probs, [piece(i) for i in ids], penalty, is_cropped)
@@ -141,11 +168,19 @@ class Translator:
         ]
 
     def _translate(
-        self, lines: list[str], prefixes: Sequence[str] | None, config: DecodingConfig, alignments: bool
+        self,
+        lines: list[str],
+        prefixes: Sequence[str] | None,
+        trees: Sequence[str] | None,
+        config: DecodingConfig,
+        alignments: bool,
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
         ids = side.encode_batch(lines)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
+        phrases = self.phrases_of(lines, ids, trees)
+        if phrases is not None:
+            of_line = [with_phrases(some, sizes) for some, sizes in zip(of_line, phrases, strict=True)]
         pieces = [piece for some in of_line for piece in some]
         forced: list[list[int]] = [[] for _ in pieces]
         if prefixes is not None:
@@ -194,8 +229,9 @@ class Translator:
             exact=config.stop == "exact",
         )
         with torch.inference_mode():
-            batch = make_batch([p.ids for p in pieces], [[] for _ in pieces]).to(self.device)
-            memory = self.model.encode(batch.source_BS, batch.source_lengths_B)
+            phrases = [p.phrases for p in pieces if p.phrases is not None] or None
+            batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(self.device)
+            memory = self.model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
             found = search(self.model, memory, limits, options)
             if not alignments:
                 return [_Found(some, [None] * len(some)) for some in found]

@@ -10,7 +10,7 @@ length, or a bootstrap resample. Papineni et al. 2002; Post 2018 (sacreBLEU); sp
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import DataError, UsageError
@@ -44,6 +44,14 @@ class LengthGroup:
     up_to: int | None
     sentences: int
     score: Score | None
+
+    def holds(self, lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Which of these lengths belong to the group; 0 belongs to the first."""
+        import numpy as np
+
+        counts = np.asarray(lengths)
+        inside = counts > self.above if self.above else counts >= 0
+        return inside if self.up_to is None else inside & (counts <= self.up_to)
 
 
 class Scorer:
@@ -201,10 +209,11 @@ def bleu_by_length(
     if len(counts) != len(statistics):
         raise DataError(f"source has {len(counts)} lines, but the hypotheses have {len(statistics)}")
     groups = []
-    for i, (above, up_to) in enumerate(zip((0, *edges), (*edges, None), strict=True)):
-        chosen = (counts > above if i else counts >= 0) & (counts <= up_to if up_to is not None else True)
+    for above, up_to in zip((0, *edges), (*edges, None), strict=True):
         label = f">{above}" if up_to is None else f"≤{up_to}" if not above else f"{above + 1}–{up_to}"
-        number = int(chosen.sum())
-        score = scorer.score(statistics[chosen].sum(0)) if number else None
-        groups.append(LengthGroup(label, above, up_to, number, score))
+        group = LengthGroup(label, above, up_to, 0, None)
+        chosen = statistics[group.holds(counts)]
+        if len(chosen):
+            group = replace(group, sentences=len(chosen), score=scorer.score(chosen.sum(0)))
+        groups.append(group)
     return groups

@@ -3,6 +3,7 @@
 config.json             format, task, languages, vocabulary sizes and hashes, the model configuration
 model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
 tokenizer/              everything that turns text into ids and back
+segmenter/              what cuts a source into phrases, where the model reads phrases that do not follow from its length
 generation_config.json  how to translate unless told otherwise
 README.md               the model card
 manifest.json           size and SHA-256 of all of these; without it the folder is not a model
@@ -39,13 +40,15 @@ from phraseloom.models.config import ModelConfig
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.translation import TranslationModel
+from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.text.tokenizer import Tokenizer
 
 FORMAT = 1
-CONFIG, WEIGHTS, TOKENIZER, GENERATION, CARD = (
+CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "config.json",
     "model.safetensors",
     "tokenizer",
+    "segmenter",
     "generation_config.json",
     "README.md",
 )
@@ -109,9 +112,12 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 def write_model(
     folder: Path, model: nn.Module, config: AnyModelConfig, tokenizer: Tokenizer, *, languages: tuple[str, str] = ("", ""),
-    generation: dict[str, Any] | None = None, card: str = "",
+    generation: dict[str, Any] | None = None, card: str = "", segmenter: Segmenter | None = None,
 ) -> list[str]:  # fmt: skip
-    """Write the files of a model into an existing folder, without the manifest; their names."""
+    """Write the files of a model into an existing folder, without the manifest; their names.
+
+    `segmenter`: of a model that `needs_phrases`, the one that its training data were cut with.
+    """
     task = TASKS[task_of(config)]
     sides = {name: getattr(tokenizer, side).vocabulary for name, side in task.sides.items()}
     spoken = dict(zip(("source", "target"), languages, strict=True))
@@ -123,6 +129,7 @@ def write_model(
             "phraseloom": __version__,
             "languages": {name: spoken[side] for name, side in task.sides.items()},
             "vocabularies": {name: {"size": len(v), "sha256": v.sha256} for name, v in sides.items()},
+            **({} if segmenter is None else {"segmenter": {"sha256": segmenter.sha256}}),
             "parameters": sum(p.numel() for p in model.parameters()),
             "model": config.model_dump(mode="json"),
         },
@@ -132,6 +139,8 @@ def write_model(
     atomic_write_text(folder / CARD, card or _card(config, languages, model, tokenizer))
     tokenizer.save(folder / TOKENIZER)
     inner = sorted(p.relative_to(folder).as_posix() for p in (folder / TOKENIZER).rglob("*") if p.is_file())
+    if segmenter is not None:
+        inner += [f"{SEGMENTER}/{name}" for name in segmenter.save(folder / SEGMENTER)]
     return [CONFIG, WEIGHTS, GENERATION, CARD, *inner]
 
 
@@ -237,6 +246,21 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
         model = build(config, tokenizer).to(device)
     load_parameters(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
     return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
+
+
+def load_segmenter_of(path: str | Path) -> Segmenter | None:
+    """The segmenter of the model that `path` means; None where the model needs none.
+
+    Raises CorruptError, FileProblem, ModelError.
+    """
+    folder = find_model(path)
+    said = read_config(folder)[0].get(SEGMENTER)
+    if said is None:
+        return None
+    segmenter = load_segmenter(folder / SEGMENTER)
+    if not isinstance(said, dict) or said.get("sha256") != segmenter.sha256:
+        raise ModelError("the segmenter is not the one this model was trained with", file=folder / SEGMENTER)
+    return segmenter
 
 
 def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:

@@ -30,6 +30,8 @@ def _render_model(found: Mapping[str, Any]) -> list[str]:
         sizes = [f"{side} {v.get('size')}" for side, v in vocabularies.items() if isinstance(v, dict)]
         same = len({str(v.get("sha256")) for v in vocabularies.values() if isinstance(v, dict)}) == 1
         facts.append(["vocabularies", ", ".join(sizes) + (" (joint)" if same and len(sizes) > 1 else "")])
+    if found.get("segmenter"):
+        facts.append(["source phrases", found["segmenter"]])
     if found.get("phraseloom"):
         facts.append(["written by", f"phraseloom {found['phraseloom']}"])
     if found.get("types"):
@@ -92,9 +94,17 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
     columns = {"read": "read", "pairs": "kept", "source_tokens": "source subwords", "target_tokens": "target subwords"}
     if is_text:
         columns = {"read": "read", "pairs": "kept", "target_tokens": "subwords"}
+    if "segmenter" in found:
+        columns["source_phrases"] = "source phrases"
     columns["shards"] = "shards"
     rows = [[name, *(split[k] for k in columns)] for name, split in found["splits"].items()]
     blocks = [f"  {kind}", "", terminal(["split", *columns.values()], rows, indent=2)]
+    if "segmenter" in found:
+        blocks += [f"  source phrases: {found['segmenter']}"]
+        trees = [(n, s["no_tree"]) for n, s in found["splits"].items() if "no_tree" in s]
+        blocks += [
+            f"  {n}: {t['lines']:,} lines have no parse tree ({t['first_file']}:{t['first_line']})" for n, t in trees
+        ]
     dropped = [
         [n, reason, d["pairs"], f"{d['first_file']}:{d['first_line']}"]
         for n, s in found["splits"].items()

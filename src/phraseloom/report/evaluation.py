@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens
-from phraseloom.metrics.compare import paired_bootstrap
+from phraseloom.metrics.compare import FEWEST, all_pairs, bootstrap_by_length, paired_bootstrap
 from phraseloom.report.tables import terminal
+
+ALPHA = 0.05
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,12 @@ def evaluate(
     by_length: ByLength | None = None,
     bootstrap: int = 0,
     seed: int = 12345,
+    pairs: bool = False,
 ) -> dict[str, Any]:
     """Score every system; the first one is the baseline of the bootstrap.
 
-    `systems` name → lines; `references` one list of lines per file; `bootstrap` resamples, 0 = none. Raises DataError
-    where line counts differ.
+    `systems` name → lines; `references` one list of lines per file; `bootstrap` resamples, 0 = none; `pairs` adds the
+    bootstrap of every system against every other one. Raises DataError where line counts differ.
     """
     names = list(systems)
     statistics = {s.name: [s.statistics(lines, references) for lines in systems.values()] for s in scorers}
@@ -48,18 +51,10 @@ def evaluate(
     ]
     if by_length is not None:
         scorer = next(s for s in scorers if s.name == by_length.metric)
-        lengths = count_tokens(by_length.source, tokenize=by_length.tokenize)
-        groups = [bleu_by_length(scorer, c, lengths, edges=by_length.edges) for c in statistics[scorer.name]]
-        report["by_length"] = {
-            "metric": scorer.name,
-            "source_tokens": by_length.tokenize,
-            "systems": [
-                {"name": name, "groups": [asdict(g) for g in of_system]}
-                for name, of_system in zip(names, groups, strict=True)
-            ],
-        }
+        report["by_length"] = _by_length(by_length, names, scorer, statistics[scorer.name], bootstrap, seed)
     if bootstrap:
-        results = []
+        results: list[dict[str, Any]] = []
+        between: list[dict[str, Any]] = []
         for s in scorers:
             tested = paired_bootstrap(s, statistics[s.name], samples=bootstrap, seed=seed)
             signature = f"{s.signature}|bs:{bootstrap}|seed:{seed}"
@@ -67,8 +62,33 @@ def evaluate(
                 {"metric": s.name, "system": name, **asdict(t), "signature": signature}
                 for name, t in zip(names, tested, strict=True)
             ]
+            for pair in all_pairs(s, statistics[s.name], samples=bootstrap, seed=seed) if pairs else ():
+                said = {"metric": s.name, "system": names[pair.system], "other": names[pair.other]}
+                between.append({**asdict(pair), **said, "signature": signature})
         report["bootstrap"] = {"samples": bootstrap, "seed": seed, "baseline": names[0], "results": results}
+        if pairs:
+            report["bootstrap"]["pairs"] = between
     return report
+
+
+def _by_length(
+    options: ByLength, names: Sequence[str], scorer: Scorer, statistics: Sequence[Any], bootstrap: int, seed: int
+) -> dict[str, Any]:
+    """Groups of each system; with `bootstrap` each group is resampled by itself."""
+    lengths = count_tokens(options.source, tokenize=options.tokenize)
+    groups = [bleu_by_length(scorer, c, lengths, edges=options.edges) for c in statistics]
+    found: dict[str, Any] = {
+        "metric": scorer.name,
+        "source_tokens": options.tokenize,
+        "systems": [{"name": n, "groups": [asdict(g) for g in of]} for n, of in zip(names, groups, strict=True)],
+    }
+    if bootstrap:
+        found |= {"baseline": names[0], "samples": bootstrap, "seed": seed}
+        tested = bootstrap_by_length(scorer, statistics, lengths, groups[0], samples=bootstrap, seed=seed)
+        for i, system in enumerate(found["systems"]):
+            for group, of_group in zip(system["groups"], tested, strict=True):
+                group["bootstrap"] = asdict(of_group[i]) if of_group is not None else None
+    return found
 
 
 def render(report: Mapping[str, Any]) -> str:
@@ -94,16 +114,40 @@ def _scores(report: Mapping[str, Any]) -> str:
 
 
 def _lengths(part: Mapping[str, Any]) -> str:
-    groups = part["systems"][0]["groups"]
-    headers = ["source tokens", "sentences", *(s["name"] for s in part["systems"])]
-    rows = []
-    for i, group in enumerate(groups):
-        of_systems = [s["groups"][i]["score"] for s in part["systems"]]
-        rows.append([group["label"], group["sentences"], *(float(s["value"]) if s else None for s in of_systems)])
+    systems, groups = part["systems"], part["systems"][0]["groups"]
     tokens = "as they stand" if part["source_tokens"] == "none" else f"of sacreBLEU's {part['source_tokens']}"
     signature = next(g["score"]["signature"] for g in groups if g["score"])
     title = f"{part['metric']} by source length (tokens {tokens}; {part['metric']}: {signature})"
+    if "samples" in part:
+        against = f"; differences to {part['baseline']}" if len(systems) > 1 else ""
+        title += f"\n{part['samples']:,} resamples of the sentences of each group, seed {part['seed']}{against}"
+        if any(0 < g["sentences"] < FEWEST for g in groups):
+            title += f"\nno intervals for groups of fewer than {FEWEST} sentences"
+        return f"{title}\n\n{terminal(*_resampled_lengths(part))}"
+    headers, rows = ["source tokens", "sentences", *(s["name"] for s in systems)], []
+    for i, group in enumerate(groups):
+        of_systems = [s["groups"][i]["score"] for s in systems]
+        rows.append([group["label"], group["sentences"], *(float(s["value"]) if s else None for s in of_systems)])
     return f"{title}\n\n{terminal(headers, rows)}"
+
+
+def _resampled_lengths(part: Mapping[str, Any]) -> tuple[list[str], list[list[object]]]:
+    """Headers and rows, one row a group and system."""
+    several = len(part["systems"]) > 1
+    headers = ["source tokens", "sentences", "system", part["metric"], "95 % interval"]
+    headers += ["difference", "95 % interval", "p(no win)"] if several else []
+    rows: list[list[object]] = []
+    for i, group in enumerate(part["systems"][0]["groups"]):
+        for number, system in enumerate(part["systems"]):
+            place = [None, None] if number else [group["label"], group["sentences"]]
+            found, score = system["groups"][i]["bootstrap"], system["groups"][i]["score"]
+            row = [*place, system["name"], float(score["value"]) if score else None]
+            row += [f"{found['low']:.2f} … {found['high']:.2f}" if found else None]
+            if found and number:
+                ends = f"{found['difference_low']:+.2f} … {found['difference_high']:+.2f}"
+                row += [f"{found['difference']:+.2f}", ends, _p_win(found["p_win"], part["samples"])]
+            rows.append([*row, *[None] * (len(headers) - len(row))])
+    return headers, rows
 
 
 def _bootstrap(part: Mapping[str, Any]) -> str:
@@ -115,7 +159,7 @@ def _bootstrap(part: Mapping[str, Any]) -> str:
         if r["difference"] is None:
             row += [None] * 5
         else:
-            p_win = f"{r['p_win']:.4f}" if r["p_win"] else f"<{1 / part['samples']:.4f}"
+            p_win = _p_win(r["p_win"], part["samples"])
             row += [f"{r['difference']:+.2f}", r["wins"], r["ties"], p_win, f"{r['p_null']:.4f}"]
         rows.append(row)
     title = f"Paired bootstrap against {part['baseline']}: {part['samples']:,} resamples, seed {part['seed']}"
@@ -124,4 +168,29 @@ def _bootstrap(part: Mapping[str, Any]) -> str:
         "p(no win): share of resamples in which it does not win (Koehn 2004). p(null): sacreBLEU's two-sided p.\n"
     )
     signatures = "\n".join(f"{m}: {s}" for m, s in {r["metric"]: r["signature"] for r in part["results"]}.items())
-    return f"{title}\n\n{terminal(headers, rows)}\n\n{notes}{signatures}"
+    between = _pairs(part) if part.get("pairs") else ""
+    return f"{title}\n\n{terminal(headers, rows)}\n\n{notes}{between}{signatures}"
+
+
+def _p_win(p: float, samples: int) -> str:
+    return f"{p:.4f}" if p else f"<{1 / samples:.4f}"
+
+
+def _pairs(part: Mapping[str, Any]) -> str:
+    """A matrix for each metric: below the diagonal, the system of the row minus that of the column."""
+    metrics = list(dict.fromkeys(r["metric"] for r in part["results"]))
+    text = ""
+    for metric in metrics:
+        values = {r["system"]: r["value"] for r in part["results"] if r["metric"] == metric}
+        names, cells = list(values), {}
+        for pair in (p for p in part["pairs"] if p["metric"] == metric):
+            star = "*" if pair["p_holm"] < ALPHA else " "
+            cells[pair["system"], pair["other"]] = f"{pair['difference']:+.2f} ({pair['p_null']:.3f}){star}"
+        headers = ["", metric, "score", *(f"− {i}" for i in range(1, len(names)))]
+        rows: list[list[object]] = [
+            [str(i), name, float(values[name]), *(cells.get((name, other)) for other in names[:-1])]
+            for i, name in enumerate(names, 1)
+        ]
+        text += f"{terminal(headers, rows)}\n\n"
+    star = f"* p(null) < {ALPHA} after Holm's correction for the number of pairs."
+    return f"\nEvery pair: row − column, and p(null) in brackets.\n\n{text}{star}\n"

@@ -14,6 +14,7 @@ from typing import Any
 
 from phraseloom.errors import FileProblem, PhraseloomError
 from phraseloom.files import MANIFEST, read_json, require_folder, verify_manifest
+from phraseloom.phrases.source import load_segmenter
 from phraseloom.report.history import METRICS, read_history
 from phraseloom.report.weights import TensorInfo, read_header
 
@@ -47,6 +48,8 @@ def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Desc
     if isinstance(config, dict):
         for key in ("phraseloom", "task", "languages", "vocabularies", "model"):
             found[key] = config.get(key)
+        if config.get("segmenter"):
+            found["segmenter"] = _try(found, lambda: str(load_segmenter(folder / "segmenter")))
     tensors = _try(found, lambda: read_header(folder / WEIGHTS))
     if tensors is not None:
         found["parameters"] = sum(t.size for t in tensors)
@@ -100,7 +103,7 @@ def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Descri
 def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
     """A dataset: what each split holds, what was left out and why, and the lengths of its sentences in subwords."""
     from phraseloom.data.corpus import Dataset
-    from phraseloom.data.index import read_index
+    from phraseloom.data.index import as_stored, read_index
 
     found = _start("dataset", folder, verify)
     index = _try(found, lambda: read_index(folder))
@@ -108,9 +111,12 @@ def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
         return found
     dataset = _try(found, lambda: Dataset.open(folder, verify=False))
     found |= {"config": index.config, "subwords": index.subwords.model_dump(), "splits": {}}
+    if dataset is not None and dataset.segmenter is not None:
+        found["segmenter"] = str(dataset.segmenter)
     for name, split in index.splits.items():
-        entry = split.model_dump(include={"read", "pairs", "source_tokens", "target_tokens", "dropped"})
-        entry["files"] = [f.model_dump() for f in split.files]
+        counts = {"read", "pairs", "source_tokens", "target_tokens", "source_phrases", "dropped", "no_tree"}
+        entry = as_stored(split.model_dump(include=counts))
+        entry["files"] = as_stored([f.model_dump() for f in split.files])
         entry["shards"] = len(split.shards)
         entry["lengths"] = _try(found, lambda: _lengths(dataset.split(name), dataset.is_text)) if dataset else None  # noqa: B023
         found["splits"][name] = entry

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import atomic_write
-from phraseloom.metrics.bleu import LengthGroup
 from phraseloom.report.history import History, read_history
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -105,39 +104,6 @@ def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str
             row[1].xaxis.set_major_locator(ticker.MaxNLocator(7, steps=NICE_STEPS))
         handles, labels = axes[0][0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(3, len(runs)))
-        return _save(figure, Path(output))
-
-
-def bleu_by_length(systems: Mapping[str, Sequence[LengthGroup]], output: str | Path, *, title: str = "") -> Path:
-    """Draw BLEU by source length as grouped bars (system → groups of `metrics.bleu.bleu_by_length`).
-
-    Below each group stands its number of sentences; the signature of the score is under the picture.
-    """
-    _require_matplotlib()
-    import matplotlib
-
-    first = next(iter(systems.values()))
-    scored = next((g.score for groups in systems.values() for g in groups if g.score), None)
-    if scored is None:
-        raise DataError("no group of source lengths holds a sentence")
-    with matplotlib.rc_context(STYLE):
-        figure, axes = _grid(1, 1, title or f"{scored.name} by source length", size=(1.8 + 1.5 * len(first), 4.2))
-        ax, step = axes[0][0], 0.8 / len(systems)
-        for i, (name, groups) in enumerate(systems.items()):
-            places = np.arange(len(groups)) - 0.4 + step * (i + 0.5)
-            values = [g.score.value if g.score else 0.0 for g in groups]
-            hatch = ("", "//", "..", "\\\\", "xx", "oo", "--")[i % 7]
-            bars = ax.bar(places, values, step * 0.92, label=name, color=COLOURS[i % 7], hatch=hatch, edgecolor="white")
-            labels = [f"{g.score.value:.1f}" if g.score else "" for g in groups]
-            ax.bar_label(bars, labels, padding=2, size=9 if len(systems) < 4 else 7)
-        ax.set_xticks(range(len(first)), [f"{g.label}\n{g.sentences:,} sentences" for g in first])
-        ax.set_xlabel("source tokens before subwords")
-        ax.set_ylabel(scored.name)
-        ax.grid(visible=False, axis="x")
-        ax.margins(y=0.12)
-        if len(systems) > 1:
-            figure.legend(loc="outside upper right", ncols=min(3, len(systems)))
-        _footnote(figure, f"{scored.name}: {scored.signature}")
         return _save(figure, Path(output))
 
 

@@ -65,7 +65,7 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
     shared = [n for n in names if n != WEIGHTS and n not in OWN_FILES]
     last = checkpoints[-1]
     for path in checkpoints[:-1]:
-        for name in (n for n in shared if n == "config.json" or n.startswith("tokenizer/")):
+        for name in (n for n in shared if n == "config.json" or n.startswith(("tokenizer/", "segmenter/"))):
             if not (path / name).is_file() or files.sha256_file(path / name) != files.sha256_file(last / name):
                 raise ModelError(
                     f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run"

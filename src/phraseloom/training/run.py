@@ -13,16 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import torch
 import yaml
 
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
 from phraseloom.data.batches import BatchPlan, mix
-from phraseloom.data.corpus import Dataset, Split
-from phraseloom.data.tensors import Batch, from_padded
-from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
+from phraseloom.data.corpus import Dataset
+from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models import store
 from phraseloom.models.store import load_parameters, load_tensors, write_model
@@ -30,6 +28,7 @@ from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, check_recipe
 from phraseloom.training import checkpoint
 from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.config import changed_keys
+from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import Job, probe_largest, train
@@ -71,21 +70,6 @@ def run_recipe(
         if world.first:
             finish(job, recipe)
         return reason
-
-
-def open_dataset(recipe: AnyRecipe) -> Dataset:
-    """The dataset of a recipe. FileProblem where it is not prepared, UsageError where it is one for another task."""
-    folder = recipe.data.folder
-    if not Path(folder).exists():
-        raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
-    dataset = Dataset.open(folder)
-    if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
-        kind = "text of one language" if dataset.is_text else "pairs of two languages"
-        hint = "prepare it again with this recipe, or name another data.folder"
-        raise UsageError(
-            f"this dataset holds {kind}, which task: {recipe.task} is not trained on", file=folder, hint=hint
-        )
-    return dataset
 
 
 def _settle_torch(world: World) -> None:
@@ -149,13 +133,6 @@ def dump_yaml(value: dict[str, Any]) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def batches_of(split: Split, device: torch.device) -> Callable[[np.ndarray], Batch]:
-    """The function from example indices to a batch on the device."""
-    if device.type == "cpu":
-        return lambda indices: from_padded(*split.batch(indices))
-    return lambda indices: from_padded(*split.batch(indices)).to(device)
-
-
 def make_job(recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal) -> Job:
     """Build the model and everything around it, at the state of the newest whole checkpoint if there is one."""
     config, tokenizer = recipe.training, dataset.tokenizer
@@ -171,24 +148,36 @@ def make_job(recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop:
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
     )
+    segmenter = dataset.segmenter if reads_phrases(recipe) else None
+    phrases = segmenter is not None
     languages = (recipe.data.source_language, recipe.data.target_language)
     generation = recipe.decoding.model_dump(mode="json")
 
     def write(folder: Path) -> None:
-        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation)
+        write_model(
+            folder, model, recipe.model, tokenizer, languages=languages, generation=generation, segmenter=segmenter
+        )
 
-    batches = batches_of(valid, world.device)
+    batches = batches_of(valid, world.device, phrases=phrases)
     lengths = (valid.source_lengths, valid.target_lengths)
     if isinstance(recipe, LanguageModelRecipe):
         validator = Validator(*lengths, batches, words=count_words(valid.text()[1]))
     else:
         text = valid.text() if config.bleu_every else None
-        validator = Validator(*lengths, batches, text=text, tokenizer=tokenizer, decoding=recipe.decoding)
+        validator = Validator(
+            *lengths,
+            batches,
+            text=text,
+            trees=valid.trees() if text and segmenter is not None and segmenter.needs_trees else None,
+            tokenizer=tokenizer,
+            segmenter=segmenter,
+            decoding=recipe.decoding,
+        )
     job = Job(
         config=config,
         model=model,
         plan=plan,
-        batch_of=batches_of(pair, world.device),
+        batch_of=batches_of(pair, world.device, phrases=phrases),
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),

@@ -23,6 +23,7 @@ from phraseloom.training.loop import Job, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
     from phraseloom.decoding.config import DecodingConfig
+    from phraseloom.phrases.source import Segmenter
     from phraseloom.text.tokenizer import Tokenizer
 
 __all__ = ["Validator", "corpus_bleu"]
@@ -31,7 +32,10 @@ CHUNK = 256  # sentences translated between looks at the signals
 
 
 class Validator:
-    """Callable that validates a job's model, in evaluation mode, and returns plain numbers."""
+    """Callable that validates a job's model, in evaluation mode, and returns plain numbers.
+
+    `text` is that of both sides, for BLEU; `trees` and `segmenter` as a Translator takes them.
+    """
 
     def __init__(
         self,
@@ -40,13 +44,15 @@ class Validator:
         batch_of: Callable[[np.ndarray], Any],
         *,
         text: tuple[Sequence[str], Sequence[str]] | None = None,
+        trees: Sequence[str] | None = None,
         tokenizer: Tokenizer | None = None,
+        segmenter: Segmenter | None = None,
         decoding: DecodingConfig | None = None,
         words: int | None = None,
     ) -> None:
         self.lengths = source_lengths, target_lengths
         self.batch_of, self.text, self.tokenizer, self.decoding = batch_of, text, tokenizer, decoding
-        self.words = words
+        self.trees, self.segmenter, self.words = trees, segmenter, words
 
     def __call__(self, job: Job) -> dict[str, Any]:
         """`perplexity`, `nll` (per token), `tokens`; with words `word_perplexity`; when it is time `bleu`, `signature`."""
@@ -80,14 +86,17 @@ class Validator:
         assert config is not None and self.tokenizer is not None
         wanted = {"beam": job.config.bleu_beam, "workers": 1}
         config = config.model_copy(update={k: v for k, v in wanted.items() if k in type(config).model_fields})
-        translator = Translator(job.model, self.tokenizer, config)
+        translator = Translator(job.model, self.tokenizer, config, segmenter=self.segmenter)
         own = list(sources[job.world.rank :: job.world.size])
+        trees = None if self.trees is None else list(self.trees[job.world.rank :: job.world.size])
         longest = -(-len(sources) // job.world.size)
         outputs: list[str] = []
         for begin in range(0, longest, CHUNK):
             _leave_if_signalled(job)
             with _quiet("phraseloom.decoding"):
-                outputs += [t.text for t in translator.translate(own[begin : begin + CHUNK])]
+                part = slice(begin, begin + CHUNK)
+                of_part = None if trees is None else trees[part]
+                outputs += [t.text for t in translator.translate(own[part], trees=of_part)]
         return corpus_bleu(job.world.gather_lines(outputs), references)
 
 

@@ -21,13 +21,15 @@ from phraseloom.world.sampling import LONGEST, settled
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One contrastive item; `distance`: words between subject head and verb, None but for agreement."""
+    """One contrastive item; `distance`: words between subject head and verb, None but for agreement; `tree`: that of the
+    source."""
 
     phenomenon: str
     distance: int | None
     source: str
     correct: str
     wrong: str
+    tree: str
 
 
 def _third_person(clause: Clause) -> bool:
@@ -200,7 +202,8 @@ def contrast(sentence: Sentence, english: English, phenomenon: str, draw: Draw) 
     wrong.sentence(sentence, len(english.words) - 1)
     if wrong.words == pair.target:
         return None
-    return Contrast(phenomenon, distance, " ".join(pair.source), " ".join(pair.target), " ".join(wrong.words))
+    source, correct, wrong_text = (" ".join(words) for words in (pair.source, pair.target, wrong.words))
+    return Contrast(phenomenon, distance, source, correct, wrong_text, pair.tree)
 
 
 def contrasts(seed: int, per_phenomenon: int) -> Iterator[Contrast]:

@@ -21,7 +21,7 @@ from phraseloom.world.generator import CONTEXTS, held_out_context
 from phraseloom.world.lexicon import lexicon
 from phraseloom.world.sampling import BLOCK, distinct_pairs, train_block
 
-VERSION = 1
+VERSION = 2  # 2: contrastive items carry the tree of their source
 ENDINGS = ("en", "de", "align", "trees", "phrases", "fertility", "agreement", "phenomena")
 CHALLENGE = 500
 CONTRASTIVE = 210  # items a phenomenon: 10 of each distance of agreement

@@ -1,0 +1,139 @@
+"""Contrastive evaluation: how often does a model find the correct translation more likely than one with an error?
+
+    right  iff  Σ_t log P(correct_t | correct_<t, source) > Σ_t log P(wrong_t | wrong_<t, source)
+
+Both translations are forced; the sums are of double precision, over all subwords and EOS, without any normalisation by
+length (Sennrich 2017, LingEval97; spec §8.2). Two translations of the same subwords cannot be told apart: such an item
+is wrong, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from phraseloom.analysis.contrastive_items import Item
+from phraseloom.decoding.source_phrases import TREES
+from phraseloom.errors import DataError, UsageError
+from phraseloom.metrics.accuracy import compare, wilson
+
+EDGES = tuple(range(16))  # the bins of LingEval97's script: 0, 1, …, 15, >15
+
+
+class Judged(NamedTuple):
+    """What a model says of each item: the two log-probabilities (nats), and whether both are of the same subwords.
+
+    `cropped`: items whose source was too long for the model.
+    """
+
+    correct: list[float]
+    wrong: list[float]
+    same: list[bool]
+    cropped: int
+
+    @property
+    def right(self) -> list[bool]:
+        """Whether the correct translation is strictly the more likely one."""
+        values = zip(self.correct, self.wrong, self.same, strict=True)
+        return [correct > wrong and not same for correct, wrong, same in values]
+
+
+class Bin(NamedTuple):
+    """Distances from `low` to `high`, both included; `high` None: no end."""
+
+    low: int
+    high: int | None
+
+    @property
+    def label(self) -> str:
+        """Such as 3, 4–7 and >15."""
+        if self.high is None:
+            return f">{self.low - 1}"
+        return str(self.low) if self.high == self.low else f"{self.low}–{self.high}"
+
+    def holds(self, distance: int | None) -> bool:
+        """Whether a distance is in the bin; an unknown one is in none."""
+        return distance is not None and self.low <= distance and (self.high is None or distance <= self.high)
+
+
+def bins(edges: Sequence[int] = EDGES) -> list[Bin]:
+    """The bins that end at each of the rising `edges`, and one for what is above. Raises UsageError."""
+    if not edges or list(edges) != sorted(set(edges)) or edges[0] < 0:
+        raise UsageError("bins need rising whole numbers from 0, where each bin ends", hint="such as 0,1,5,15")
+    lows = [0, *(edge + 1 for edge in edges)]
+    return [Bin(low, high) for low, high in zip(lows, [*edges, None], strict=True)]
+
+
+def judge(translator: Any, items: Sequence[Item]) -> Judged:
+    """Score both translations of every item with a `Translator`; a pair that stands several times is scored once.
+
+    Trees of the sources are handed on where the model takes its phrases from trees. Raises ConfigError, ModelError,
+    UsageError where such a model gets none, DataError where a tree does not fit its source.
+    """
+    reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
+    with_trees = reads_trees and all(item.tree is not None for item in items)
+    pairs = [(i.source, i.correct, i.tree) for i in items] + [(i.source, i.wrong, i.tree) for i in items]
+    unique = list(dict.fromkeys(pairs))
+    options = {"trees": [tree for _, _, tree in unique]} if with_trees else {}
+    try:
+        scores = translator.score([s for s, _, _ in unique], [t for _, t, _ in unique], **options)
+    except DataError as error:
+        if error.file != TREES or error.line is None:
+            raise
+        item = items[pairs.index(unique[error.line - 1]) % len(items)]
+        raise DataError(error.what, file=item.tree_file, line=item.line, hint=error.hint) from error
+    of_pair = dict(zip(unique, scores, strict=True))
+    correct, wrong = ([of_pair[pair] for pair in half] for half in (pairs[: len(items)], pairs[len(items) :]))
+    return Judged(
+        [score.log_prob for score in correct],
+        [score.log_prob for score in wrong],
+        [c.tokens == w.tokens for c, w in zip(correct, wrong, strict=True)],
+        sum(score.cropped for score in correct),
+    )
+
+
+def contrastive_report(
+    items: Sequence[Item], systems: Mapping[str, Judged], edges: Sequence[int] = EDGES
+) -> list[dict[str, Any]]:
+    """One entry a group of items, with every system, the first as base.
+
+    Groups: all items; each category, where there are several; then, in each category, the distances that occur.
+    `category` None: all; `distance` None: any, else the label, with `low` and `high` of the bin.
+    """
+    of_category: dict[str, list[int]] = {}
+    for n, item in enumerate(items):
+        of_category.setdefault(item.category, []).append(n)
+    groups: list[tuple[str | None, Bin | None, list[int]]] = [(None, None, list(range(len(items))))]
+    if len(of_category) > 1:
+        groups += [(category, None, chosen) for category, chosen in of_category.items()]
+    for category, chosen in of_category.items():
+        for some in bins(edges):
+            holding = [n for n in chosen if some.holds(items[n].distance)]
+            if holding:
+                groups.append((category, some, holding))
+    marks = {name: judged.right for name, judged in systems.items()}
+    return [_entry(*group, systems, marks) for group in groups]
+
+
+def _entry(
+    category: str | None,
+    some: Bin | None,
+    chosen: Sequence[int],
+    systems: Mapping[str, Judged],
+    marks: Mapping[str, Sequence[bool]],
+) -> dict[str, Any]:
+    base: list[bool] = []
+    entries = []
+    for name, judged in systems.items():
+        right = [marks[name][n] for n in chosen]
+        entry: dict[str, Any] = {
+            "system": name,
+            "correct": sum(right),
+            "accuracy": sum(right) / len(right),
+            "interval": list(wilson(sum(right), len(right))),
+            "indistinguishable": sum(judged.same[n] for n in chosen),
+        }
+        entries.append(entry | compare(base, right) if base else entry)
+        base = base or right
+    place = {"distance": some.label, "low": some.low, "high": some.high} if some else {"distance": None}
+    return {"category": category, **place, "items": len(chosen), "systems": entries}

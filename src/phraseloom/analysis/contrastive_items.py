@@ -1,0 +1,189 @@
+"""Contrastive items: a source, its correct translation, and the same with one error put in.
+
+Read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
+`contrastive.jsonl` of the built-in world, or from three parallel files, such as a set of DistilLingEval. A distance is
+the number of words between the two that the error is about (subject and verb); nobody but the data knows it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.files import require_folder
+from phraseloom.text.lines import read_lines
+
+SIDES = ("src", "tgt.correct", "tgt.incorrect")
+MOST_DIGITS = 9
+PACKED = (".gz", ".xz")
+
+
+class Item(NamedTuple):
+    """A pair of translations and where it stands; `category` "" and `distance` None where the data says nothing.
+
+    `tree`: the parse tree of the source, on the same line of the file `tree_file`.
+    """
+
+    source: str
+    correct: str
+    wrong: str
+    category: str = ""
+    distance: int | None = None
+    file: str = ""
+    line: int = 0
+    tree: str | None = None
+    tree_file: str = ""
+
+    @property
+    def blank(self) -> bool:
+        """Whether one of the three texts is empty."""
+        return not (self.source.strip() and self.correct.strip() and self.wrong.strip())
+
+
+def read_items(path: str | Path) -> list[Item]:
+    """The items of a JSON lines file, one object a line, unknown fields ignored. Raises FileProblem, DataError."""
+    items = [_item(line, str(path), number) for number, line in enumerate(read_lines(path), 1)]
+    return _some(items, path)
+
+
+def _item(line: str, file: str, number: int) -> Item:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"not JSON: {str(error)[:100]}", file=file, line=number, hint="one object a line") from None
+    if not isinstance(found, dict):
+        raise DataError(f"not a JSON object but {_short(found)}", file=file, line=number)
+    source, correct, wrong = (_text(found, name, file, number) for name in ("source", "correct", "wrong"))
+    name = "category" if found.get("category") is not None else "phenomenon"
+    category = _text({name: "", **{k: v for k, v in found.items() if v is not None}}, name, file, number)
+    distance = found.get("distance")
+    is_number = isinstance(distance, int) and not isinstance(distance, bool)
+    if distance is not None and not (is_number and 0 <= distance < 10**MOST_DIGITS):
+        what = f"distance {_short(distance)}: not a whole number from 0"
+        raise DataError(what, file=file, line=number, hint="or null")
+    tree = None if found.get("tree") is None else _text(found, "tree", file, number)
+    return Item(source, correct, wrong, category, distance, file, number, tree, file if tree is not None else "")
+
+
+def _text(found: dict[str, Any], name: str, file: str, line: int) -> str:
+    if name not in found:
+        raise DataError(f"no {name!r}", file=file, line=line, hint="an item has source, correct and wrong")
+    value = found[name]
+    if not isinstance(value, str):
+        raise DataError(f"{name} is {_short(value)}, not a text", file=file, line=line)
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        raise DataError(f"{name} holds half a surrogate pair: not Unicode text", file=file, line=line)
+    return value
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def read_parallel(
+    source: str | Path,
+    correct: str | Path,
+    wrong: str | Path,
+    *,
+    distances: str | Path | None = None,
+    category: str = "",
+) -> list[Item]:
+    """The items of three files, line by line; `distances`: a file of whole numbers and blank lines (none known).
+
+    `file` and `line` of an item are those of its source. Raises FileProblem, DataError.
+    """
+    texts = [list(read_lines(path)) for path in (source, correct, wrong)]
+    for path, lines in zip((correct, wrong), texts[1:], strict=True):
+        _parallel(lines, path, texts[0], source)
+    known: list[int | None] = [None] * len(texts[0])
+    if distances is not None:
+        lines = list(read_lines(distances))
+        _parallel(lines, distances, texts[0], source)
+        known = [_distance(line, distances, number) for number, line in enumerate(lines, 1)]
+    items = [
+        Item(s, c, w, category, distance, str(source), number)
+        for number, (s, c, w, distance) in enumerate(zip(*texts, known, strict=True), 1)
+    ]
+    return _some(items, source)
+
+
+def _distance(line: str, file: str | Path, number: int) -> int | None:
+    text = line.strip()
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        what = f"distance {_short(text)}: not a whole number from 0"
+        raise DataError(what, file=file, line=number, hint="or a blank line")
+    return int(text)
+
+
+def _parallel(lines: Sequence[str], file: str | Path, first: Sequence[str], first_file: str | Path) -> None:
+    if len(lines) != len(first):
+        hint = f"line n of both must be about item n, but {first_file} has {len(first):,}"
+        raise DataError(f"{len(lines):,} lines", file=file, hint=hint)
+
+
+def _some(items: list[Item], file: str | Path) -> list[Item]:
+    if not items:
+        raise DataError("no items: the file is empty", file=file)
+    return items
+
+
+def read_set(stem: str | Path) -> list[Item]:
+    """The items of a set named as DistilLingEval names it: STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*.
+
+    Or a folder STEM with src.*, tgt.correct.* and tgt.incorrect.*. The category is the name of the set. Raises
+    FileProblem, DataError, UsageError where a name fits several files.
+    """
+    stem = Path(stem)
+    folder, prefix = (stem, "") if stem.is_dir() else (require_folder(stem.parent), f"{stem.name}.")
+    names = sorted(p.name for p in folder.iterdir() if p.is_file())
+    files = []
+    for side in SIDES:
+        fitting = [name for name in names if name.startswith(f"{prefix}{side}.") or name == f"{prefix}{side}"]
+        if not fitting:
+            raise FileProblem(f"no file {prefix}{side}.* there", file=folder, hint=_nearest(prefix, names))
+        if len(fitting) > 1:
+            raise UsageError(f"{' and '.join(fitting[:2])} are both {side} of the set", file=folder, hint="keep one")
+        files.append(folder / fitting[0])
+    return read_parallel(*files, category=stem.name)
+
+
+def _nearest(prefix: str, names: Sequence[str]) -> str | None:
+    stems = sorted({name.partition(f".{SIDES[0]}")[0] for name in names if f".{SIDES[0]}" in name})
+    near = difflib.get_close_matches(prefix.rstrip("."), stems, n=1)
+    return f"did you mean {near[0]}?" if near else None
+
+
+def with_trees(items: Sequence[Item], path: str | Path) -> list[Item]:
+    """The items with the tree of each source: one line an item. Raises FileProblem, DataError."""
+    trees = list(read_lines(path))
+    if len(trees) != len(items):
+        hint = f"line n must be the tree of item n, but {items[0].file} has {len(items):,}"
+        raise DataError(f"{len(trees):,} lines", file=path, hint=hint)
+    return [item._replace(tree=tree, tree_file=str(path)) for item, tree in zip(items, trees, strict=True)]
+
+
+def first_change(correct: str, wrong: str) -> int | None:
+    """Position (from 0) of the first word, between white space, in which the two differ; None where none does."""
+    left, right = correct.split(), wrong.split()
+    shared = min(len(left), len(right))
+    changed = next((i for i in range(shared) if left[i] != right[i]), shared)
+    return changed if changed < max(len(left), len(right)) else None
+
+
+def with_positions(items: Sequence[Item]) -> list[Item]:
+    """The items with the position of the first changed word in place of a distance, as an estimate of it.
+
+    Raises UsageError where an item has a distance of its own.
+    """
+    known = next((item for item in items if item.distance is not None), None)
+    if known is not None:
+        what = "the items have distances, which an estimate would hide"
+        raise UsageError(what, file=known.file, line=known.line)
+    return [item._replace(distance=first_change(item.correct, item.wrong)) for item in items]

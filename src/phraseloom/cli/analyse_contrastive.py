@@ -1,0 +1,222 @@
+"""`phraseloom analyse contrastive`: how often a model finds the correct translation more likely than one with an error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.decoding_options import given, workers
+from phraseloom.errors import FileProblem, UsageError, escape_controls
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.contrastive import Judged
+    from phraseloom.analysis.contrastive_items import Item
+
+
+class Output(Enum):
+    """Forms of the output."""
+
+    table = "table"
+    markdown = "markdown"
+    json = "json"
+
+
+class Estimate(Enum):
+    """What stands in for a distance that the data does not tell."""
+
+    position = "position"
+
+
+DISTANCE = {None: "distance", "given": "distance", "position": "distance (estimate: position)"}
+SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "log_prob_wrong", "right")
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="Model folders, run folders or checkpoints; the first is the base."),
+    ],
+    items: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines: source, correct, wrong; where known distance, and category or phenomenon. Repeatable.",
+        ),
+    ] = None,
+    sets: Annotated[
+        list[Path] | None,
+        typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line an item.")
+    ] = None,
+    correct: Annotated[Path | None, typer.Option(metavar="FILE", help="Their correct translations.")] = None,
+    wrong: Annotated[Path | None, typer.Option(metavar="FILE", help="The same with an error each.")] = None,
+    distances: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Beside --source: distances, a blank line for none.")
+    ] = None,
+    category: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Beside --source: what the items are about.")
+    ] = None,
+    trees: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Trees of the sources: a file for each --items or --set, in their order."),
+    ] = None,
+    estimate_distance: Annotated[
+        Estimate | None,
+        typer.Option(help="Where no item has a distance; position: of the first word that differs, from 0."),
+    ] = None,
+    bins: Annotated[
+        str, typer.Option(metavar="EDGES", help="Where bins of distances end, such as 0-5,10,20.")
+    ] = "0-15",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw accuracy by distance: .png, .svg or .pdf.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
+    ] = None,
+    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.table,
+    batch: Annotated[int | None, typer.Option(min=1, help="Pairs scored together.")] = None,
+    workers_: Annotated[
+        str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """How often models find a correct translation more likely than the same translation with an error in it.
+
+    Both are forced; an item is right if the log-probability of the correct one is strictly greater, summed without
+    normalisation by length. By category and distance, with 95 % intervals (Wilson); each model is compared with the
+    first by the exact McNemar test. Items: --items, or --set, or --source with --correct and --wrong.
+
+    Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot by.svg
+
+    Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
+    """
+    repeated = next((m for m in models if models.count(m) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    from phraseloom.analysis.contrastive import contrastive_report
+    from phraseloom.analysis.contrastive_items import with_positions
+    from phraseloom.cli import contrastive_input
+
+    options = given(batch_sentences=batch, workers=workers(workers_))
+    edges = contrastive_input.edges(bins)
+    three = {"--source": source, "--correct": correct, "--wrong": wrong}
+    found = contrastive_input.read(
+        items or [], sets or [], three, distances=distances, category=category, trees=trees or []
+    )
+    if estimate_distance is not None:
+        found = with_positions(found)
+    measured = any(item.distance is not None for item in found)
+    kind = None if not measured else "given" if estimate_distance is None else estimate_distance.value
+    _can_write(plot, scores, measured)
+    judged = _judge(models, found, device, options)
+    groups = contrastive_report(found, judged, edges)
+    report = {"items": len(found), "distance": kind, "groups": groups}
+    if scores is not None:
+        _write_scores(scores, found, judged)
+    if output is Output.json:
+        cropped = {name: of_model.cropped for name, of_model in judged.items()}
+        print(json.dumps({**report, "cropped": cropped}, ensure_ascii=False, allow_nan=False))
+    else:
+        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output is Output.markdown))
+    if plot is not None:
+        from phraseloom.report.contrastive import draw
+
+        draw(groups, plot, estimate=kind == "position")
+
+
+def _can_write(plot: Path | None, scores: Path | None, measured: bool) -> None:
+    """What would fail at the end is refused before the models work."""
+    for path in (plot, scores):
+        if path is not None and path.is_dir():
+            raise FileProblem("a file to write expected, but this is a folder", file=path)
+    if plot is not None:
+        from phraseloom.report.contrastive import can_draw
+
+        if not measured:
+            hint = "--distances gives them, --estimate-distance position estimates them"
+            raise UsageError("--plot draws accuracy by distance, and no item has one", hint=hint)
+        can_draw(plot)
+
+
+def _judge(models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]) -> dict[str, Judged]:
+    """Every model on all items; all are loaded before the first one works. Warns of what was not as it should be."""
+    from phraseloom.analysis.contrastive import judge
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.phrases.source import count_flat
+
+    blank = [item for item in items if item.blank]
+    if blank:
+        _warn(f"{len(blank)} items have a blank text, the first is line {blank[0].line} of {blank[0].file}")
+    translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
+    given = all(item.tree is not None for item in items)
+    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
+    for name, translator in translators.items():
+        translator.require_trees(given and reads[name])
+    if given and items[0].tree_file != items[0].file and not any(reads.values()):
+        _warn("--trees is of no use: no model here takes its phrases from trees")
+    elif given and any(reads.values()):
+        flat = count_flat([item.source for item in items], [item.tree or "" for item in items])
+        if flat:
+            _warn(f"{flat} items have no tree: all words are children of the root")
+    judged = {}
+    for model, translator in translators.items():
+        judged[model] = found = judge(translator, items)
+        if found.cropped:
+            limit = translator.config.max_input_tokens
+            _warn(f"{model}: {found.cropped} items have sources of more than {limit} subwords, which were cropped")
+        if any(found.same):
+            what = "items are not distinguishable, both translations being the same subwords: counted as wrong"
+            _warn(f"{model}: {sum(found.same)} {what}")
+    return judged
+
+
+def _warn(text: str) -> None:
+    print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
+
+
+def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged]) -> None:
+    from phraseloom.text.lines import write_lines
+
+    rows = ["\t".join(SCORES)]
+    for name, found in judged.items():
+        values = zip(items, found.correct, found.wrong, found.right, strict=True)
+        for item, correct, wrong, right in values:
+            distance = "" if item.distance is None else item.distance
+            cells = (name, item.file, item.line, item.category, distance, f"{correct:.6f}", f"{wrong:.6f}", int(right))
+            rows.append("\t".join(escape_controls(str(cell)) for cell in cells))
+    write_lines(path, rows)
+
+
+def _table(groups: Sequence[Mapping[str, Any]], distance: str, *, several: bool, markdown: bool) -> str:
+    """A row for each group and system; columns that say nothing are left out."""
+    from phraseloom.report import tables
+
+    named = any(group["category"] for group in groups)
+    measured = any(group["distance"] for group in groups)
+    headers = ["category"] * named + [distance] * measured + ["items", "system", "right %", "95 %"]
+    headers += ["difference", "won:lost", "p"] if several else []
+    rows: list[list[object]] = []
+    for group in groups:
+        label = "all" if group["category"] is None else group["category"] or "–"
+        first = [label] * named + [group["distance"] or "all"] * measured + [group["items"]]
+        for number, entry in enumerate(group["systems"]):
+            low, high = (f"{100 * bound:.1f}" for bound in entry["interval"])
+            row: list[object] = [*([None] * len(first) if number else first)]
+            row += [entry["system"], f"{100 * entry['accuracy']:.1f}", f"{low} … {high}"]
+            if several:
+                row += _comparison(entry) if number else [None] * 3
+            rows.append(row)
+    return (tables.markdown if markdown else tables.terminal)(headers, rows)
+
+
+def _comparison(entry: Mapping[str, Any]) -> list[object]:
+    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
+    return [f"{100 * entry['difference']:+.1f}", f"{entry['won']}:{entry['lost']}", p]

@@ -1,0 +1,77 @@
+"""`phraseloom phrases parse`: English lines in, one parse tree a line out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from phraseloom.text.lines import LineReport
+
+
+def command(
+    text: Annotated[
+        Path | None, typer.Argument(help="Text file (plain, .gz, .xz); none: standard input.", metavar="[TEXT]")
+    ] = None,
+    seconds: Annotated[int, typer.Option(min=1, help="Time for one sentence; a slower one has no tree.")] = 2,
+    max_words: Annotated[int, typer.Option(min=1, help="A line of more words has no tree.")] = 60,
+    linkages: Annotated[
+        int, typer.Option(min=1, help="Analyses looked at before the best is taken: fewer is faster and worse.")
+    ] = 1000,
+    processes: Annotated[
+        int | None, typer.Option(min=1, max=512, help="Parsers side by side; default: one per core. Same output.")
+    ] = None,
+) -> None:
+    """Parse English with link-grammar: one Penn-style tree a line out per line in, in order.
+
+    A line that cannot be parsed gives a blank line (prepare then takes the sentence as flat), and so does a blank line;
+    how many is said on standard error. Needs the program link-parser (Debian: apt install link-grammar). Trees of your own
+    parser do as well: see docs/trees.md.
+
+    Example: phraseloom phrases parse train.en > train.trees
+    """
+    from phraseloom.phrases.parser import LinkParser
+    from phraseloom.text.lines import LineReport
+
+    report = LineReport()
+    begin = time.monotonic()
+    with LinkParser(seconds=seconds, max_words=max_words, linkages=linkages, processes=processes) as parser:
+        for lines in _windows(text, parser.window, report):
+            sys.stdout.write("".join(tree + "\n" for tree in parser.parse(lines)))
+            sys.stdout.flush()
+    print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
+    if report.invalid_utf8:
+        first = report.first.get("invalid_utf8")
+        bad = f"{report.invalid_utf8} lines held invalid UTF-8, replaced (first: line {first})"
+        print(f"phraseloom phrases: warning: {bad}", file=sys.stderr)
+
+
+def _windows(text: Path | None, size: int, report: LineReport) -> Iterator[list[str]]:
+    from phraseloom.cli.windows import standard_input, windows
+    from phraseloom.text.lines import open_binary
+
+    if text is None:
+        yield from windows(standard_input(), size, report=report)
+        return
+    with open_binary(text) as handle:
+        yield from windows(handle, size, report=report)
+
+
+def summary(counts: Counter[str], seconds: float) -> str:
+    """What became of the lines, in one line for people."""
+    lines = sum(counts.values())
+    without = {name: counts[name] for name in ("too long", "no parse", "lost") if counts[name]}
+    missing = sum(without.values())
+    parts = [f"{lines:,} lines, {counts['parsed']:,} trees"]
+    if counts["blank"]:
+        parts.append(f"{counts['blank']:,} blank lines")
+    share = missing / max(1, lines - counts["blank"])
+    why = f" ({', '.join(f'{number:,} {name}' for name, number in without.items())})" if without else ""
+    parts.append(f"{missing:,} without a tree, {share:.2%}{why}")
+    return "; ".join(parts) + f"; {lines / max(seconds, 1e-9):,.0f} lines/s"

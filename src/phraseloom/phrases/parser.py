@@ -1,0 +1,280 @@
+"""English lines → one Penn-style tree a line, by the program `link-parser` (link-grammar; Debian: link-grammar).
+
+The program runs as child processes that are asked a few lines at a time. What it prints can be told apart with
+certainty: each sentence stands between two commands that print a number of their own, and a short sentence at the end
+makes it flush its output. A child that is silent for too long or dies is replaced and its sentences are asked for one by
+one; the line that does it alone has no tree. Sentences are cleaned first, so that no line can be a command (`!…`) or a
+comment (`%…`) of the program.
+
+Sleator and Temperley, "Parsing English with a Link Grammar" (1991); the constituents are link-grammar's own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import queue
+import selectors
+import shutil
+import subprocess
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+
+from phraseloom.errors import FileProblem, PhraseloomError, UsageError
+from phraseloom.phrases.repair import repair
+
+PROGRAM = "link-parser"
+HINT = "install link-grammar (Debian, Ubuntu: apt install link-grammar; macOS: brew install link-grammar)"
+START_SECONDS = 60.0
+LOOK_SECONDS = 0.5
+# Sentences that a child is given at once, so that it never waits; they fit into a pipe (64 KiB).
+RUN = 16
+MAX_BYTES = 2000  # link-parser ends itself at a line of 2,047
+MAX_OUTPUT = 2**20
+MAX_MEMORY = 2**32
+# A child is replaced after this many sentences: its memory grows by the words that it has not met before.
+SENTENCES_OF_A_CHILD = 5000
+FIRST_NUMBER = 20_000
+
+
+class _LostError(Exception):
+    """A child that died, hung or talked too much."""
+
+
+class _Child:
+    """One `link-parser`, asked for one sentence at a time."""
+
+    def __init__(self, command: list[str]) -> None:
+        environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(  # in /: it would take a dictionary from ./data
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd="/", env=environment, bufsize=0
+        )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._input, self._output = self._process.stdin, self._process.stdout
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._output, selectors.EVENT_READ)
+        self._held = b""
+        self.asked = 0
+        if sys.platform == "linux":
+            import resource
+
+            with contextlib.suppress(OSError, ValueError):
+                resource.prlimit(self._process.pid, resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
+
+    def ask(self, sentences: Sequence[str], seconds: float, patience: float) -> list[str | None]:
+        """The tree that the program prints for each of a few cleaned sentences, None where it prints none.
+
+        Raises _LostError when nothing comes for `seconds` of the program's own computing, or `patience` on the clock.
+        """
+        first = FIRST_NUMBER + self.asked
+        end = first + len(sentences)
+        self.asked += len(sentences) + 1
+        asked = "".join(f"!width={first + i}\n{s}\n" for i, s in enumerate(sentences))
+        try:  # output is flushed when a sentence has been parsed and a line after it has begun
+            self._input.write(f"{asked}!width={end}\nGo.\n!width={first}\n".encode())
+        except OSError as error:
+            raise _LostError from error
+        trees: list[str | None] = [None] * len(sentences)
+        current, size = -1, 0
+        while True:
+            line = self._line(seconds, patience)
+            size += len(line)
+            if size > MAX_OUTPUT:
+                raise _LostError
+            if line == b"width set to %d" % (first + current + 1):
+                current += 1
+                if current == len(sentences):
+                    return trees
+            elif current >= 0 and trees[current] is None and line.startswith(b"("):
+                trees[current] = line.decode("utf-8", "replace")
+
+    def _line(self, seconds: float, patience: float) -> bytes:
+        while b"\n" not in self._held:
+            self._wait(seconds, patience)
+            fresh = os.read(self._output.fileno(), 65536)
+            if not fresh or len(self._held) > MAX_OUTPUT:
+                raise _LostError
+            self._held += fresh
+        line, _, self._held = self._held.partition(b"\n")
+        return line
+
+    def _wait(self, seconds: float, patience: float) -> None:
+        late, used = time.monotonic() + patience, self._computed()
+        while not self._selector.select(min(LOOK_SECONDS, max(0.0, late - time.monotonic()))):
+            now = self._computed()
+            if time.monotonic() > late or (now is not None and used is not None and now - used > seconds):
+                raise _LostError
+
+    def _computed(self) -> float | None:
+        """Seconds of processor time that the program has used, where the system says so (Linux)."""
+        try:
+            fields = Path(f"/proc/{self._process.pid}/stat").read_bytes().rpartition(b")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError, IndexError):
+            return None
+
+    def kill(self) -> None:
+        """End the program now; who waits for its answer gets _LostError."""
+        self._process.kill()
+
+    def close(self) -> None:
+        """End the program and forget it."""
+        self._process.kill()
+        self._process.wait()
+        self._selector.close()
+        for pipe in (self._input, self._output):
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+
+def clean(line: str) -> str:
+    """`line` as it is sent: control characters are spaces, and it begins like no command and no comment."""
+    text = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in line)
+    return " ".join(text.split()).lstrip("!% ")
+
+
+def cores() -> int:
+    """How many processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class LinkParser:
+    """Trees of English lines, parsed by `processes` link-parsers side by side; use it as a context manager.
+
+    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between white
+    space) is not tried; `linkages`: how many analyses are looked at before the best is taken. `counts` says what became
+    of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of time), "lost" (the program died
+    or hung). Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: int = 2,
+        max_words: int = 60,
+        linkages: int = 1000,
+        processes: int | None = None,
+        program: str = PROGRAM,
+        patience: float | None = None,
+    ) -> None:
+        processes = cores() if processes is None else processes
+        for name, value in (("seconds", seconds), ("max_words", max_words), ("linkages", linkages)):
+            if value < 1:
+                raise UsageError(f"{name} is {value}; it must be at least 1")
+        if processes < 1:
+            raise UsageError(f"processes is {processes}; it must be at least 1")
+        path = shutil.which(program)
+        if path is None:
+            raise FileProblem(f"the program {program} is not installed", hint=HINT)
+        switches = f"-constituents=3 -graphics=0 -verbosity=0 -echo=0 -spell=0 -panic=0 -timeout={seconds}"
+        self._command = [os.path.abspath(path), "en", *switches.split(), f"-limit={linkages}"]  # noqa: PTH100
+        self.max_words = max_words
+        self._seconds, self._patience = 2.0 * seconds + 1.0, 30.0 * seconds if patience is None else patience
+        self.counts: Counter[str] = Counter()
+        self._closed = False
+        self._children: set[_Child] = set()
+        self._free: queue.SimpleQueue[_Child | None] = queue.SimpleQueue()
+        for _ in range(processes):
+            self._free.put(None)
+        self.window = 4 * RUN * processes  # lines worth giving to `parse` at a time
+        self._pool = ThreadPoolExecutor(processes, "link-parser")
+
+    def __enter__(self) -> LinkParser:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all children; nothing can be parsed afterwards."""
+        self._closed = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        for child in list(self._children):
+            child.kill()
+        self._pool.shutdown(wait=True)
+        for child in list(self._children):
+            self._end(child)
+
+    def parse(self, lines: Sequence[str]) -> list[str]:
+        """One tree a line, in order; "" for a blank line and for a line that has no tree."""
+        runs = [lines[i : i + RUN] for i in range(0, len(lines), RUN)]
+        trees = []
+        for tree, became in itertools.chain.from_iterable(self._pool.map(self._parse, runs)):
+            trees.append(tree)
+            self.counts[became] += 1
+        return trees
+
+    def _parse(self, lines: Sequence[str]) -> list[tuple[str, str]]:
+        """The tree of each line, and what `counts` calls it."""
+        sentences = [clean(line) for line in lines]
+        refused = [self._refused(line, s) for line, s in zip(lines, sentences, strict=True)]
+        asked = [s for s, why in zip(sentences, refused, strict=True) if not why]
+        answers = iter(self._answers(asked))
+        result = []
+        for line, why in zip(lines, refused, strict=True):
+            output, became = ("", why) if why else next(answers)
+            result.append((repair(line, output) if output else "", became))
+        return result
+
+    def _refused(self, line: str, sentence: str) -> str:
+        """Why a line is not given to the program, "" if it is."""
+        if not sentence:
+            return "no parse" if line.strip() else "blank"
+        long = len(sentence.split()) > self.max_words or len(sentence.encode("utf-8")) > MAX_BYTES
+        return "too long" if long else ""
+
+    def _answers(self, sentences: list[str]) -> list[tuple[str, str]]:
+        """What the program prints for each sentence. If it is lost on the way, each of them is asked for alone."""
+        if not sentences:
+            return []
+        child = self._free.get()
+        try:
+            child = child or self._start()
+            found = child.ask(sentences, self._seconds, self._patience)
+            if child.asked >= SENTENCES_OF_A_CHILD:
+                self._end(child)
+                child = None
+            return [(tree, "parsed") if tree else ("", "no parse") for tree in found]
+        except _LostError:
+            self._end(child)
+            child = None
+        finally:
+            self._free.put(child)
+        if len(sentences) == 1:
+            return [("", "lost")]
+        return [answer for sentence in sentences for answer in self._answers([sentence])]
+
+    def _start(self) -> _Child:
+        """A child that has answered once. Raises PhraseloomError when it does not."""
+        try:
+            child = _Child(self._command)
+        except OSError as error:
+            raise FileProblem(f"cannot be run: {error.strerror}", file=self._command[0], hint=HINT) from error
+        self._children.add(child)
+        try:
+            answer = [None] if self._closed else child.ask(["Go."], START_SECONDS, START_SECONDS)
+        except _LostError:
+            answer = [None]
+        if not answer[0]:
+            self._end(child)
+            raise PhraseloomError(
+                f"{self._command[0]} does not answer",
+                hint="echo 'A man runs.' | link-parser en -constituents=3 shows why",
+            )
+        return child
+
+    def _end(self, child: _Child | None) -> None:
+        if child is not None:
+            self._children.discard(child)
+            child.close()

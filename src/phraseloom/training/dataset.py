@@ -1,0 +1,55 @@
+"""The dataset of a recipe, opened and found to fit it, and batches of its examples on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from phraseloom.data.corpus import Dataset, Split
+from phraseloom.data.tensors import Batch, from_padded
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
+
+__all__ = ["batches_of", "open_dataset", "reads_phrases"]
+
+
+def open_dataset(recipe: AnyRecipe) -> Dataset:
+    """The dataset of a recipe. FileProblem where it is not prepared, UsageError where it is one for another task."""
+    folder = recipe.data.folder
+    if not Path(folder).exists():
+        raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
+    dataset = Dataset.open(folder)
+    if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
+        kind = "text of one language" if dataset.is_text else "pairs of two languages"
+        hint = "prepare it again with this recipe, or name another data.folder"
+        raise UsageError(
+            f"this dataset holds {kind}, which task: {recipe.task} is not trained on", file=folder, hint=hint
+        )
+    if reads_phrases(recipe) and dataset.segmenter is None:
+        raise UsageError(
+            "model.phrases.segments is {kind: dataset}, and this dataset has no phrases",
+            file=folder,
+            hint="give data.phrases ({kind: tree} or {kind: table, file: FILE}) and run phraseloom prepare again",
+        )
+    return dataset
+
+
+def reads_phrases(recipe: AnyRecipe) -> bool:
+    """Whether the model of a recipe takes the phrases of the source from the dataset."""
+    if isinstance(recipe, LanguageModelRecipe):
+        return False
+    return recipe.model.phrases is not None and recipe.model.phrases.segments.kind == "dataset"
+
+
+def batches_of(split: Split, device: torch.device, *, phrases: bool = False) -> Callable[[np.ndarray], Batch]:
+    """The function from example indices to a batch on the device; `phrases`: with those of the dataset."""
+
+    def batch_of(indices: np.ndarray) -> Batch:
+        sizes = split.phrase_sizes(indices) if phrases else None
+        batch = from_padded(*split.batch(indices), phrase_sizes=sizes)
+        return batch if device.type == "cpu" else batch.to(device)
+
+    return batch_of
