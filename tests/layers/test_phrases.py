@@ -10,7 +10,6 @@ import torch
 from tests.reference import phrases as reference
 from torch import Tensor
 
-from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseRepresentation, PhraseScorer
 from phraseloom.layers.residual import Residual
@@ -164,29 +163,6 @@ def test_the_combination_is_that_of_the_loops(norm: str) -> None:
         for t in range(LENGTH):
             expected = reference.combination(x[row, t].numpy(), real, weights_of(made), HEADS, pre=norm == "pre")
             np.testing.assert_allclose(found[row, t].detach().numpy(), expected, rtol=0, atol=1e-11)
-
-
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_folded_products_are_the_same(norm: str) -> None:
-    """Outputs and all gradients, also where some phrases do not exist."""
-    made, parts = combination(norm), segments()
-    phrases = torch.randn(len(SIZES), 11, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    results = []
-    for fold in (False, True):
-        x, r = states(1).requires_grad_(), phrases.clone().requires_grad_()
-        keys = made.remember(r, parts.visibility)
-        y = made(x, keys._replace(folded=made._fold(keys.values)) if fold else keys)[0]
-        results.append([y, *torch.autograd.grad(y.square().sum(), [x, r, *made.parameters()])])
-    for plain, folded in zip(*results, strict=True):
-        torch.testing.assert_close(folded, plain, rtol=1e-9, atol=1e-9)
-
-
-def test_products_are_folded_where_that_takes_fewer() -> None:
-    made = AttentiveCombination(width=64, heads=4, inner=256, residual=Residual(width=64, norm="post"))
-    few, many = torch.zeros(30, 3, 64), torch.zeros(30, 16, 64)
-    for phrases, queries, folds in ((few, 900, True), (many, 900, False), (few, 60, False), (few, 0, False)):
-        keys = made.remember(phrases, Visibility(key_length=phrases.shape[1]), queries=queries)
-        assert (keys.folded is not None) == folds
 
 
 def test_phrases_that_do_not_exist_are_never_seen() -> None:

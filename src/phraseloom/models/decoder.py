@@ -112,11 +112,11 @@ class TransformerDecoderLayer(nn.Module):
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
         self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
 
-    def remember(self, phrases: PhraseMemory | None, layer: int, *, queries: int = 0) -> PhraseKeys | None:
-        """The keys and values of the phrases that this layer (from 0) reads, where it reads any; `queries`: see there."""
+    def remember(self, phrases: PhraseMemory | None, layer: int) -> PhraseKeys | None:
+        """The keys and values of the phrases that this layer (from 0) reads, where it reads any."""
         if self.combination is None or phrases is None:
             return None
-        return self.combination.remember(phrases.vectors[layer], phrases.visibility, queries=queries)
+        return self.combination.remember(phrases.vectors[layer], phrases.visibility)
 
     def forward(
         self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility, phrases: PhraseKeys | None = None
@@ -182,7 +182,7 @@ class TransformerDecoder(nn.Module):
             device=x_BTD.device,
         )
         for number, layer in enumerate(self.layers):
-            phrases = layer.remember(memory.phrases, number, queries=x_BTD.shape[0] * x_BTD.shape[1])
+            phrases = layer.remember(memory.phrases, number)
             x_BTD, own_weights, weights = layer(x_BTD, memory.of_layer(number), own, source, phrases)
             if kept_own is not None:
                 kept_own.append(own_weights)

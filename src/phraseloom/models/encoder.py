@@ -38,8 +38,7 @@ class TransformerEncoderLayer(nn.Module):
         """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`."""
         if self.combination is not None and phrases is not None:
             entered = self.combination.enter(x_BSD)
-            queries = x_BSD.shape[0] * x_BSD.shape[1]
-            keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility, queries=queries)
+            keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility)
             x_BSD, _ = self.combination(x_BSD, keys, entered=entered)
         around = self.attention_residual
         attended, weights = self.attention(around.enter(x_BSD), None, visibility)
