@@ -55,3 +55,11 @@ def test_resolved_recipes_are_recipes(tmp_path: Path) -> None:
     for path in RECIPES:
         value = load_recipe(path).model_dump(mode="json")
         assert check_recipe(value).model_dump(mode="json") == value
+
+
+def test_phrases_of_the_dataset_need_a_segmenter() -> None:
+    path = ROOT / "recipes" / "demo" / "world.yaml"
+    wanted = "model.phrases={segments: {kind: dataset}}"
+    with pytest.raises(ConfigError, match=r"data\.phrases must say how they are made"):
+        load_recipe(path, [wanted])
+    load_recipe(path, [wanted, "data.phrases={kind: table, file: phrases.txt}"])

@@ -37,6 +37,16 @@ class Recipe(Config):
     training: TrainingConfig = TrainingConfig()
     decoding: DecodingConfig = DecodingConfig()
 
+    @model_validator(mode="after")
+    def _phrases_come_from_somewhere(self) -> Recipe:
+        phrases = self.model.phrases
+        if phrases is not None and phrases.segments.kind == "dataset" and self.data.phrases is None:
+            raise ValueError(
+                "model.phrases.segments: {kind: dataset} reads the phrases of the dataset; data.phrases must say how they are "
+                "made: {kind: tree} or {kind: table, file: FILE}"
+            )
+        return self
+
 
 class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""

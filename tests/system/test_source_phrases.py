@@ -298,8 +298,12 @@ def test_a_model_that_needs_phrases_and_a_dataset_without(
     place: Path, tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     (tmp_path / "none.yaml").write_bytes(yaml.safe_dump(recipe(place, None)).encode())
-    assert phraseloom(["prepare", str(tmp_path / "none.yaml")]) == 0
-    code, _, err = command("train", tmp_path / "none.yaml", "--run", tmp_path / "run")
+    for verb in ("prepare", "train"):  # the recipe does not fit itself
+        code, _, err = command(verb, tmp_path / "none.yaml")
+        assert code == 2 and "model.phrases.segments" in err and "data.phrases" in err
+    assert phraseloom(["prepare", str(tmp_path / "none.yaml"), "model.phrases=null"]) == 0
+    other = f"data.folder={place / 'None-dataset'}"  # the recipe does not fit its dataset
+    code, _, err = command("train", place / "tree.yaml", "--run", tmp_path / "run", other)
     assert code == 2 and "model.phrases.segments" in err and "data.phrases" in err
     assert not (tmp_path / "run" / "config.yaml").exists()
 
