@@ -96,6 +96,17 @@ def test_incremental_equals_full(variant: str) -> None:
         torch.testing.assert_close(log_p[real], expected, rtol=0, atol=1e-10)
 
 
+@pytest.mark.parametrize("variant", ["max-attn-ta", "tokens-too", "dataset"])
+def test_a_memory_of_chosen_sentences(variant: str) -> None:
+    model, b, chosen = built(variant), batch(ALL), torch.tensor([4, 1])
+    memory = model.encode(b.source_BS, b.source_lengths_B, b.phrase_sizes_BP)
+    whole, part = (
+        model.decode(b.target_in_BT, memory)[0],
+        model.decode(b.target_in_BT[chosen], memory.select(chosen))[0],
+    )
+    torch.testing.assert_close(part, whole[chosen], rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_targets_do_not_see_their_future(variant: str) -> None:
     model, b = built(variant), batch([0, 1])
@@ -162,6 +173,23 @@ def test_layers_of_the_decoder_read_what_they_should() -> None:
     shares = looks.phrases.weights[0]
     assert shares is not None
     torch.testing.assert_close(shares.sum(-1), (looks.phrases.segments.sizes_BP > 0).double())
+
+
+@pytest.mark.parametrize("variant", ["max-attn-ta", "post"])
+def test_phrases_are_made_of_what_the_combination_reads(variant: str) -> None:
+    """Pre-norm: of normalised tokens, all levels on one scale; post-norm: of the tokens as they are."""
+    model, b = built(variant), batch(ALL)
+    looks, memory = model.look(b.source_BS, b.source_lengths_B, b.target_in_BT), model.encode(b.source_BS, None)
+    combination = model.encoder.layers[0].combination
+    assert looks.phrases is not None and combination is not None
+    embedded = model.source_embedding(b.source_BS)
+    read = torch.nn.functional.layer_norm(
+        embedded, embedded.shape[-1:], combination.residual.norm.weight, combination.residual.norm.bias, eps=1e-6
+    )
+    torch.testing.assert_close(looks.phrases.tokens[0], read if variant == "max-attn-ta" else embedded)
+    assert len(looks.phrases.tokens) == 3
+    whole = torch.tensor([b.source_BS.shape[1] == n for n in b.source_lengths_B])
+    torch.testing.assert_close(looks.phrases.tokens[-1][whole], memory.states_BSD[whole])
 
 
 def test_bad_options_are_refused() -> None:
