@@ -36,7 +36,7 @@ def test_the_picture_names_systems_bins_and_counts(tmp_path: Path) -> None:
     assert any(word in shown for word in (">3", "&gt;3")) and "48" in shown
     assert not any("estimate" in word for word in shown)
     shown = words(draw(groups(systems=("a/run", "b/run")), tmp_path / "p.svg", estimate=True))
-    assert {"a/run", "b/run", "position of the first changed word (an estimate of the distance)"} <= shown
+    assert {"a/run", "b/run", "position of the first changed word (estimate of the distance)"} <= shown
     for name, start in (("p.png", b"\x89PNG"), ("p.pdf", b"%PDF")):
         assert draw(groups("abc"), tmp_path / name).read_bytes().startswith(start)
 

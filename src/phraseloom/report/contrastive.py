@@ -49,7 +49,7 @@ def draw(groups: Sequence[Group], output: str | Path, *, estimate: bool = False)
     widest = max(map(len, panels.values()))
     columns = 1 if len(panels) == 1 or widest > 12 else 2
     rows = -(-len(panels) // columns)
-    size = (columns * max(5.0, min(11.0, 1.6 + 0.48 * widest)), rows * 3.3 + 0.7 + 0.25 * (len(labels) // 3))
+    size = (columns * max(5.6, min(11.0, 1.6 + 0.48 * widest)), rows * 3.3 + 0.7 + 0.25 * (len(labels) // 3))
     with matplotlib.rc_context(STYLE):
         figure, axes = _grid(rows, columns, "Contrastive accuracy by distance", size=size)
         cells = [ax for row in axes for ax in row]
@@ -57,9 +57,7 @@ def draw(groups: Sequence[Group], output: str | Path, *, estimate: bool = False)
             _panel(ax, some, labels)
             ax.set_ylim(lowest // 10 * 10 - 2, 102)
             ax.set_title(category, parse_math=False)
-            what = (
-                "position of the first changed word (an estimate of the distance)" if estimate else "distance (words)"
-            )
+            what = "position of the first changed word (estimate of the distance)" if estimate else "distance (words)"
             ax.set_xlabel(what, labelpad=14)
         for ax in cells[len(panels) :]:
             ax.set_axis_off()
