@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from tests.reference.losses import smoothed_loss
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from phraseloom.losses.cross_entropy import cross_entropy
 
@@ -87,3 +90,35 @@ def test_without_gradient_and_without_rows() -> None:
     with torch.no_grad():
         objective, nll = cross_entropy(hidden[:0], weight, None, gold[:0], epsilon=0.1)
     assert (objective.item(), nll.item()) == (0.0, 0.0)
+
+
+class Products(TorchDispatchMode):
+    """Shapes of the results of all products of two matrices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ in ("mm", "addmm", "addmm_"):
+            self.shapes.append(tuple(result.shape))
+        return result
+
+
+@pytest.mark.parametrize("smoothing", ["uniform", "t2t", "kl"])
+def test_a_fixed_matrix_costs_no_product_and_changes_no_other_gradient(smoothing: Any) -> None:
+    hidden, weight, bias, gold = made(torch.float32)
+    forbidden = torch.tensor([0, 1]) if smoothing == "kl" else None
+    grads, products = [], []
+    for fixed in (False, True):
+        h, w, b = (t.clone().requires_grad_() for t in (hidden, weight, bias))
+        w.requires_grad_(not fixed)
+        with Products() as counted:
+            objective, _ = cross_entropy(h, w, b, gold, epsilon=0.1, smoothing=smoothing, forbidden=forbidden)
+            objective.backward()
+        assert (w.grad is None) == fixed
+        grads.append((h.grad, b.grad))
+        products.append(counted.shapes)
+    assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
+    assert products == [[(11, 9), (11, 6), (9, 6)], [(11, 9), (11, 6)]]

@@ -45,14 +45,15 @@ def target_distribution(smoothing: Smoothing, epsilon: float, classes: int, forb
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Sums (objective, negative log-likelihood of the gold) over rows; gradient with respect to h, W and b."""
+    """Sums (objective, negative log-likelihood of the gold) over rows; gradient with respect to those of h, W and b that
+    need one: a fixed matrix costs no product."""
 
     @staticmethod
     def forward(
         ctx: Any, h_ND: Tensor, weight_VD: Tensor, bias_V: Tensor | None, gold_N: Tensor,
         target: Target, forbidden: Tensor | None, rows: int,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        needs_grad = any(ctx.needs_input_grad[:3])
+        needs_h, needs_w, needs_b = ctx.needs_input_grad[:3]
         classes = weight_VD.shape[0]
         column_sum_D = weight_VD.sum(0) if forbidden is None else weight_VD.sum(0) - weight_VD[forbidden].sum(0)
         bias_sum = (
@@ -62,9 +63,9 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         )
         allowed = classes - (0 if forbidden is None else len(forbidden))
         extra, mass = target.gold - target.other, target.gold + target.other * (allowed - 1)
-        grad_h = torch.empty_like(h_ND) if needs_grad else None
-        grad_w = torch.zeros_like(weight_VD) if needs_grad else None
-        grad_b = torch.zeros_like(bias_V) if needs_grad and bias_V is not None else None
+        grad_h = torch.empty_like(h_ND) if needs_h else None
+        grad_w = torch.zeros_like(weight_VD) if needs_w else None
+        grad_b = torch.zeros_like(bias_V) if needs_b and bias_V is not None else None
         exact = torch.promote_types(h_ND.dtype, torch.float32)
         objective, nll = h_ND.new_zeros((), dtype=exact), h_ND.new_zeros((), dtype=exact)
         for start in range(0, len(h_ND), rows):
@@ -76,22 +77,23 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
             all_logp = (h @ column_sum_D).to(exact)[:, None] + bias_sum - allowed * normalizer
             nll -= gold_logp.sum()
             objective -= extra * gold_logp.sum() + target.other * all_logp.sum() - target.constant * len(h)
-            if grad_h is None or grad_w is None:
-                continue
-            if mass != 1.0:
+            if mass != 1.0 and (needs_h or needs_w or needs_b):
                 p.mul_(mass)
-            grad_h[start : start + rows] = torch.mm(p, weight_VD).sub_(weight_VD[gold[:, 0]], alpha=extra)
-            grad_h[start : start + rows] -= target.other * column_sum_D
-            grad_w.addmm_(p.t(), h)
-            grad_w.index_add_(0, gold[:, 0], h, alpha=-extra)
+            if grad_h is not None:
+                grad_h[start : start + rows] = torch.mm(p, weight_VD).sub_(weight_VD[gold[:, 0]], alpha=extra)
+                grad_h[start : start + rows] -= target.other * column_sum_D
+            if grad_w is not None:
+                grad_w.addmm_(p.t(), h)
+                grad_w.index_add_(0, gold[:, 0], h, alpha=-extra)
             if grad_b is not None:
                 grad_b += p.sum(0)
                 grad_b.index_add_(0, gold[:, 0], torch.full_like(gold[:, 0], -extra, dtype=grad_b.dtype))
-        if grad_w is not None and target.other:
+        if target.other and (needs_w or needs_b):
             allowed_rows = torch.ones(classes, dtype=h_ND.dtype, device=h_ND.device)
             if forbidden is not None:
                 allowed_rows[forbidden] = 0
-            grad_w.addr_(allowed_rows, h_ND.sum(0), alpha=-target.other)
+            if grad_w is not None:
+                grad_w.addr_(allowed_rows, h_ND.sum(0), alpha=-target.other)
             if grad_b is not None:
                 grad_b -= target.other * len(h_ND) * allowed_rows
         ctx.save_for_backward(grad_h, grad_w, grad_b)
