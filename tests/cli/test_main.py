@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -85,10 +86,16 @@ def test_help_is_fast_and_light(tmp_path: Path) -> None:
     assert done.stderr.decode().strip() == "set()"
     times = []
     for _ in range(3):
-        start = time.perf_counter()
+        start = _time_of_children()
         assert phraseloom("--help", cwd=tmp_path).returncode == 0
-        times.append(time.perf_counter() - start)
+        times.append(_time_of_children() - start)
     assert min(times) < 0.5
+
+
+def _time_of_children() -> float:
+    """Seconds of processor time, which other work on the machine does not change much."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_version_and_nothing(command: Command) -> None:
@@ -221,10 +228,19 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it otherwise
     ) as process:
-        time.sleep(1.5)
+        _wait_until_it_waits(process.pid)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, b"", b"")
+
+
+def _wait_until_it_waits(pid: int) -> None:
+    """Until a process has slept through half a second: it is started up, and reads its input."""
+    asleep = 0
+    while asleep < 10:
+        time.sleep(0.05)
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        asleep = asleep + 1 if state == "S" else 0
 
 
 def test_the_same_bytes_in_every_locale(tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_cut_files(weights: Path, size: int) -> None:
 def test_mutations_are_refused_or_harmless(weights: Path) -> None:
     """Flips, cuts, repeats: a typed error or a list of tensors that fits the file, at once."""
     whole, rng = weights.read_bytes(), random.Random(4)
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(600):
         data = bytearray(whole)
         kind = rng.randrange(3)
@@ -113,7 +113,7 @@ def test_mutations_are_refused_or_harmless(weights: Path) -> None:
         except PhraseloomError:
             continue
         assert sum(t.size for t in tensors) <= len(data)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 def test_paths(tmp_path: Path) -> None:

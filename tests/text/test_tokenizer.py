@@ -47,9 +47,9 @@ def test_moses_takes_linear_time(character: str) -> None:
 
     normaliser = Normaliser(TextConfig(normalize="moses", tokenize="moses"), "en")
     normaliser("warm up")
-    started = time.perf_counter()
+    started = time.process_time()
     normaliser(character * 20_000)
-    assert time.perf_counter() - started < 2.0
+    assert time.process_time() - started < 2.0
 
 
 def make(joint: bool = True, kind: str = "sentencepiece", text: TextConfig | None = None) -> Tokenizer:
