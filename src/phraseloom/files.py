@@ -126,9 +126,14 @@ def atomic_write_text(path: str | Path, text: str) -> None:
     atomic_write_bytes(path, text.encode("utf-8"))
 
 
+def json_bytes(value: Any) -> bytes:
+    """`value` as JSON, keys in the given order, one final newline."""
+    return (json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n").encode("utf-8")
+
+
 def atomic_write_json(path: str | Path, value: Any) -> None:
-    """Write `value` as JSON, keys in the given order, one final newline."""
-    atomic_write_text(path, json.dumps(value, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    """Write `value` as a JSON file."""
+    atomic_write_bytes(path, json_bytes(value))
 
 
 def append_line(handle: IO[bytes], text: str) -> None:
@@ -257,11 +262,36 @@ def verify_manifest(folder: str | Path) -> list[str]:
             raise CorruptError(f"manifest names a path outside its folder: {name!r}", file=folder / MANIFEST)
         if path.is_symlink() or not path.is_file():
             raise CorruptError("named in the manifest, but not a plain file", file=path)
-        if not isinstance(entry, dict) or path.stat().st_size != entry.get("bytes"):
+        allowed = [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
+        if path.stat().st_size not in [e.get("bytes") for e in allowed]:
             raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says otherwise", file=path)
-        if sha256_file(path) != entry.get("sha256"):
+        if sha256_file(path) not in [e.get("sha256") for e in allowed]:
             raise CorruptError("checksum differs from the manifest: the file is damaged or of another run", file=path)
     return list(files)
+
+
+def _next_of(entry: Any) -> Any:
+    """What a file is about to become (see `replace_listed`)."""
+    return entry.get("next") if isinstance(entry, dict) else None
+
+
+def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
+    """Replace a file that the manifest of `folder` names, and its entry there; the folder verifies at every instant.
+
+    The manifest allows both contents (`next`), then the file is replaced, then the manifest allows the new one alone. All other
+    entries stay as they are. Raises CorruptError where the folder is not whole, FileProblem.
+    """
+    folder = Path(folder)
+    if name not in verify_manifest(folder):
+        raise CorruptError(f"the manifest does not name {name}", file=folder / MANIFEST)
+    manifest = read_json(folder / MANIFEST, "manifest")
+    before = {"bytes": (folder / name).stat().st_size, "sha256": sha256_file(folder / name)}
+    after = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["files"][name] = {**before, "next": after}
+    atomic_write_json(folder / MANIFEST, manifest)
+    atomic_write_bytes(folder / name, data)
+    manifest["files"][name] = after
+    atomic_write_json(folder / MANIFEST, manifest)
 
 
 class FolderLock:

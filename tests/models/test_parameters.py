@@ -42,6 +42,69 @@ def test_transformer_of_the_encoder_free_paper(layers: int, expected: float) -> 
     assert total / 1e6 == pytest.approx(expected, abs=0.05)
 
 
+def lstm(inputs: int, d: int) -> int:
+    """Four gates over input and state, with one bias."""
+    return 4 * d * (inputs + d) + 4 * d
+
+
+@pytest.mark.parametrize(("source", "expected"), [({}, 71.4), ({"positions": {"source": {"kind": "none"}}}, 71.4)])
+def test_transformer_without_encoder(source: dict, expected: float) -> None:
+    """Trans-noEnc and Trans-noEnc-noPos (P004, Table 1): the layers of the decoder and its closing norm, nothing else."""
+    total = count({**P004, "encoder": {"kind": "none"}, **source}, 31_480, 31_480)
+    assert total == 31_480 * 769 + body(768, 2048, 0, 6) - 2 * 768
+    assert total / 1e6 == pytest.approx(expected, abs=0.05)
+
+
+RECURRENT = {"kind": "recurrent"}
+# P004, Table 1; the paper cuts its figures off after one place.
+RNN_SYSTEMS = [
+    ("RNNS2S", {"encoder": RECURRENT, "decoder": RECURRENT}, 91.5),
+    ("RNNS2S-noEnc", {"encoder": {"kind": "none"}, "decoder": RECURRENT}, 64.3),
+    ("RNNS2S-noAtt", {"encoder": RECURRENT, "decoder": {**RECURRENT, "attention": "fixed"}}, 90.3),
+    ("RNNS2S-noAtt-noEnc", {"encoder": {"kind": "none"}, "decoder": {**RECURRENT, "attention": "fixed"}}, 63.1),
+]
+
+
+@pytest.mark.parametrize(("name", "keys", "expected"), RNN_SYSTEMS, ids=[row[0] for row in RNN_SYSTEMS])
+def test_recurrent_systems_of_the_encoder_free_paper(name: str, keys: dict, expected: float) -> None:
+    """Spec §6.1: 1 bidirectional and 5 more layers; 6 in the decoder, the first reads the output fed back; MLP attention
+    2d² + d; first states 12 (d² + d); the joining layer 2d² + d; embeddings and the bias of the output."""
+    d, rows = 768, 31_480
+    total = count({**P004, **keys}, rows, rows)
+    encoder = 2 * lstm(d, d // 2) + 5 * lstm(d, d)
+    decoder = lstm(2 * d, d) + 5 * lstm(d, d) + 12 * (d * d + d) + 2 * d * d + d
+    attention = 2 * d * d + d
+    parts = decoder + (0 if "noEnc" in name else encoder) + (0 if "noAtt" in name else attention)
+    assert total == rows * (d + 1) + parts
+    assert total / 1e6 == pytest.approx(expected, abs=0.07)
+
+
+def test_differences_that_tell_the_systems_apart() -> None:
+    """Spec §6.1: 1.2M for the attention, 27.2M for the encoder; the sweep over encoder layers costs 5.5M a layer."""
+    sizes = {name: count({**P004, **keys}, 31_480, 31_480) / 1e6 for name, keys, _ in RNN_SYSTEMS}
+    assert sizes["RNNS2S"] - sizes["RNNS2S-noAtt"] == pytest.approx(1.18, abs=0.005)
+    assert sizes["RNNS2S"] - sizes["RNNS2S-noEnc"] == pytest.approx(27.15, abs=0.005)
+    sweep = [count({**P004, "encoder": {"layers": n}}, 31_480, 31_480) / 1e6 for n in (1, 3, 5, 6)]
+    none = count({**P004, "encoder": {"kind": "none"}}, 31_480, 31_480) / 1e6
+    assert [s - none for s in sweep] == pytest.approx([5.5, 16.5, 27.6, 33.1], abs=0.05)
+
+
+OPTIONS = [
+    ({"initial": "zero"}, -12 * (64 * 64 + 64)),
+    ({"input_feeding": False}, -4 * 64 * 64),
+    ({"attention": "general"}, -(64 * 64) - 64),
+    ({"attention": "multihead"}, 2 * 64 * 64 - 64),
+    ({"residual": True}, 0),
+    ({"cell": "gru"}, -(6 * lstm(64, 64) + 4 * 64 * 64) // 4 + 6 * 64 - 6 * (64 * 64 + 64)),
+]
+
+
+@pytest.mark.parametrize(("keys", "difference"), OPTIONS, ids=str)
+def test_what_options_of_a_recurrent_decoder_cost(keys: dict, difference: int) -> None:
+    plain = {"width": 64, "encoder": {"kind": "none"}, "decoder": {"kind": "recurrent"}}
+    assert count({**plain, "decoder": {**plain["decoder"], **keys}}, 50, 50) - count(plain, 50, 50) == difference
+
+
 def test_relative_positions_add_two_tables_a_layer() -> None:
     relative = {"score": {"kind": "relative", "clip": 16}}
     config = {"preset": "base", "attention": {"encoder_self": relative, "decoder_self": relative}}

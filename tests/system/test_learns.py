@@ -1,7 +1,7 @@
 """Tiny models must learn, through the plain verbs: copying, reversing, and the built-in world (reliability.md N10).
 
 Blank lines stand between the others in every text. The fast test also holds the whole chain to its promises: the same
-lines for any batch size, and `score` of the output equal to the score of `translate`.
+lines for any batch size, `score` of the output equal to the score of `translate`, and attention that aligns.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from phraseloom.align.links import Gold
+from phraseloom.analysis.alignment import measure
 from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 
@@ -77,6 +79,9 @@ def test_copying_is_learned_and_nothing_depends_on_the_batch(tmp_path: Path) -> 
     for size, order in ((1, range(100)), (64, range(100)), (2, shuffled)):
         again = translator.translate([source[i] for i in order], batch_sentences=size)
         assert [r.text for r in again] == [results[i].text for i in order]
+    gold = [Gold(frozenset((i, i) for i in range(len(s.split())))) for s in source]
+    errors = [m.score.aer for m in measure(translator, source, source, gold) if m.head is None]
+    assert max(errors) < 0.15, "the attention of every layer shows what was copied from where"
     scores = translator.score([s for s in source if s], [r.text for r, s in zip(results, source, strict=True) if s])
     for score, result in zip(scores, (r for r in results if r.text), strict=True):
         assert score.log_prob == pytest.approx(result.log_prob, abs=1e-4)

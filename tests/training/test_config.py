@@ -21,6 +21,9 @@ from phraseloom.training.config import FREE_ON_RESUME, TrainingConfig, changed_k
         ({"batch_tokens": 0}, "greater than 0"),
         ({"schedule": {"kind": "cosinus"}}, "cosine"),
         ({"optimiser": {}}, "Extra inputs"),
+        ({"embeddings": {"fixed": True}}, "source, target or both"),
+        ({"embeddings": {"sorce": "x"}}, "Extra inputs"),
+        ({"embeddings": ""}, "not empty"),
     ],
 )
 def test_refused(keys: dict[str, Any], match: str) -> None:
@@ -47,6 +50,7 @@ FREE: dict[str, Any] = {
 FIXED: dict[str, Any] = {
     "seed": 2, "batch_tokens": 9, "micro_batches": 4, "max_micro_tokens": 99, "pool_updates": 3, "clip_norm": None,
     "precision": "bf16", "optimizer": {"beta1": 0.8}, "schedule": {"kind": "constant", "rate": 0.1},
+    "embeddings": "runs/base",
 }  # fmt: skip
 
 

@@ -145,8 +145,8 @@ def _structures(model: Any) -> dict[str, list[Structure]]:
     if not (hasattr(model, "encoder") and hasattr(model, "decoder")):
         raise ModelError("not a translation model: it has no encoder", hint="gold phrases are spans of the source")
     return {
-        "encoder-self": [layer.attention.structure for layer in model.encoder.layers],
-        "cross": [layer.cross_attention.structure for layer in model.decoder.layers],
+        "encoder-self": list(model.encoder.structures),
+        "cross": model.decoder.cross_structures,
     }
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,12 +25,12 @@ from torch import Tensor
 
 from phraseloom.analysis.activation import USES
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.alignment import alignment_layer, slot_weights
+from phraseloom.decoding.alignment import alignment_layer, one_head, slot_weights
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError, UsageError
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import Structure
 from phraseloom.text.vocabulary import BOS, EOS, SPECIALS
 
 JOINT = "·"
@@ -101,12 +101,6 @@ class Tokens:
             not self.starts[max(first, 0)] and text[:1].isalnum() and unicodedata.east_asian_width(text[0]) not in "WF"
         )
         return before + (CUT if is_cut else "") + text
-
-
-def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
-    """The weights of one head (from 0) alone and what that head sees."""
-    blocks = tuple(tuple(Part(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks)
-    return weights_BHQK[:, head : head + 1], replace(structure, heads=1, blocks=blocks)
 
 
 def make_map(

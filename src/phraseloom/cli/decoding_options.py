@@ -1,4 +1,4 @@
-"""Command-line options that stand over the decoding options of a model; shared by `translate` and `score`."""
+"""Command-line options that stand over the decoding options of a model; shared by `translate`, `score` and `align`."""
 
 from __future__ import annotations
 
@@ -30,6 +30,18 @@ class LongLines(Enum):
     split = "split"
 
 
+class AlignmentMethod(Enum):
+    """How words are linked."""
+
+    target_to_source = "target-to-source"
+    source_to_target = "source-to-target"
+    intersection = "intersection"
+    union = "union"
+    grow_diag = "grow-diag"
+    grow_diag_final = "grow-diag-final"
+    grow_diag_final_and = "grow-diag-final-and"
+
+
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given (not None), enumerations as plain text."""
     return {k: v.value if isinstance(v, Enum) else v for k, v in options.items() if v is not None}
@@ -56,6 +68,17 @@ def penalty(
         return {**now, **changes} if changes else None
     kept = now if now["kind"] == kind.value else {"kind": kind.value}
     return {**kept, **changes}
+
+
+def head(text: str | None, name: str) -> dict[str, int | None]:
+    """The head that aligns as an option: a number from 1, or `mean` of all heads. Raises UsageError."""
+    if text is None:
+        return {}
+    if text == "mean":
+        return {"alignment_head": None}
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean")
+    return {"alignment_head": int(text)}
 
 
 def workers(text: str | None) -> int | str | None:

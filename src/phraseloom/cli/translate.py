@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.decoding_options import LongLines, PenaltyName, Stop, given, length, penalty, workers
+from phraseloom.cli.decoding_options import (
+    AlignmentMethod,
+    LongLines,
+    PenaltyName,
+    Stop,
+    given,
+    head,
+    length,
+    penalty,
+    workers,
+)
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +75,14 @@ Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Ph
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
 ]
-Layer = Annotated[int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1.")]
+Layer = Annotated[
+    int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1; default: the model's.")
+]
+Head = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="Its head, from 1, or mean: of all; default: mean with --alignment-layer."),
+]
+Method = Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")]
 Window = Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")]
 Stream = Annotated[
     bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
@@ -93,6 +110,8 @@ def command(
     alignments: Alignments = None,
     phrases: PhraseFile = None,
     alignment_layer: Layer = None,
+    alignment_head: Head = None,
+    alignment_method: Method = None,
     window: Window = None,
     stream: Stream = False,
     device: Device = "cpu",
@@ -119,8 +138,9 @@ def command(
         max_input_tokens=max_input_tokens,
         long_lines=long_lines,
         alignment_layer=alignment_layer,
+        alignment_method=alignment_method,
         window=window,
-    )
+    ) | head(alignment_head, "alignment-head")
     beside = _beside(prefixes, trees)
     translator = _translator(model, device, options, (length_penalty, alpha, beta))
     translator.require_trees(trees is not None)
@@ -175,7 +195,7 @@ class _Run:
         from phraseloom.text.lines import LineReport
 
         self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
-        self.alignments = want_alignments or output is Output.json
+        self.alignments = want_alignments or (output is Output.json and translator.can_align)
         self.report, self.lines = TranslationReport(), LineReport()
 
     def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:

@@ -1,10 +1,7 @@
-"""Word and phrase alignments from cross-attention (spec §6.3; Garg et al. 2019 for the choice of layer).
+"""Which attention aligns, and phrase alignments from it (spec §6.3; Garg et al. 2019 for the choice of layer).
 
-The output is fed through the decoder once more, all at once. Of one layer, the weights are averaged over the heads.
-
-**Words.** Each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`); the columns of the
-pieces of a source word are summed, the rows of the pieces of a target word averaged, EOS left out. Each target word is
-linked to the source word with the largest weight, ties to the lower one.
+The output is fed through the decoder once more, all at once. Of one layer, one head is taken or the mean of all. For words
+each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`); `word_links.py` does the rest.
 
 **Phrases** (the mappings of paper 002 §3.3, read as links of word spans):
 
@@ -24,6 +21,7 @@ Ties: shorter target span, then lower target span; source span that begins, then
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,9 +29,10 @@ import torch
 from torch import Tensor
 
 from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
-from phraseloom.errors import UsageError
-from phraseloom.layers.attention.structure import Structure
+from phraseloom.errors import ModelError, UsageError
+from phraseloom.layers.attention.structure import Part, Structure
 
 CHUNK_WEIGHTS = 2**24
 
@@ -52,16 +51,47 @@ def alignment_layer(wanted: int | None, layers: int) -> int:
     return wanted - 1
 
 
-class Look(NamedTuple):
-    """The cross-attention of one target, averaged over heads, float64; target row t predicted piece t, EOS is the last.
+class Choice(NamedTuple):
+    """Layer and head whose attention aligns, from 0 (no head: the mean of all), and how words are linked."""
 
-    `tokens_TS`: attention to tokens. `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot
-    (`structure.orders`).
+    layer: int
+    head: int | None
+    method: str
+
+
+def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
+    """What `config` asks of a model with these cross-attentions.
+
+    Raises UsageError where it has no such layer or head, ModelError where it has no attention at all.
+    """
+    if not structures:
+        raise ModelError(
+            "this model cannot align words: it attends to no source tokens",
+            hint="its decoder sees one fixed vector of the source",
+        )
+    layer, head = alignment_layer(config.alignment_layer, len(structures)), config.alignment_head
+    if head is not None and head > structures[layer].heads:
+        heads = structures[layer].heads
+        raise UsageError(f"alignment_head {head}: layer {layer + 1} of the decoder attends with {heads} heads")
+    return Choice(layer, None if head is None else head - 1, config.alignment_method)
+
+
+class Look(NamedTuple):
+    """The cross-attention of one target, of a head or the mean of all, float64.
+
+    Row t is the attention that predicted target piece t; the last row predicted EOS. `tokens_TS`: attention to tokens.
+    `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot (`structure.orders`).
     """
 
     tokens_TS: np.ndarray
     slots_MNTS: np.ndarray
     structure: Structure
+
+
+def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
+    """The weights of one head (from 0) alone and what that head sees."""
+    blocks = tuple(tuple(Part(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks)
+    return weights_BHQK[:, head : head + 1], replace(structure, heads=1, blocks=blocks)
 
 
 def slot_weights(weights_BHQK: Tensor, structure: Structure) -> Tensor:
@@ -75,21 +105,6 @@ def slot_weights(weights_BHQK: Tensor, structure: Structure) -> Tensor:
         for part in block:
             result[:, :, structure.orders.index(part.order)] += split[:, part.first : part.last, :, :, g].sum(1)
     return result / structure.heads
-
-
-def link_words(weights_TS: np.ndarray, source_word: Sequence[int], target_word: Sequence[int]) -> list[tuple[int, int]]:
-    """Links (source word, target word) from attention (target pieces + EOS, source pieces + EOS or more).
-
-    `source_word`, `target_word`: the word number of each piece, in ascending order.
-    """
-    if not source_word or not target_word:
-        return []
-    num_source, num_target = len(source_word), len(target_word)
-    by_source = np.zeros((num_target, max(source_word) + 1))
-    np.add.at(by_source.T, np.asarray(source_word), weights_TS[:num_target, :num_source].T)
-    by_word = np.zeros((max(target_word) + 1, by_source.shape[1]))
-    np.add.at(by_word, np.asarray(target_word), by_source)
-    return [(int(s), t) for t, s in enumerate(by_word.argmax(1))]
 
 
 def link_phrases(look: Look, source_word: Sequence[int], target_word: Sequence[int]) -> list[PhraseLink]:
@@ -173,13 +188,15 @@ def _mean(links: list[PhraseLink]) -> PhraseLink:
     return PhraseLink(links[0].source, (links[0].target[0], links[-1].target[1]), weight)
 
 
-def attention_of(model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], layer: int) -> list[Look]:
-    """The attention of one layer for each target; target i is of sentence `sources[i]`.
+def attention_of(
+    model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], choice: Choice
+) -> list[Look]:
+    """The attention that aligns, for each target; target i is of sentence `sources[i]`.
 
     Row t is the attention with which target piece t was predicted.
     """
     result: list[Look] = []
-    structure = model.decoder.layers[layer].cross_attention.structure
+    structure = model.decoder.cross_structures[choice.layer]
     device = memory.states_BSD.device
     length = memory.states_BSD.shape[1] * len(structure.query_orders) * len(structure.blocks)
     start = 0
@@ -193,14 +210,15 @@ def attention_of(model: Any, memory: Any, sources: Sequence[int], targets: list[
         chunk = targets[start:end]
         batch = make_batch([[] for _ in chunk], chunk)
         chosen = memory.select(torch.tensor(sources[start:end], device=device))
-        weights: Tensor = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)[1][layer]
-        result += _looks(weights, structure, [len(t) + 1 for t in chunk])
+        weights: Tensor = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)[1][choice.layer]
+        kept, seen = (weights, structure) if choice.head is None else one_head(weights, structure, choice.head)
+        result += _looks(kept, seen, [len(t) + 1 for t in chunk])
         start = end
     return result
 
 
 def _looks(weights_BHQK: Tensor, structure: Structure, lengths: list[int]) -> list[Look]:
-    tokens = structure.token_weights(weights_BHQK).mean(1).double().cpu().numpy()
+    tokens = structure.token_weights(weights_BHQK).double().mean(1).cpu().numpy()
     if structure.is_token:
         slots = tokens[:, None, None]
     else:

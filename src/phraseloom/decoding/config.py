@@ -34,6 +34,16 @@ class NoPenaltyConfig(Config):
     kind: Literal["none"] = "none"
 
 
+AlignmentMethod = Literal[
+    "target-to-source",
+    "source-to-target",
+    "intersection",
+    "union",
+    "grow-diag",
+    "grow-diag-final",
+    "grow-diag-final-and",
+]
+
 PenaltyConfig = Annotated[WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig, Field(discriminator="kind")]
 
 
@@ -48,6 +58,23 @@ class LengthConfig(Config):
         return int(self.factor * source_tokens + self.constant)
 
 
+class NamedFile(Config):
+    """The name of a file without its folder, and the SHA-256 of its bytes."""
+
+    name: str
+    sha256: str
+
+
+class AlignmentSelection(Config):
+    """On what layer, head and method of the alignment were chosen, and their alignment error rate there."""
+
+    aer: float
+    sentences: int
+    source: NamedFile
+    target: NamedFile
+    gold: NamedFile
+
+
 class DecodingConfig(Config):
     """Options of search and of the translator.
 
@@ -57,8 +84,10 @@ class DecodingConfig(Config):
     `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
     tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
     core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
-    (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the word alignment; None is the
-    last but one (or the only one). `window` lines of a stream are sorted and translated together.
+    (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the alignments; None is the last but
+    one (or the only one). `alignment_head`: its head, from 1; None is the mean of all. `alignment_method`: how words are
+    linked (docs/alignment.md). `alignment_selection`: written with these three by `phraseloom align MODEL --select auto`.
+    `window` lines of a stream are sorted and translated together.
     """
 
     beam: int = Field(5, ge=1, le=1000)
@@ -73,6 +102,9 @@ class DecodingConfig(Config):
     max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
     long_lines: Literal["crop", "split"] = "crop"
     alignment_layer: Annotated[int, Field(ge=1)] | None = None
+    alignment_head: Annotated[int, Field(ge=1)] | None = None
+    alignment_method: AlignmentMethod = "target-to-source"
+    alignment_selection: AlignmentSelection | None = None
     window: int = Field(2000, ge=1, le=10_000_000)
 
     @property

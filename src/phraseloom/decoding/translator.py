@@ -16,7 +16,7 @@ import torch
 
 from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.alignment import alignment_layer, attention_of, link_phrases, link_words
+from phraseloom.decoding.alignment import attention_of, choose, link_phrases
 from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.penalties import build_penalty
@@ -24,6 +24,7 @@ from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, PhraseLink, Translation, TranslationReport
+from phraseloom.decoding.word_links import link_words
 from phraseloom.errors import UsageError
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter, cut_sizes
@@ -85,6 +86,11 @@ class Translator:
     def with_options(self, **options: Any) -> Translator:
         """The same model with other default options."""
         return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
+
+    @property
+    def can_align(self) -> bool:
+        """Whether the model attends to source tokens, so that there are alignments."""
+        return bool(self.model.decoder.cross_structures)
 
     def require_trees(self, given: bool) -> None:
         """UsageError unless parse trees are given exactly where the phrases of the model are made of them."""
@@ -176,6 +182,8 @@ class Translator:
         alignments: bool,
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
+        if alignments:
+            choose(config, self.model.decoder.cross_structures)
         ids = side.encode_batch(lines)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
         phrases = self.phrases_of(lines, ids, trees)
@@ -241,16 +249,16 @@ class Translator:
         self, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any, config: DecodingConfig
     ) -> list[_Found]:
         """Word and phrase links of every hypothesis of every piece, from the cross-attention of one layer."""
-        layer = alignment_layer(config.alignment_layer, len(self.model.decoder.layers))
+        choice = choose(config, self.model.decoder.cross_structures)
         owners = [b for b, some in enumerate(found) for _ in some]
-        looks = iter(attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], layer))
+        looks = iter(attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], choice))
         result = []
         for piece, some in zip(pieces, found, strict=True):
             source_word, before = self.tokenizer.source.word_of_piece(piece.ids), piece.first_word
             aligned: list[_Aligned | None] = []
             for hypothesis in some:
                 look, target_word = next(looks), self.tokenizer.target.word_of_piece(hypothesis.tokens)
-                links = link_words(look.tokens_TS, source_word, target_word)
+                links = link_words(look.tokens_TS, source_word, target_word, choice.method)
                 phrases = link_phrases(look, source_word, target_word)
                 aligned.append(_Aligned([(s + before, t) for s, t in links], [p.moved(source=before) for p in phrases]))
             result.append(_Found(some, aligned))
@@ -286,7 +294,12 @@ class Translator:
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:
-    """`config` with some fields replaced, checked again; ConfigError for an unknown or impossible one."""
+    """`config` with some fields replaced, checked again; ConfigError for an unknown or impossible one.
+
+    A head is one of its layer: another `alignment_layer` without a head means the mean of its heads.
+    """
     if not options:
         return config
+    if "alignment_layer" in options:
+        options = {"alignment_head": None, **options}
     return validate(DecodingConfig, {**config.model_dump(), **options})

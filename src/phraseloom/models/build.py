@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -11,16 +13,19 @@ from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
+from phraseloom.layers.recurrent import CELLS
+from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
 from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.layers.segments import FixedSegmenter
 from phraseloom.layers.transparent import TransparentAttention
-from phraseloom.models.config import ModelConfig
+from phraseloom.models.config import ModelConfig, PositionsConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
-from phraseloom.models.encoder import TransformerEncoder, TransformerEncoderLayer
+from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.phrase_config import FixedSegmentsConfig, PhrasesConfig
 from phraseloom.models.phrases import SourcePhrases
+from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.models.translation import TranslationModel
 from phraseloom.outputs import OUTPUTS, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
@@ -39,21 +44,16 @@ def build_model(config: ModelConfig, source_size: int, target_size: int) -> Tran
             hint="prepare the data with joint subwords or set model.tied to two_way",
         )
     source_weight, target_weight, output_weight = _matrices(config, source_size, target_size)
-    positions, pre = _positions(config), config.norm == "pre"
 
-    def embedding(weight: nn.Parameter) -> TokenEmbedding:
+    def embedding(weight: nn.Parameter, positions: PositionsConfig) -> TokenEmbedding:
         norm = nn.LayerNorm(config.width, eps=NORM_EPSILON) if config.embedding_norm else None
-        return TokenEmbedding(weight, positions=positions, dropout=config.dropout, norm=norm)
+        return TokenEmbedding(weight, positions=_positions(config, positions), dropout=config.dropout, norm=norm)
 
     return TranslationModel(
-        source_embedding=embedding(source_weight),
-        target_embedding=embedding(target_weight),
-        encoder=TransformerEncoder(
-            [_encoder_layer(config) for _ in range(config.encoder.layers)], width=config.width, final_norm=pre
-        ),
-        decoder=TransformerDecoder(
-            [_decoder_layer(config) for _ in range(config.decoder.layers)], width=config.width, final_norm=pre
-        ),
+        source_embedding=embedding(source_weight, config.positions.source),
+        target_embedding=embedding(target_weight, config.positions.target),
+        encoder=ENCODERS[config.encoder.kind](config),
+        decoder=DECODERS[config.decoder.kind](config),
         output=_output(config, output_weight),
         phrases=None if config.phrases is None else _phrases(config, config.phrases),
     )
@@ -64,7 +64,7 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
     weight = _matrix(config, size)
     output_weight = weight if config.tied == "two_way" else _matrix(config, size)
     return LanguageModel(
-        embedding=TokenEmbedding(weight, positions=_positions(config), dropout=config.dropout),
+        embedding=TokenEmbedding(weight, positions=_positions(config, config.positions), dropout=config.dropout),
         decoder=CausalDecoder(
             [_causal_layer(config) for _ in range(config.decoder.layers)],
             width=config.width,
@@ -85,10 +85,10 @@ def _matrices(config: ModelConfig, source: int, target: int) -> tuple[nn.Paramet
     return source_weight, target_weight, output_weight
 
 
-def _positions(config: AnyModelConfig) -> Sinusoid | None:
-    if config.positions.kind == "none":
+def _positions(config: AnyModelConfig, positions: PositionsConfig) -> Sinusoid | None:
+    if positions.kind == "none":
         return None
-    return Sinusoid(width=config.width, layout=config.positions.layout)
+    return Sinusoid(width=config.width, layout=positions.layout)
 
 
 def _output(config: AnyModelConfig, weight: nn.Parameter) -> SoftmaxOutput:
@@ -168,6 +168,7 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
         )
 
     def mixture(wanted: bool) -> TransparentAttention | None:
+        wanted = wanted and levels > 1  # of the one level of an encoder-free model there is nothing to mix
         return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout) if wanted else None
 
     return SourcePhrases(
@@ -178,6 +179,58 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
         transparent=mixture(phrases.transparent),
         transparent_tokens=mixture(phrases.transparent_tokens),
     )
+
+
+def _transformer_encoder(config: ModelConfig) -> TransformerEncoder:
+    layers = [_encoder_layer(config) for _ in range(config.encoder.layers)]
+    return TransformerEncoder(layers, width=config.width, final_norm=config.norm == "pre")
+
+
+def _recurrent_encoder(config: ModelConfig) -> RecurrentEncoder:
+    options, width = config.encoder, config.width
+    assert isinstance(options, RecurrentEncoderConfig)
+    cell = CELLS[options.cell]
+    layers = [
+        [cell(input_width=width, width=width // 2) for _ in range(2)]
+        if number < options.bidirectional
+        else [cell(input_width=width, width=width)]
+        for number in range(options.layers)
+    ]
+    keep_final = isinstance(config.decoder, RecurrentDecoderConfig) and config.decoder.initial == "final"
+    return RecurrentEncoder(layers, residual=options.residual, dropout=options.dropout, keep_final=keep_final)
+
+
+def _transformer_decoder(config: ModelConfig) -> TransformerDecoder:
+    layers = [_decoder_layer(config) for _ in range(config.decoder.layers)]
+    return TransformerDecoder(layers, width=config.width, final_norm=config.norm == "pre")
+
+
+def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
+    options, width = config.decoder, config.width
+    assert isinstance(options, RecurrentDecoderConfig)
+    cell = CELLS[options.cell]
+    if options.attention == "multihead":
+        attention: nn.Module = BlockAttention(_attention(config, "cross"))
+    else:
+        attention = ATTENTIONS[options.attention](width=width)
+    first = 2 * width if options.input_feeding else width
+    return RecurrentDecoder(
+        [cell(input_width=first if number == 0 else width, width=width) for number in range(options.layers)],
+        attention=attention,
+        width=width,
+        **options.model_dump(include={"initial", "input_feeding", "residual", "hidden_dropout", "dropout"}),
+    )
+
+
+ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "transformer": _transformer_encoder,
+    "recurrent": _recurrent_encoder,
+    "none": lambda config: NoEncoder(),
+}
+DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
+    "transformer": _transformer_decoder,
+    "recurrent": _recurrent_decoder,
+}
 
 
 def _causal_layer(config: LanguageModelConfig) -> CausalLayer:

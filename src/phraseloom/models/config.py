@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.layers.naming import parse, parse_orders, parse_split
+from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
 from phraseloom.models.phrase_config import PhrasesConfig
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -20,152 +20,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-class TokenScoreConfig(Config):
-    """Ordinary scaled dot-product scores."""
-
-    kind: Literal["token"] = "token"
-
-
-class RelativeScoreConfig(Config):
-    """Scores with clipped relative positions (Shaw et al. 2018); self-attention only."""
-
-    kind: Literal["relative"] = "relative"
-    clip: Annotated[int, Field(ge=1)] = 16
-    on_values: bool = True
-
-
-class ConvKVScoreConfig(Config):
-    """n-gram keys and values by convolution (P002 eq. 5)."""
-
-    kind: Literal["convkv"] = "convkv"
-
-
-class QueryKScoreConfig(Config):
-    """Queries as kernels over token keys (P000 eq. 9, P002 eq. 6).
-
-    `share_keys`: one key matrix for all orders (paper 000; the default), or one an order (paper 002).
-    """
-
-    kind: Literal["queryk"] = "queryk"
-    share_keys: bool | None = None
-
-
-ScoreConfig = Annotated[
-    TokenScoreConfig | RelativeScoreConfig | ConvKVScoreConfig | QueryKScoreConfig, Field(discriminator="kind")
-]
-Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
-
-
-class HomogeneousConfig(Config):
-    """Every head attends to one order. `split`: how many heads for order 1, 2, …, as [4, 4] or "44"; all order 1 if
-    left out."""
-
-    kind: Literal["homogeneous"] = "homogeneous"
-    split: list[Annotated[int, Field(ge=0)]] | None = None
-
-    @field_validator("split", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return parse_split(str(value)) if isinstance(value, str | int) else value
-
-
-class HeterogeneousConfig(Config):
-    """Every head attends to slots of all `orders` in one softmax."""
-
-    kind: Literal["heterogeneous"] = "heterogeneous"
-    orders: Orders = Field([1, 2])
-
-    @field_validator("orders", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return parse_orders(value) if isinstance(value, str) else value
-
-    @field_validator("orders")
-    @classmethod
-    def _different(cls, value: list[int]) -> list[int]:
-        if len(set(value)) != len(value):
-            raise ValueError(f"orders {'-'.join(map(str, value))} name one order twice")
-        return sorted(value)
-
-
-class InterleavedConfig(HeterogeneousConfig):
-    """n-gram queries of all `orders` attend to slots of all `orders`; order 1 is one of them."""
-
-    kind: Literal["interleaved"] = "interleaved"  # type: ignore[assignment]
-
-    @field_validator("orders")
-    @classmethod
-    def _holds_one(cls, value: list[int]) -> list[int]:
-        if 1 not in value:
-            raise ValueError("interleaved attention needs order 1: a sentence of one token has no other query")
-        return value
-
-
-ArrangementConfig = Annotated[HomogeneousConfig | HeterogeneousConfig | InterleavedConfig, Field(discriminator="kind")]
-
-
-class AttentionConfig(Config):
-    """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`."""
-
-    score: ScoreConfig = TokenScoreConfig()
-    arrangement: ArrangementConfig = HomogeneousConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_line(cls, value: Any) -> Any:
-        if not isinstance(value, str):
-            return value
-        found = parse(value)
-        score: dict[str, Any] = {"kind": found.pop("score")}
-        if "share_keys" in found:
-            score["share_keys"] = found.pop("share_keys")
-        if "arrangement" not in found:
-            return {"score": score}
-        return {"score": score, "arrangement": {"kind": found.pop("arrangement"), **found}}
-
-    @model_validator(mode="after")
-    def _fits(self) -> AttentionConfig:
-        score, arrangement = self.score, self.arrangement
-        orders = {1}
-        if isinstance(arrangement, HeterogeneousConfig):
-            orders = set(arrangement.orders)
-        elif arrangement.split is not None:
-            orders = {n for n, heads in enumerate(arrangement.split, 1) if heads}
-        if score.kind in ("token", "relative") and orders != {1}:
-            raise ValueError(
-                f"{score.kind} scores know no n-grams: orders {sorted(orders)} need score convkv or queryk"
-            )
-        if score.kind == "queryk" and score.share_keys is not None and arrangement.kind == "homogeneous":
-            raise ValueError(
-                "share_keys has no meaning here: in a homogeneous arrangement each order has heads of its own"
-            )
-        return self
-
-
-USES = ("encoder_self", "decoder_self", "cross")
-
-
-class AttentionsConfig(Config):
-    """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
-
-    encoder_self: AttentionConfig = AttentionConfig()
-    decoder_self: AttentionConfig = AttentionConfig()
-    cross: AttentionConfig = AttentionConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _for_all(cls, value: Any) -> Any:
-        return dict.fromkeys(USES, value) if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _cross_has_no_distance(self) -> AttentionsConfig:
-        if self.cross.score.kind == "relative":
-            raise ValueError(
-                "relative scores are for self-attention: source and target positions have no common distance"
-            )
-        return self
-
-
 class TransformerEncoderConfig(Config):
     """A stack of self-attention and feed-forward layers."""
 
@@ -173,11 +27,70 @@ class TransformerEncoderConfig(Config):
     layers: Annotated[int, Field(ge=1, le=100)] = 6
 
 
+class NoEncoderConfig(Config):
+    """No encoder: the decoder attends to the embeddings of the source (P004)."""
+
+    kind: Literal["none"] = "none"
+
+    @property
+    def layers(self) -> int:
+        """0, as the depth of an encoder."""
+        return 0
+
+
+class RecurrentEncoderConfig(Config):
+    """Recurrent layers; the bottom `bidirectional` ones read both ways, each direction with half the width (P004: 1 of 6).
+
+    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read.
+    """
+
+    kind: Literal["recurrent"] = "recurrent"
+    layers: Annotated[int, Field(ge=1, le=100)] = 6
+    cell: Literal["lstm", "gru"] = "lstm"
+    bidirectional: Annotated[int, Field(ge=0)] = 1
+    residual: bool = False
+    dropout: Fraction = 0.0
+
+    @model_validator(mode="after")
+    def _no_more_than_layers(self) -> RecurrentEncoderConfig:
+        if self.bidirectional > self.layers:
+            raise ValueError(f"{self.bidirectional} bidirectional layers, of only {self.layers}")
+        return self
+
+
+EncoderConfig = Annotated[
+    TransformerEncoderConfig | RecurrentEncoderConfig | NoEncoderConfig, Field(discriminator="kind")
+]
+
+
 class TransformerDecoderConfig(Config):
     """A stack of causal self-attention, cross-attention and feed-forward layers."""
 
     kind: Literal["transformer"] = "transformer"
     layers: Annotated[int, Field(ge=1, le=100)] = 6
+
+
+class RecurrentDecoderConfig(Config):
+    """Recurrent layers, attention of the top one over the source, and a layer that joins both.
+
+    `attention`: mlp (Bahdanau et al. 2015), general (Luong et al. 2015), fixed (the last source state at every step: no
+    attention), or multihead (`attention.cross` of the model, phrasal or not). `initial`: the states begin as functions of the
+    last source state, as the final states of the encoder, or at zero. `input_feeding`: the joined output of a step is read by
+    the next. `hidden_dropout` acts on what is joined, `dropout` between layers; `residual` as in the encoder.
+    """
+
+    kind: Literal["recurrent"] = "recurrent"
+    layers: Annotated[int, Field(ge=1, le=100)] = 6
+    cell: Literal["lstm", "gru"] = "lstm"
+    attention: Literal["mlp", "general", "fixed", "multihead"] = "mlp"
+    initial: Literal["last", "final", "zero"] = "last"
+    input_feeding: bool = True
+    residual: bool = False
+    hidden_dropout: Fraction = 0.2
+    dropout: Fraction = 0.0
+
+
+DecoderConfig = Annotated[TransformerDecoderConfig | RecurrentDecoderConfig, Field(discriminator="kind")]
 
 
 class SinusoidConfig(Config):
@@ -188,12 +101,26 @@ class SinusoidConfig(Config):
 
 
 class NoPositionsConfig(Config):
-    """No position vectors (for relative attention)."""
+    """No position vectors (for relative attention, and for recurrent layers)."""
 
     kind: Literal["none"] = "none"
 
 
 PositionsConfig = Annotated[SinusoidConfig | NoPositionsConfig, Field(discriminator="kind")]
+
+
+class SidePositionsConfig(Config):
+    """The positions of each side; one `{kind: …}` means both. Unless given, a side that recurrent layers read has none."""
+
+    source: PositionsConfig = SinusoidConfig()
+    target: PositionsConfig = SinusoidConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_both(cls, value: Any) -> Any:
+        if isinstance(value, dict) and value and not value.keys() & {"source", "target"}:
+            return {"source": value, "target": value}
+        return value
 
 
 class SoftmaxConfig(Config):
@@ -212,15 +139,51 @@ def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
     filled = {key: given for key, given in PRESETS[value["preset"]].items() if key not in without}
     for key, given in value.items():
         below = filled.get(key)
-        filled[key] = {**below, **given} if isinstance(below, dict) and isinstance(given, dict) else given
+        if isinstance(below, dict) and isinstance(given, dict) and given.get("kind") != "none":
+            given = {**below, **given}
+        filled[key] = given
     return filled
+
+
+def _kind(value: dict[str, Any], part: str) -> Any:
+    """The kind of the encoder or decoder that plain data ask for."""
+    given = value.get(part, {})
+    return given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+
+
+def fill_kinds(value: Any) -> Any:
+    """`value` with what follows from the kinds of encoder and decoder (transformer, unless they say another).
+
+    One line for all attentions speaks of those that there are; a side that recurrent layers read has no positions.
+    """
+    if not isinstance(value, dict):
+        return value
+    value = dict(value)
+    for part in ("encoder", "decoder"):
+        given: Any = value.get(part)
+        if isinstance(given, dict):
+            value[part] = {"kind": "transformer", **given}
+    encoder, decoder = _kind(value, "encoder"), _kind(value, "decoder")
+    line: Any = value.get("attention")
+    if isinstance(line, str) and (encoder, decoder) != ("transformer", "transformer"):
+        uses = {"encoder_self": encoder == "transformer", "decoder_self": decoder == "transformer", "cross": True}
+        value["attention"] = {use: line for use, there in uses.items() if there}
+    sides: Any = value.get("positions") or {}
+    if isinstance(sides, dict) and "kind" not in sides and "recurrent" in (encoder, decoder):
+        readers = {"source": encoder, "target": decoder}
+        value["positions"] = {side: {"kind": "none"} for side, kind in readers.items() if kind == "recurrent"} | sides
+    return value
 
 
 def check_sizes(config: Any) -> None:
     """ValueError unless heads divide the width, and a split the heads; of any model configuration."""
     if config.width % config.heads:
         raise ValueError(f"width {config.width} is not a multiple of heads {config.heads}")
-    if config.width % 2 and config.positions.kind == "sinusoid":
+    sides = config.positions
+    kinds = [
+        side.kind for side in ((sides.source, sides.target) if isinstance(sides, SidePositionsConfig) else (sides,))
+    ]
+    if config.width % 2 and "sinusoid" in kinds:
         raise ValueError(f"width {config.width} is odd: sinusoid positions need pairs of channels")
     for use in type(config.attention).model_fields:
         arrangement = getattr(config.attention, use).arrangement
@@ -242,11 +205,11 @@ class ModelConfig(Config):
     width: Annotated[int, Field(ge=2, le=16384)] = 512
     heads: Annotated[int, Field(ge=1, le=256)] = 8
     ffn_width: Annotated[int, Field(ge=1, le=65536)] = 2048
-    encoder: TransformerEncoderConfig = TransformerEncoderConfig()
-    decoder: TransformerDecoderConfig = TransformerDecoderConfig()
+    encoder: EncoderConfig = TransformerEncoderConfig()
+    decoder: DecoderConfig = TransformerDecoderConfig()
     attention: AttentionsConfig = AttentionsConfig()
     phrases: PhrasesConfig | None = None
-    positions: PositionsConfig = SinusoidConfig()
+    positions: SidePositionsConfig = SidePositionsConfig()
     output: SoftmaxConfig = SoftmaxConfig()
     norm: Literal["pre", "post"] = "pre"
     embedding_norm: bool = False
@@ -257,10 +220,40 @@ class ModelConfig(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_preset(cls, value: Any) -> Any:
-        return fill_preset(value)
+    def _fill(cls, value: Any) -> Any:
+        return fill_kinds(fill_preset(value))
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ModelConfig:
         check_sizes(self)
+        return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ModelConfig:
+        encoder, decoder = self.encoder, self.decoder
+        used = {
+            "encoder_self": encoder.kind == "transformer",
+            "decoder_self": decoder.kind == "transformer",
+            "cross": True,
+        }
+        if isinstance(decoder, RecurrentDecoderConfig):
+            used["cross"] = decoder.attention == "multihead"
+        for use, there in used.items():
+            if not there and getattr(self.attention, use) != AttentionConfig():
+                which = f"encoder: {{kind: {encoder.kind}}}" if use == "encoder_self" else "this recurrent decoder"
+                hint = "; decoder.attention: multihead would use it" if use == "cross" else ""
+                raise ValueError(f"attention.{use} has no meaning with {which}{hint}")
+        if isinstance(encoder, RecurrentEncoderConfig) and encoder.bidirectional and self.width % 2:
+            raise ValueError(f"width {self.width} is odd: a bidirectional layer has half of it for each direction")
+        if isinstance(decoder, RecurrentDecoderConfig):
+            if self.phrases is not None:
+                raise ValueError(
+                    "phrases are read by the layers of a Transformer decoder; the decoder here is recurrent"
+                )
+            if decoder.initial == "final":
+                states = (encoder.layers, encoder.cell) if isinstance(encoder, RecurrentEncoderConfig) else None
+                if states != (decoder.layers, decoder.cell):
+                    raise ValueError(
+                        "decoder.initial: final needs a recurrent encoder with as many layers and the same cell as the decoder"
+                    )
         return self

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,10 @@ from torch import Tensor, nn
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.combination import AttentiveCombination, PhraseKeys
 from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.recurrent import State
 from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.models.phrases import PhraseMemory
 
@@ -24,13 +27,15 @@ from phraseloom.models.phrases import PhraseMemory
 class Memory:
     """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded.
 
-    `mixed`: states of their own for each decoder layer, where they are mixtures of levels; `phrases`: see there.
+    `mixed`: states of their own for each decoder layer, where they are mixtures of levels; `phrases`: see there; `final`: the
+    final state of every layer of a recurrent encoder.
     """
 
     states_BSD: Tensor
     lengths_B: Tensor | None
     mixed: list[Tensor] | None = None
     phrases: PhraseMemory | None = None
+    final: list[State] | None = None
 
     def of_layer(self, layer: int) -> Tensor:
         """The states (B, S, D) that a decoder layer (from 0) reads."""
@@ -43,14 +48,19 @@ class Memory:
             None if self.lengths_B is None else self.lengths_B[sentences],
             None if self.mixed is None else [states[sentences] for states in self.mixed],
             None if self.phrases is None else self.phrases.select(sentences),
+            None if self.final is None else [tuple(part[sentences] for part in state) for state in self.final],
         )
 
 
 @dataclass
 class DecoderState:
-    """Everything search carries from step to step; rows are sentence * beam + hypothesis."""
+    """Everything search carries from step to step; rows are sentence * beam + hypothesis.
 
-    growing: list[GrowingCache]
+    `growing`: what belongs to rows (caches of self-attention, states of recurrent layers), all with `reorder(rows)`; `fixed`:
+    what belongs to sentences; `phrases`: those that each layer reads.
+    """
+
+    growing: list[Any]
     fixed: list[FixedCache]
     phrases: list[PhraseKeys | None]
     source_length: int
@@ -161,6 +171,16 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         self.layers: Sequence[TransformerDecoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
+
+    @property
+    def own_structures(self) -> list[Structure]:
+        """What the weights of each self-attention mean, layer by layer."""
+        return [layer.self_attention.structure for layer in self.layers]
+
+    @property
+    def cross_structures(self) -> list[Structure]:
+        """What the weights of each cross-attention mean, layer by layer."""
+        return [layer.cross_attention.structure for layer in self.layers]
 
     def forward(
         self,

@@ -1,18 +1,31 @@
-"""Transformer encoder: embedded source → memory (Vaswani et al. 2017, §3.1), with phrases in every layer where they are
-asked for (P001 §3.4)."""
+"""Encoders without recurrence: embedded source → memory.
+
+TransformerEncoder  self-attention (Vaswani et al. 2017, §3.1), with phrases in every layer where they are asked for (P001 §3.4)
+NoEncoder           none: the decoder attends to the embeddings themselves (P004; spec §6.1)
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.recurrent import State
 from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.models.phrases import PhraseLevels
+
+
+class Encoded(NamedTuple):
+    """What an encoder makes of a source: states (B, S, D), and of a recurrent one the final state of every layer."""
+
+    states_BSD: Tensor
+    final: list[State] | None = None
 
 
 class TransformerEncoderLayer(nn.Module):
@@ -55,6 +68,11 @@ class TransformerEncoder(nn.Module):
         self.layers: Sequence[TransformerEncoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
 
+    @property
+    def structures(self) -> list[Structure]:
+        """What the weights of each self-attention mean, layer by layer."""
+        return [layer.attention.structure for layer in self.layers]
+
     def forward(
         self,
         x_BSD: Tensor,
@@ -62,7 +80,7 @@ class TransformerEncoder(nn.Module):
         *,
         phrases: PhraseLevels | None = None,
         kept: list[Tensor] | None = None,
-    ) -> Tensor:
+    ) -> Encoded:
         """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
 
         `phrases` gets the phrase vectors of every level. The attention weights of every layer are added to `kept`.
@@ -76,4 +94,23 @@ class TransformerEncoder(nn.Module):
         x_BSD = self.norm(x_BSD)
         if phrases is not None:
             phrases.make(x_BSD)
-        return x_BSD
+        return Encoded(x_BSD)
+
+
+class NoEncoder(nn.Module):
+    """The embedded source is the memory, as it is."""
+
+    structures: Sequence[Structure] = ()
+
+    def forward(
+        self,
+        x_BSD: Tensor,
+        lengths_B: Tensor | None,
+        *,
+        phrases: PhraseLevels | None = None,
+        kept: list[Tensor] | None = None,
+    ) -> Encoded:
+        """As of the other encoders; phrases have the one level of the embeddings."""
+        if phrases is not None:
+            phrases.make(x_BSD)
+        return Encoded(x_BSD)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
+from phraseloom.models.attention_config import AttentionConfig
 from phraseloom.models.config import (
-    AttentionConfig,
     Fraction,
     PositionsConfig,
     SinusoidConfig,

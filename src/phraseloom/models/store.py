@@ -11,7 +11,7 @@ manifest.json           size and SHA-256 of all of these; without it the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,17 +26,20 @@ from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import (
     MANIFEST,
+    FolderLock,
     atomic_write_bytes,
     atomic_write_json,
     atomic_write_text,
+    json_bytes,
     read_json,
+    replace_listed,
     require_folder,
     require_new_folder,
     verify_manifest,
     write_manifest,
 )
 from phraseloom.models.build import AnyModelConfig, build_language_model, build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.translation import TranslationModel
@@ -248,6 +251,18 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
     return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
 
 
+def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
+    """Write `changes` over the generation settings of the model that `path` means; its folder.
+
+    The model folder is whole at every instant, with the old or the new settings. Raises CorruptError, FileProblem, ModelError.
+    """
+    folder = find_model(path)
+    with FolderLock(folder):
+        settings = {**read_json(folder / GENERATION, "generation settings"), **changes}
+        replace_listed(folder, GENERATION, json_bytes(settings))
+    return folder
+
+
 def load_segmenter_of(path: str | Path) -> Segmenter | None:
     """The segmenter of the model that `path` means; None where the model needs none.
 
@@ -279,11 +294,18 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) ->
             parameter.copy_(tensors[name])
 
 
+def _layers(part: EncoderConfig | DecoderConfig, name: str) -> str:
+    if part.kind == "none":
+        return f"no {name}"
+    kind = "" if part.kind == "transformer" else f"{part.kind} "
+    return f"{part.layers} {kind}{name} layer{'s' if part.layers > 1 else ''}"
+
+
 def _card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
     parameters, task = sum(p.numel() for p in model.parameters()), TASKS[task_of(config)]
     if isinstance(config, ModelConfig):
         of = " → ".join(languages)
-        layers = f"{config.encoder.layers} encoder and {config.decoder.layers} decoder layers"
+        layers = f"{_layers(config.encoder, 'encoder')} and {_layers(config.decoder, 'decoder')}"
         words = f"vocabularies of {len(tokenizer.source.vocabulary)} and {len(tokenizer.target.vocabulary)} subwords"
     else:
         of, layers = languages[1], f"{config.decoder.layers} layers"

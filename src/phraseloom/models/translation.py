@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -10,8 +10,7 @@ from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.models import targets
-from phraseloom.models.decoder import DecoderState, Memory, TransformerDecoder
-from phraseloom.models.encoder import TransformerEncoder
+from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.phrases import PhraseLevels, SourcePhrases
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
@@ -29,15 +28,18 @@ class Looks(NamedTuple):
 
 
 class TranslationModel(nn.Module):
-    """p(target | source) as a product over target tokens, each given the source and the target before it."""
+    """p(target | source) as a product over target tokens, each given the source and the target before it.
+
+    `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`.
+    """
 
     def __init__(
         self,
         *,
         source_embedding: TokenEmbedding,
         target_embedding: TokenEmbedding,
-        encoder: TransformerEncoder,
-        decoder: TransformerDecoder,
+        encoder: Any,
+        decoder: Any,
         output: SoftmaxOutput,
         phrases: SourcePhrases | None = None,
     ) -> None:
@@ -67,22 +69,23 @@ class TranslationModel(nn.Module):
         kept: list[Tensor] | None = None,
     ) -> tuple[Memory, PhraseLevels | None]:
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
-        states = self.encoder(self.source_embedding(source_BS), lengths_B, phrases=levels, kept=kept)
+        states, final = self.encoder(self.source_embedding(source_BS), lengths_B, phrases=levels, kept=kept)
         if self.phrases is None or levels is None:
-            return Memory(states, lengths_B), None
+            return Memory(states, lengths_B, final=final), None
         mixed, phrases = self.phrases.token_states(levels), self.phrases.memory(levels, len(self.decoder.layers))
         return Memory(states, lengths_B, mixed, phrases), levels
 
     def decode(
         self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
-        """Decoder input ids (BOS first) → hidden states (B, T, D), and cross-attention weights of every layer if asked for.
+        """Decoder input ids (BOS first) → hidden states (B, T, D), and if asked for the weights of every cross-attention.
 
         Weights are (B, H, J·T, G·S), in the layout of the attention's structure; (B, H, T, S) for token attention.
         """
         kept: list[Tensor] = []
-        hidden = self.decoder(self.target_embedding(target_in_BT), memory, kept_cross=kept if keep_weights else None)
-        return hidden, kept
+        embedded_BTD = self.target_embedding(target_in_BT)
+        hidden_BTD: Tensor = self.decoder(embedded_BTD, memory, kept_cross=kept if keep_weights else None)
+        return hidden_BTD, kept
 
     def look(
         self,
@@ -97,11 +100,10 @@ class TranslationModel(nn.Module):
         cross: list[Tensor] = []
         memory, levels = self._encode(source_BS, lengths_B, phrase_sizes_BP, of_source)
         self.decoder(self.target_embedding(target_in_BT), memory, kept_own=own, kept_cross=cross)
-        layers = self.decoder.layers
         return Looks(
-            [(w, layer.attention.structure) for w, layer in zip(of_source, self.encoder.layers, strict=True)],
-            [(w, layer.self_attention.structure) for w, layer in zip(own, layers, strict=True)],
-            [(w, layer.cross_attention.structure) for w, layer in zip(cross, layers, strict=True)],
+            list(zip(of_source, self.encoder.structures, strict=True)),
+            list(zip(own, self.decoder.own_structures, strict=True)),
+            list(zip(cross, self.decoder.cross_structures, strict=True)),
             levels,
         )
 
@@ -121,9 +123,11 @@ class TranslationModel(nn.Module):
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
-        return self.decoder.start(memory, beam=beam, capacity=max_length)
+        state: DecoderState = self.decoder.start(memory, beam=beam, capacity=max_length)
+        return state
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """Feed one token to every row: hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
         embedded_R1D = self.target_embedding(tokens_R[:, None], first=state.step)
-        return self.decoder.step(embedded_R1D[:, 0], state)
+        hidden_RD, weights = self.decoder.step(embedded_R1D[:, 0], state)
+        return hidden_RD, weights

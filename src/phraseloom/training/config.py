@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from phraseloom.config import Config
+from phraseloom.data.config import FileName
 
-__all__ = ["AdamConfig", "ScheduleConfig", "TrainingConfig", "changed_keys", "flatten"]
+__all__ = ["AdamConfig", "EmbeddingsConfig", "ScheduleConfig", "TrainingConfig", "changed_keys", "flatten"]
 
 
 class AdamConfig(Config):
@@ -70,10 +71,37 @@ ScheduleConfig = Annotated[
 ]
 
 
+class EmbeddingsConfig(Config):
+    """Embedding matrices that begin as those of a run, a model folder or a `.vec` file; one path in place of the mapping is
+    that of both sides. `fixed`: they are not trained.
+    """
+
+    source: FileName | None = None
+    target: FileName | None = None
+    fixed: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_both(cls, value: Any) -> Any:
+        return {"source": value, "target": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _names_an_origin(self) -> EmbeddingsConfig:
+        if not self.sides:
+            raise ValueError("embeddings need the path of a run, a model folder or a .vec file: source, target or both")
+        return self
+
+    @property
+    def sides(self) -> dict[str, str]:
+        """The path of each side that has one."""
+        return {side: path for side, path in (("source", self.source), ("target", self.target)) if path is not None}
+
+
 class TrainingConfig(Config):
     """How a model is trained. Everything that changes the result is here; nothing is taken from the machine."""
 
     seed: int = Field(1, ge=0, lt=2**31)
+    embeddings: EmbeddingsConfig | None = Field(None, description="where matrices begin; null = all are drawn")
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
     micro_batches: PositiveInt = Field(2, description="pieces of an update; processes share them out")

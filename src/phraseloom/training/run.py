@@ -30,6 +30,7 @@ from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.config import changed_keys
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
+from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import Job, probe_largest, train
 from phraseloom.training.optimization import rate_function
@@ -54,16 +55,24 @@ def run_recipe(
     """
     dataset = open_dataset(recipe)
     changes: list[str] = []
+    transfers: list[Transfer] = []
     with contextlib.ExitStack() as stack:
         if not is_child():
             stack.enter_context(files.FolderLock(run))
+            if not checkpoint.list_checkpoints(run):
+                transfers = read_transfers(recipe, dataset.tokenizer)
             changes = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+            note_transfers(run, transfers)
         world = launch(recipe.training, command)
         stack.callback(world.close)
         stop = stack.enter_context(StopSignal(at_once=world.kill_children))
         _settle_torch(world)
-        job = make_job(recipe, dataset, run, world, stop)
+        job = make_job(recipe, dataset, run, world, stop, transfers)
         stack.callback(job.close)
+        fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
+        for transfer in transfers:
+            job.say(f"{transfer}{fixed}")
+        transfers.clear()
         for change in changes:
             job.say(f"changed since this run was started: {change}")
         reason = train_or_skip(job)
@@ -123,6 +132,13 @@ def _facts(fingerprint: str) -> dict[str, Any]:
     }
 
 
+def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
+    """Say in the facts of a run that begins which embeddings it begins with."""
+    if transfers:
+        facts = files.read_json(run / FACTS, "facts of the run")
+        files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
+
+
 class _Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -133,11 +149,18 @@ def dump_yaml(value: dict[str, Any]) -> str:
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def make_job(recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal) -> Job:
-    """Build the model and everything around it, at the state of the newest whole checkpoint if there is one."""
+def make_job(
+    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = ()
+) -> Job:
+    """Build the model and everything around it, at the state of the newest whole checkpoint if there is one.
+
+    `transfers`: the embeddings that the run begins with, in its first process.
+    """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = store.build(recipe.model, tokenizer).to(world.device)
+    put(model, transfers)
+    fix(model, config.embeddings)
     pair, valid = dataset.split("train"), dataset.split("valid")
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
@@ -206,7 +229,8 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
             job.saved = (job.state.update, job.state.validated)
             checkpoint.set_link(run, "last", job.state.update)
             checkpoint.set_link(run, "best", job.state.best_update)
-        checkpoint.check_space(run, job.flat.data.numel(), checkpoints=3 if found is None else 2)
+        parameters = sum(p.numel() for p in job.model.parameters())
+        checkpoint.check_space(run, parameters, checkpoints=3 if found is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
             job.tracker = Tracker(run)
@@ -227,7 +251,8 @@ def share_state(job: Job) -> None:
         return
     text = job.world.send_text(yaml.safe_dump(job.state.as_json()))
     job.state = Progress.from_json(yaml.safe_load(text), "the first process")
-    for tensor in (job.flat.data, *job.optimizer.moments.values(), job.optimizer.count):
+    fixed = [p.detach() for p in job.model.parameters() if not p.requires_grad]
+    for tensor in (job.flat.data, *fixed, *job.optimizer.moments.values(), job.optimizer.count):
         job.world.send_(tensor)
 
 

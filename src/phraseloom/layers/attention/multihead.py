@@ -91,7 +91,8 @@ class MultiHeadAttention(nn.Module):
             queries = [q.unflatten(0, (sentences, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3) for q in rows]
         scores = self.score.scores(queries, cache.keys, visibility)
         weights = self._existing(masked_softmax(scores, visibility.hidden_slots(self.structure)), cache.length)
-        output: Tensor = self.arrangement(self.score.mix(weights, cache.values, visibility))
+        dropped = dropout(weights, self.arrangement.dropout, self.training)
+        output: Tensor = self.arrangement(self.score.mix(dropped, cache.values, visibility))
         by_row = weights.unflatten(2, (len(self.structure.query_orders), -1)).permute(0, 3, 1, 2, 4).flatten(0, 1)
         return output.reshape(x_RD.shape), by_row
 
@@ -128,6 +129,7 @@ class MultiHeadAttention(nn.Module):
         """Rows (B, H, J·W, …) of the queries after `length` steps, with zeros where the query n-gram would begin before
         the text."""
         if length < max(self.structure.query_orders):
+            rows = rows.clone() if rows.requires_grad else rows  # autograd needs the softmax as it was
             by_order = rows.unflatten(2, (len(self.structure.query_orders), -1))
             for m, order in enumerate(self.structure.query_orders):
                 if order > length:

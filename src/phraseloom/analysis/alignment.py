@@ -1,0 +1,230 @@
+"""Word alignments of given sentence pairs, and which layer and head of a model align best (paper 004 §5; spec §6.3).
+
+The target is forced: row t of the attention is that with which target piece t was predicted. What becomes of the attention of
+one layer, of one head or the mean of all, stands in `decoding/word_links.py`, which `translate` follows too.
+
+Words are what stands between blanks (U+0020) in the lines as they are given, the words that gold alignments count. Where the
+tokenizer changes a line (Moses), each subword is of the word that holds its first character; a line in which that cannot
+be told is refused by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phraseloom.align.links import Gold, Links
+from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
+from phraseloom.decoding.alignment import choose
+from phraseloom.decoding.config import AlignmentSelection, NamedFile
+from phraseloom.decoding.source_phrases import TREES
+from phraseloom.decoding.word_links import METHODS, WordWeights, combine, directions, word_weights
+from phraseloom.errors import DataError, UsageError
+from phraseloom.files import sha256_file
+from phraseloom.metrics.aer import AlignmentScore
+from phraseloom.models.store import change_generation
+from phraseloom.phrases.pieces import tree_counts, word_counts
+from phraseloom.text.tokenizer import Side
+
+Files = tuple[str | Path, str | Path]
+
+
+class Aligned(NamedTuple):
+    """The links of one pair, and of each link the attention of the target word to the source word.
+
+    `cropped`: the source is longer than the model takes, and the words at its end have no link.
+    """
+
+    links: Links
+    weights: dict[tuple[int, int], float]
+    cropped: bool
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None)."""
+
+    layer: int
+    head: int | None
+    method: str
+    score: AlignmentScore
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"layer": self.layer, "head": self.head, "method": self.method, **self.score.as_dict()}
+
+
+def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
+    """For each subword id of a raw line, the number of the word of that line in which it begins.
+
+    Raises DataError where normalisation moves characters from one word to another, or where it cannot be told.
+    """
+    words, text = [word for word in line.split(" ") if word], side.normaliser(line)
+    counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
+    if counts is None and len(ids):
+        counts = tree_counts(side, text, ids, _normalised(side, words, text))
+    return [word for word, count in enumerate(counts or []) for _ in range(count)]
+
+
+def _normalised(side: Side, words: list[str], text: str) -> list[str]:
+    """What became of each word of a line in the normalised `text`, without white space.
+
+    Each word normalised by itself has the same characters, perhaps in another order: what stands beside it may decide
+    whether its full stop comes before its quote.
+    """
+    dense = "".join(text.split())
+    for alone in (words, map(side.normaliser, words)):
+        own = ["".join(word.split()) for word in alone]
+        ends = list(accumulate(map(len, own), initial=0))
+        found = [dense[start:end] for start, end in pairwise(ends)]
+        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, found, strict=True)):
+            return found
+    raise DataError(
+        "it cannot be told which subwords are of which word: normalisation changes more than the single words",
+        hint="normalise the text first, and align what comes out",
+    )
+
+
+def align_pairs(
+    translator: Any,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    *,
+    trees: Sequence[str] | None = None,
+    files: Files = ("source", "target"),
+    first_line: int = 1,
+) -> Iterator[Aligned]:
+    """The links of each pair of raw lines, by the layer, head and method of the translator's options; none for a blank side.
+
+    `trees` as in `Translator.translate`. `files` and `first_line` are for messages. Raises UsageError (numbers of lines, layer,
+    head, trees), DataError (a line or tree that does not fit), ModelError (no attention).
+    """
+    layer, head, method = choose(translator.config, cross_structures(translator.model))
+    for pair in _pairs(translator, sources, targets, trees, files, first_line):
+        if pair is None:
+            yield Aligned(frozenset(), {}, cropped=False)
+            continue
+        attended, source_word, target_word, cropped = pair
+        weights_HTS = attended.layers[layer]
+        weights_TS = _mean(weights_HTS) if head is None else weights_HTS[head]
+        words = word_weights(weights_TS, source_word, target_word)
+        links = combine(*directions(words), method)
+        rows, columns = ({word: n for n, word in enumerate(side)} for side in (words.target, words.source))
+        yield Aligned(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
+
+
+def measure(
+    translator: Any,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    gold: Sequence[Gold],
+    *,
+    trees: Sequence[str] | None = None,
+    files: Files = ("source", "target"),
+) -> list[Measured]:
+    """The score of every layer, the mean of its heads and each of them, and method, in this order.
+
+    Raises as `align_pairs`, and DataError where there are not as many gold alignments as pairs.
+    """
+    if len(gold) != len(sources):
+        raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
+    structures = cross_structures(translator.model)
+    counts = [np.zeros((1 + s.heads, len(METHODS), 3), np.int64) for s in structures]
+    for pair, truth in zip(_pairs(translator, sources, targets, trees, files, 1), gold, strict=True):
+        if pair is None:
+            continue
+        attended, source_word, target_word, _ = pair
+        for weights_HTS, tally in zip(attended.layers, counts, strict=True):
+            words = word_weights(np.concatenate([_mean(weights_HTS)[None], weights_HTS]), source_word, target_word)
+            for number, of_head in enumerate(words.weights):
+                both = directions(WordWeights(of_head, words.source, words.target))
+                for m, method in enumerate(METHODS):
+                    links = combine(*both, method)
+                    tally[number, m] += (len(links), len(links & truth.sure), len(links & truth.possible))
+    sure, possible = sum(len(g.sure) for g in gold), sum(len(g.possible) for g in gold)
+    return [
+        Measured(
+            layer,
+            number or None,
+            method,
+            AlignmentScore(len(gold), int(links), sure, possible, int(in_sure), int(in_possible)),
+        )
+        for layer, tally in enumerate(counts, 1)
+        for number, of_head in enumerate(tally)
+        for method, (links, in_sure, in_possible) in zip(METHODS, of_head, strict=True)
+    ]
+
+
+def ranked(measured: Sequence[Measured]) -> list[Measured]:
+    """By alignment error rate, the lowest first; equal ones stay in the order of `measure`."""
+    return sorted(measured, key=lambda m: m.score.aer)
+
+
+def remember(model: str | Path, best: Measured, *, source: Path, target: Path, gold: Path) -> Path:
+    """Write a choice into the generation settings of the model that `model` means, with what it was made on; its folder.
+
+    Raises FileProblem, CorruptError, ModelError.
+    """
+    named = {
+        name: NamedFile(name=path.name, sha256=sha256_file(path))
+        for name, path in (("source", source), ("target", target), ("gold", gold))
+    }
+    selection = AlignmentSelection(aer=best.score.aer, sentences=best.score.sentences, **named)
+    changes = {"alignment_layer": best.layer, "alignment_head": best.head, "alignment_method": best.method}
+    return change_generation(model, {**changes, "alignment_selection": selection.model_dump(mode="json")})
+
+
+class _Pair(NamedTuple):
+    attended: Attended
+    source_word: list[int]
+    target_word: list[int]
+    cropped: bool
+
+
+def _mean(weights_HTS: np.ndarray) -> np.ndarray:
+    mean: np.ndarray = weights_HTS.astype(np.float64).mean(0)
+    return mean
+
+
+def _pairs(
+    translator: Any,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    trees: Sequence[str] | None,
+    files: Files,
+    first_line: int,
+) -> Iterator[_Pair | None]:
+    """The attention of each pair with the words of its lines; None where a side is blank: the model does not see it."""
+    if len(sources) != len(targets):
+        raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
+    if trees is not None and len(trees) != len(sources):
+        raise UsageError(f"{len(sources)} lines, but {len(trees)} trees")
+    sides = (translator.tokenizer.source, translator.tokenizer.target)
+    ids = [side.encode_batch(list(lines)) for side, lines in zip(sides, (sources, targets), strict=True)]
+    real = [n for n, both in enumerate(zip(*ids, strict=True)) if all(both)]
+    of_real = None if trees is None else [trees[n] for n in real]
+    try:
+        found = forced_attention(translator, [sources[n] for n in real], [ids[1][n] for n in real], trees=of_real)
+    except DataError as error:
+        if error.file != TREES or error.line is None:
+            raise
+        raise DataError(error.what, file=TREES, line=real[error.line - 1] + 1, hint=error.hint) from error
+    there = set(real)
+    for n, lines in enumerate(zip(sources, targets, strict=True)):
+        if n not in there:
+            yield None
+            continue
+        words = []
+        for side, line, of_line, file in zip(sides, lines, (ids[0][n], ids[1][n]), files, strict=True):
+            try:
+                words.append(word_of_piece(side, line, of_line))
+            except DataError as error:
+                raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
+        attended = next(found)
+        pieces = attended.layers[0].shape[-1] - 1
+        yield _Pair(attended, words[0][:pieces], words[1], cropped=len(words[0]) > pieces)

@@ -1,0 +1,19 @@
+"""`phraseloom align`: the table of its subcommands (`group.py`); `align MODEL …` is `align model MODEL …`."""
+
+from __future__ import annotations
+
+from phraseloom.cli.group import lazy_group
+
+TASKS: dict[str, tuple[str, str]] = {
+    "train": ("align_train", "Learn to align words from parallel text: IBM model 1, diagonal prior."),
+    "apply": ("align_apply", "Align sentence pairs with a model of align train."),
+    "model": ("align_model", "Word alignments from the attention of a translation model."),
+    "symmetrize": ("align_symmetrize", "Make one alignment of two, of opposite directions."),
+    "evaluate": ("align_evaluate", "Alignment error rate, precision and recall against gold links."),
+}
+
+app = lazy_group(
+    TASKS,
+    help="Word alignments: from the attention of a model, symmetrised, scored. align MODEL … is align model MODEL …",
+    default="model",
+)

@@ -1,0 +1,202 @@
+"""`phraseloom align MODEL`: the word alignments that a translation model's attention gives to sentence pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.decoding_options import AlignmentMethod, given, head
+from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.alignment import Aligned, Measured
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.text.lines import LineReport
+
+SHOWN = 5
+PARALLEL = "the files must be parallel line by line"
+
+
+class Select(Enum):
+    """How layer, head and method are chosen."""
+
+    auto = "auto"
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    layer: Annotated[
+        int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1; default: the model's.")
+    ] = None,
+    head_: Annotated[
+        str | None,
+        typer.Option("--head", metavar="N", help="Its head, from 1, or mean: of all; default: mean with --layer."),
+    ] = None,
+    method: Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+    ] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write i-j=w: the attention of target word j to source word i.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write; default: standard output.")
+    ] = None,
+    select: Annotated[
+        Select | None, typer.Option(help="auto: find the best layer, head and method by --gold, and remember them.")
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links of the pairs, for --select.")] = None,
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Align the words of sentence pairs by the attention of a translation model: Pharaoh i-j, a line for each pair.
+
+    The target is forced. Words are those between blanks, from 0; a blank side gives a blank line. Layer, head and method
+    are by default those of the model's settings, as for translate --alignments. With --select auto every layer, head,
+    mean of heads and method is scored by gold links; the five best are printed, and the best is remembered in the
+    model folder.
+
+    Example: phraseloom align runs/mine -s test.en -t test.de --layer 4 --method union > test.links
+
+    Example: phraseloom align runs/mine -s dev.en -t dev.de --select auto --gold dev.talp --base 1
+    """
+    from phraseloom.decoding.translator import Translator
+
+    options = given(alignment_layer=layer, alignment_method=method) | head(head_, "head")
+    if (select is None) != (gold is None):
+        raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")
+    if select is None and (format, base, reverse) != ("auto", 0, False):
+        raise UsageError("--format, --base and --reverse are about --gold")
+    if gold is not None:
+        if options or scores or output is not None:
+            raise UsageError("--select finds layer, head and method, and writes no links", hint="align afterwards")
+        _select(model, (source, target, gold, trees), {"format": format, "base": base, "reverse": reverse}, device)
+        return
+    translator = Translator.from_pretrained(model, device=device, **options)
+    translator.require_trees(trees is not None)
+    _align(translator, source, target, trees, scores=scores, output=output)
+
+
+def _align(
+    translator: Translator, source: Path, target: Path, trees: Path | None, *, scores: bool, output: Path | None
+) -> None:
+    """Print the links of two files, or write them to one that appears whole."""
+    from phraseloom.analysis.attention import cross_structures
+    from phraseloom.decoding.alignment import choose
+    from phraseloom.text.lines import LineReport, write_lines
+
+    choose(translator.config, cross_structures(translator.model))
+    report, cropped = LineReport(), _Cropped(translator.config.max_input_tokens)
+    lines = (_line(one, scores) for one in cropped.watch(_aligned(translator, source, target, trees, report)))
+    if output is None:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+    else:
+        write_lines(output, lines)
+    for text in (*cropped.warnings(), *_invalid(report)):
+        print(f"phraseloom align: warning: {text}", file=sys.stderr)
+
+
+def _aligned(
+    translator: Translator, source: Path, target: Path, trees: Path | None, report: LineReport
+) -> Iterator[Aligned]:
+    """The alignment of each pair, a window of lines at a time."""
+    from phraseloom.analysis.alignment import align_pairs
+    from phraseloom.cli.parallel import ParallelFile
+    from phraseloom.text.lines import read_lines
+
+    beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
+    both = [read_lines(path, invalid="replace", report=report) for path in (source, target)]
+    before = 0
+    while sources := list(islice(both[0], translator.config.window)):
+        targets = list(islice(both[1], len(sources)))
+        if len(targets) < len(sources):
+            raise DataError(f"{before + len(targets):,} lines, but {source} has more", file=target, hint=PARALLEL)
+        of_sources = None if beside is None else beside.take(len(sources))
+        with contextlib.nullcontext() if beside is None else beside.places():
+            found = align_pairs(
+                translator, sources, targets, trees=of_sources, files=(source, target), first_line=before + 1
+            )
+            yield from found
+        before += len(sources)
+    if next(both[1], None) is not None:
+        raise DataError(f"more than {before:,} lines, but {source} has no more", file=target, hint=PARALLEL)
+    if beside is not None:
+        beside.finish()
+
+
+class _Cropped:
+    """Counts pairs whose source was cropped."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.count, self.first, self.lines = limit, 0, 0, 0
+
+    def watch(self, found: Iterator[Aligned]) -> Iterator[Aligned]:
+        """The same pairs, counted."""
+        for self.lines, one in enumerate(found, 1):
+            if one.cropped:
+                self.count, self.first = self.count + 1, self.first or self.lines
+            yield one
+
+    def warnings(self) -> list[str]:
+        """A sentence where there were any."""
+        text = f"sources of more than {self.limit} subwords: words at the end have no links (first: line {self.first})"
+        return [f"{self.count} of {self.lines} {text}"] if self.count else []
+
+
+def _invalid(report: LineReport) -> list[str]:
+    return [f"{report.invalid_utf8} lines held invalid UTF-8, replaced"] if report.invalid_utf8 else []
+
+
+def _line(one: Aligned, scores: bool) -> str:
+    from phraseloom.align.links import format_links
+
+    if not scores:
+        return format_links(one.links)
+    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+
+
+def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
+    """Print the best settings on gold links and write the best of them into the model folder."""
+    from phraseloom.analysis.alignment import measure, ranked, remember
+    from phraseloom.cli import gold_links
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.files import require_file
+    from phraseloom.report.tables import terminal
+
+    source, target, gold, trees = files
+    for path in (source, target, gold):
+        if not require_file(path, "text file").is_file():
+            raise UsageError("what --select chose on is remembered by its content, so this cannot be a pipe", file=path)
+    text = gold_links.read(*files, **form)
+    translator = Translator.from_pretrained(model, device=device)
+    with gold_links.places(trees):
+        found = ranked(
+            measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
+        )
+    rows = [_row(one) for one in found[:SHOWN]]
+    print(f"{len(text.gold):,} sentences, {len(found):,} settings; the best:\n")
+    print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))
+    folder = remember(model, found[0], source=source, target=target, gold=gold)
+    print(f"\nremembered in {folder}")
+
+
+def _row(one: Measured) -> list[object]:
+    score = one.score
+    percents = [100 * value for value in (score.aer, score.precision, score.recall)]
+    return [str(one.layer), "mean" if one.head is None else str(one.head), one.method, *percents, score.links]

@@ -1,0 +1,71 @@
+"""`phraseloom align symmetrize`: two alignments of the same text in, one out, line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+STDIN = "-"
+
+
+def command(
+    forward: Annotated[
+        str,
+        typer.Argument(metavar="FORWARD", help="Links of each target word to a source word, i-j a link; - is stdin."),
+    ],
+    backward: Annotated[
+        str, typer.Argument(metavar="BACKWARD", help="Links of each source word to a target word; - is stdin.")
+    ],
+    method: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="intersection, union, grow-diag, grow-diag-final or grow-diag-final-and, as in Moses."
+        ),
+    ] = "grow-diag-final-and",
+    reverse_backward: Annotated[
+        bool, typer.Option("--reverse-backward", help="BACKWARD holds j-i, the target word first.")
+    ] = False,
+) -> None:
+    """Make one alignment of two of opposite directions: one line out per pair of lines in.
+
+    Links are Pharaoh text: i-j links source word i to target word j, both from 0. Both files hold a line for each
+    sentence, blank where it has no links; output is in the order of the words. FORWARD is what fast_align writes,
+    BACKWARD what it writes with -r; an aligner that was run with the two languages exchanged needs --reverse-backward.
+
+    Example: phraseloom align symmetrize text.forward text.backward --method grow-diag > text.links
+    """
+    from itertools import zip_longest
+
+    from phraseloom.align.links import format_links, parse_links
+    from phraseloom.align.symmetrize import METHODS, symmetrize
+    from phraseloom.errors import DataError, UsageError
+
+    if method not in METHODS:
+        raise UsageError(f"no symmetrisation {method!r}", hint=f"--method takes {', '.join(METHODS)}")
+    if forward == backward == STDIN:
+        raise UsageError("only one of FORWARD and BACKWARD can be - (standard input)")
+    pairs = zip_longest(_lines(forward), _lines(backward))
+    for line, (one, other) in enumerate(pairs, 1):
+        if one is None or other is None:
+            short, long = (forward, backward) if one is None else (backward, forward)
+            raise DataError(
+                f"ends after {line - 1} lines, but {_name(long)} goes on",
+                file=_name(short),
+                hint="the files must be parallel, line by line",
+            )
+        ahead = parse_links(one, file=_name(forward), line=line)
+        back = parse_links(other, file=_name(backward), line=line, reverse=reverse_backward)
+        sys.stdout.write(format_links(symmetrize(ahead, back, method)) + "\n")
+
+
+def _lines(path: str) -> Iterator[str]:
+    from phraseloom.text.lines import read_lines, read_stream
+
+    return read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
+
+
+def _name(path: str) -> str:
+    return "stdin" if path == STDIN else path

@@ -1,0 +1,166 @@
+"""`phraseloom analyse alignment`: how well the attention of each decoder layer aligns words, as in Figure 2 of paper 004."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.decoding_options import AlignmentMethod
+from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.errors import FileProblem, UsageError, escape_controls
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.alignment import Measured
+    from phraseloom.cli.gold_links import GoldText
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="Model folders, run folders (best checkpoint) or checkpoints."),
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, which is forced.")],
+    gold: Annotated[Path, typer.Option("-g", "--gold", metavar="FILE", help="Gold links of the pairs.")],
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
+    method: Annotated[
+        AlignmentMethod, typer.Option(help="How words are linked in the first table and in the picture.")
+    ] = AlignmentMethod.union,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the source, for models whose phrases are made of trees."),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every layer, head and method as one JSON object.")
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the AER of the mean of heads by layer: .png, .svg or .pdf."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Alignment error rate, precision and recall of the attention of each decoder layer against gold links, in per cent.
+
+    The target is forced. For each layer the mean of its heads and the head with the lowest AER; then the AER of both by
+    every method. Paper 004 takes the mean of the heads and the union. docs/alignment.md says what is done.
+
+    Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
+    """
+    repeated = next((m for m in models if models.count(m) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    _can_write(json, plot, len(models))
+    from phraseloom.cli import gold_links
+
+    text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
+    found = _measure(models, text, (source, target), trees, device)
+    print("\n".join(_tables(found, method.value, len(text.gold))))
+    if json is not None:
+        from phraseloom.files import atomic_write_json
+
+        given = {"source": str(source), "target": str(target), "gold": str(gold)}
+        systems = [{"model": name, "settings": [m.as_dict() for m in some]} for name, some in found.items()]
+        atomic_write_json(json, {**given, "systems": systems})
+    if plot is not None:
+        _draw(found, method.value, plot, f"{len(text.gold):,} sentences, gold links of {gold.name}")
+
+
+def _can_write(json: Path | None, plot: Path | None, num_models: int) -> None:
+    """What would fail at the end is refused before the models work."""
+    for path in (json, plot):
+        if path is not None and path.is_dir():
+            raise FileProblem("a file to write expected, but this is a folder", file=path)
+    if plot is not None:
+        from phraseloom.report.layers import can_draw
+
+        can_draw(plot, num_models)
+
+
+def _measure(
+    models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
+) -> dict[str, list[Measured]]:
+    """Every model on the text; all are loaded before the first one works."""
+    from phraseloom.analysis.alignment import measure
+    from phraseloom.analysis.attention import cross_structures
+    from phraseloom.cli.gold_links import places
+    from phraseloom.decoding.translator import Translator
+
+    translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
+    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
+    for name, translator in translators.items():
+        cross_structures(translator.model)
+        translator.require_trees(trees is not None and reads[name])
+    if trees is not None and not any(reads.values()):
+        text_ = "--trees is of no use: no model here takes its phrases from trees"
+        print(f"phraseloom analyse: warning: {escape_controls(text_)}", file=sys.stderr)
+    found = {}
+    for name, translator in translators.items():
+        with places(trees):
+            of_sources = text.trees if reads[name] else None
+            found[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
+    return found
+
+
+def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int) -> Iterator[str]:
+    from phraseloom.decoding.word_links import METHODS
+    from phraseloom.report.tables import terminal
+
+    yield f"{sentences:,} sentences; {method}, in per cent: mean of the heads, and the head with the lowest AER\n"
+    headers = ["model", "layer", "AER", "precision", "recall", "head", "AER", "precision", "recall"]
+    rows: list[list[Any]] = []
+    for name, layer in _layers(found):
+        mean, best = _mean(found[name], layer, method), _best(found[name], layer, method)
+        rows.append([name, layer, *_percents(mean), str(best.head), *_percents(best)])
+    yield terminal(headers, rows)
+    for title, chosen in (("the mean of the heads", _mean), ("the head with the lowest AER (its number)", _best)):
+        yield f"\nAER by method: {title}\n"
+        cells = [
+            [name, layer, *(_aer(chosen(found[name], layer, m)) for m in METHODS)] for name, layer in _layers(found)
+        ]
+        yield terminal(["model", "layer", *METHODS], cells)
+
+
+def _layers(found: Mapping[str, Sequence[Measured]]) -> Iterator[tuple[str, int]]:
+    for name, some in found.items():
+        yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in some))
+
+
+def _mean(measured: Sequence[Measured], layer: int, method: str) -> Measured:
+    return next(m for m in measured if (m.layer, m.head, m.method) == (layer, None, method))
+
+
+def _best(measured: Sequence[Measured], layer: int, method: str) -> Measured:
+    from phraseloom.analysis.alignment import ranked
+
+    return ranked([m for m in measured if m.layer == layer and m.head is not None and m.method == method])[0]
+
+
+def _percents(one: Measured) -> list[float]:
+    return [100 * value for value in (one.score.aer, one.score.precision, one.score.recall)]
+
+
+def _aer(one: Measured) -> str:
+    return f"{100 * one.score.aer:.2f}" + ("" if one.head is None else f" ({one.head})")
+
+
+def _draw(found: Mapping[str, Sequence[Measured]], method: str, output: Path, about: str) -> None:
+    from phraseloom.report.layers import Series, draw
+
+    aer = {
+        name: [100 * _mean(some, layer, method).score.aer for _, layer in _layers({name: some})]
+        for name, some in found.items()
+    }
+    links = method if "-to-" in method else f"{method} of both directions"
+    draw(
+        [Series(name, values) for name, values in aer.items()],
+        output,
+        quantity="alignment error rate (%)",
+        title="Alignment error rate by decoder layer",
+        note=f"cross-attention, heads averaged; {links}\n{about}",
+    )

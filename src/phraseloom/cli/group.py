@@ -1,0 +1,83 @@
+"""A group of subcommands as a table: each is imported when it is called, as `main.py` does with verbs.
+
+A subcommand is a module `phraseloom.cli.<module>` with a function `command` that has typer annotations, and a line
+`name: (module, help)` in the table of its verb (`analyse.py`, `phrases.py`, `align.py`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+import typer.core
+
+Table = Mapping[str, tuple[str, str]]
+
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def load(table: Table, name: str) -> Any:
+    """The click command of a subcommand, its module imported now."""
+    module_name, line = table[name]
+    module = importlib.import_module(f"phraseloom.cli.{module_name}")
+    inner = typer.Typer(add_completion=False, rich_markup_mode=None)
+    inner.command(name, context_settings=SETTINGS, short_help=line)(module.command)
+    return typer.main.get_command(inner)
+
+
+class _Commands(Mapping[str, Any]):
+    """The subcommands by name, made when they are looked up."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> Any:
+        return load(self._table, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def lazy_group(table: Table, *, help: str, default: str | None = None) -> typer.Typer:
+    """The app of a verb whose subcommands are in `table`.
+
+    With `default`, a first word that is no subcommand, nor nearly one, is the first argument of that subcommand.
+    """
+
+    class LazyGroup(typer.core.TyperGroup):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.commands = _Commands(table)  # type: ignore[assignment]
+
+        def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+            if default is not None and _is_argument(args[0], table):
+                args = [default, *args]
+            return super().resolve_command(ctx, args)
+
+    app = typer.Typer(
+        cls=LazyGroup,
+        add_completion=False,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        help=help,
+        context_settings=SETTINGS,
+    )
+
+    @app.callback(help=help)
+    def group() -> None:
+        pass
+
+    return app
+
+
+def _is_argument(word: str, table: Table) -> bool:
+    if word in table:
+        return False
+    return "/" in word or Path(word).exists() or not difflib.get_close_matches(word, table)

@@ -1,0 +1,134 @@
+"""Recurrent layers: LSTM and GRU cells, run over whole sequences or step by step with the same parameters.
+
+    LSTM  i f g o = W_x x_t + W_h h_{t-1} + b
+          c_t = σ(f) c_{t-1} + σ(i) tanh(g),  h_t = σ(o) tanh(c_t)                   (Hochreiter and Schmidhuber 1997)
+    GRU   r z = σ(W_x x_t + W_h h_{t-1} + b)
+          n = tanh(W_x x_t + b + r ∘ (W_h h_{t-1} + b_n)),  h_t = (1 - z) n + z h_{t-1}   (Cho et al. 2014, torch's variant)
+
+A whole sequence is run by torch's own kernels. A sentence ends with its last real token, however far it is padded. States are
+sums over many steps, so cells work in the precision of their parameters, also under autocast.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["CELLS", "Cell", "GRUCell", "LSTMCell", "State"]
+
+State = tuple[Tensor, ...]
+"""What a cell remembers: (h, c) of an LSTM, (h,) of a GRU; each (R, D)."""
+
+
+class Cell(nn.Module):
+    """Parameters of a cell with `gates` blocks of `width` rows."""
+
+    gates: int
+    parts: int  # tensors in the state
+    kernel: Any
+
+    def __init__(self, *, input_width: int, width: int) -> None:
+        super().__init__()
+        self.input_width, self.width = input_width, width
+        self.input_weight = nn.Parameter(torch.empty(self.gates * width, input_width))
+        self.hidden_weight = nn.Parameter(torch.empty(self.gates * width, width))
+        self.bias = nn.Parameter(torch.zeros(self.gates * width))
+        bound = width**-0.5
+        nn.init.uniform_(self.input_weight, -bound, bound)
+        nn.init.uniform_(self.hidden_weight, -bound, bound)
+
+    def zeros(self, rows: int, like: Tensor) -> State:
+        """The state before anything was read."""
+        return tuple(like.new_zeros(rows, self.width) for _ in range(self.parts))
+
+    def from_input(self, x: Tensor) -> Tensor:
+        """W_x x + b of any number of positions at once, (…, I) → (…, gates·D)."""
+        return F.linear(x, self.input_weight, self.bias)
+
+    def step(self, from_input_RG: Tensor, state: State) -> State:
+        """One step: the new state from W_x x + b and the old state."""
+        if not torch.is_autocast_enabled(from_input_RG.device.type):
+            return self._step(from_input_RG, state)
+        with torch.autocast(from_input_RG.device.type, enabled=False):
+            return self._step(from_input_RG.to(self.bias.dtype), tuple(part.to(self.bias.dtype) for part in state))
+
+    def _step(self, from_input_RG: Tensor, state: State) -> State:
+        raise NotImplementedError
+
+    def _hidden_bias(self) -> Tensor:
+        return torch.zeros_like(self.bias)
+
+    def run(self, x_BSI: Tensor, lengths_B: Tensor | None = None, state: State | None = None) -> tuple[Tensor, State]:
+        """Read whole sentences forwards: outputs (B, S, D) and the state after the last position.
+
+        What stands behind the end of a sentence changes nothing before it. With `lengths_B` the state is that after the last
+        real token, and outputs behind it are zero; torch then reads the sentences packed, which is slower.
+        """
+        state = self.zeros(len(x_BSI), x_BSI) if state is None else state
+        start = tuple(part[None] for part in state)
+        if lengths_B is None:
+            return self._kernel(x_BSI, None, start)
+        packed = nn.utils.rnn.pack_padded_sequence(x_BSI, lengths_B.cpu(), batch_first=True, enforce_sorted=False)
+        order, back = packed.sorted_indices, packed.unsorted_indices
+        assert order is not None and back is not None
+        start = tuple(part.index_select(1, order) for part in start)
+        data, final = self._kernel(packed.data, packed.batch_sizes, start)
+        whole = nn.utils.rnn.PackedSequence(data, packed.batch_sizes, order, back)
+        output, _ = nn.utils.rnn.pad_packed_sequence(whole, batch_first=True, total_length=x_BSI.shape[1])
+        return output, tuple(part.index_select(0, back) for part in final)
+
+    def _kernel(self, x: Tensor, sizes: Tensor | None, start: tuple[Tensor, ...]) -> tuple[Tensor, State]:
+        """torch's kernel for one layer in one direction, over a padded batch or, with `sizes`, packed data."""
+        weights = [self.input_weight, self.hidden_weight, self.bias, self._hidden_bias()]
+        kind = self.bias.dtype
+        x, start = x.to(kind), tuple(part.to(kind).contiguous() for part in start)
+        state = start if self.parts > 1 else start[0]
+        rest = (weights, True, 1, 0.0, False, False)
+        with torch.autocast(x.device.type, enabled=False):
+            output, *final = (
+                self.kernel(x, state, *rest, True) if sizes is None else self.kernel(x, sizes, state, *rest)
+            )
+        return output, tuple(part[0] for part in final)
+
+
+class LSTMCell(Cell):
+    """Long short-term memory; the bias of the forget gate begins at 1 (Jozefowicz et al. 2015)."""
+
+    gates, parts, kernel = 4, 2, staticmethod(torch._VF.lstm)
+
+    def __init__(self, *, input_width: int, width: int) -> None:
+        super().__init__(input_width=input_width, width=width)
+        nn.init.ones_(self.bias[width : 2 * width])
+
+    def _step(self, from_input_RG: Tensor, state: State) -> State:
+        h, c = state
+        i, f, g, o = torch.addmm(from_input_RG, h, self.hidden_weight.t()).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+
+
+class GRUCell(Cell):
+    """Gated recurrent unit."""
+
+    gates, parts, kernel = 3, 1, staticmethod(torch._VF.gru)
+
+    def __init__(self, *, input_width: int, width: int) -> None:
+        super().__init__(input_width=input_width, width=width)
+        self.candidate_bias = nn.Parameter(torch.zeros(width))
+
+    def _step(self, from_input_RG: Tensor, state: State) -> State:
+        (h,) = state
+        r, z, n = from_input_RG.chunk(3, 1)
+        hidden_r, hidden_z, hidden_n = F.linear(h, self.hidden_weight).chunk(3, 1)
+        r, z = (r + hidden_r).sigmoid(), (z + hidden_z).sigmoid()
+        n = (n + r * (hidden_n + self.candidate_bias)).tanh()
+        return (torch.lerp(n, h, z),)
+
+    def _hidden_bias(self) -> Tensor:
+        return torch.cat([self.bias.new_zeros(2 * self.width), self.candidate_bias])
+
+
+CELLS: dict[str, Any] = {"lstm": LSTMCell, "gru": GRUCell}

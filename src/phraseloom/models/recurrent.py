@@ -1,0 +1,262 @@
+"""Recurrent encoder and decoder (P004 §3.1; spec §4.5, §6.1).
+
+Encoder   layers 1 … N read both ways with half the width each, the others forwards
+Decoder   u_t = [E y_{t-1} ; ĥ_{t-1}]                 with input feeding (ĥ_{-1} = 0); without it u_t = E y_{t-1}
+          q_t = the top one of the stacked layers over u_t
+          ĥ_t = tanh(W [q_t ; context(q_t)] + b)      to the output layer, and fed back
+
+Initial states of the decoder: `last` tanh(W m_last + b) of the last source state, a matrix for each part of each layer; `final`
+those of the encoder's layers; `zero`.
+
+Input feeding ties every layer to the step before, so training walks the steps one by one; only what reads E y is one product
+for all steps. Without input feeding each layer is one call over the whole target, and so is the attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phraseloom.errors import ModelError
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.dropout import dropout
+from phraseloom.layers.recurrent import Cell, State
+from phraseloom.layers.recurrent_attention import last_states
+from phraseloom.models.decoder import DecoderState, Memory
+from phraseloom.models.encoder import Encoded
+from phraseloom.models.phrases import PhraseLevels
+
+Initial = Literal["last", "final", "zero"]
+
+
+class RecurrentEncoder(nn.Module):
+    """A stack of layers, each one cell or two, one a direction; `residual` adds its input to each after the first.
+
+    `keep_final`: the memory also has the state of each layer after the last real token.
+    """
+
+    structures: Sequence[Structure] = ()
+
+    def __init__(
+        self, layers: list[list[Cell]], *, residual: bool = False, dropout: float = 0.0, keep_final: bool = False
+    ) -> None:
+        super().__init__()
+        self.layers: Sequence[Sequence[Cell]] = nn.ModuleList(  # type: ignore[assignment]
+            nn.ModuleList(cells) for cells in layers
+        )
+        self.residual, self.dropout, self.keep_final = residual, dropout, keep_final
+
+    def forward(
+        self,
+        x_BSD: Tensor,
+        lengths_B: Tensor | None,
+        *,
+        phrases: PhraseLevels | None = None,
+        kept: list[Tensor] | None = None,
+    ) -> Encoded:
+        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D) and final states.
+
+        `phrases` gets the phrase vectors of every level; there is no attention to be kept.
+        """
+        final: list[State] = []
+        backwards = _backwards(lengths_B, x_BSD)
+        packed_B = lengths_B if self.keep_final else None
+        for number, cells in enumerate(self.layers):
+            if phrases is not None:
+                phrases.make(x_BSD)
+            read_BSD = dropout(x_BSD, self.dropout, self.training) if number else x_BSD
+            output_BSD, state = cells[0].run(read_BSD, packed_B)
+            if len(cells) > 1:
+                other_BSD, other = cells[1].run(_reorder(read_BSD, backwards), packed_B)
+                output_BSD = torch.cat([output_BSD, _reorder(other_BSD, backwards)], -1)
+                state = tuple(torch.cat(parts, -1) for parts in zip(state, other, strict=True))
+            x_BSD = x_BSD + output_BSD if self.residual and number else output_BSD
+            final.append(state)
+        if phrases is not None:
+            phrases.make(x_BSD)
+        return Encoded(x_BSD, final if self.keep_final else None)
+
+
+def _backwards(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
+    """Where each position of the reversed sentences is read from, (B, S); padding stays where it is. None: all are full."""
+    if lengths_B is None:
+        return None
+    positions = torch.arange(x_BSD.shape[1], device=x_BSD.device)[None]
+    return torch.where(positions < lengths_B[:, None], lengths_B[:, None] - 1 - positions, positions)
+
+
+def _reorder(x_BSD: Tensor, order_BS: Tensor | None) -> Tensor:
+    if order_BS is None:
+        return x_BSD.flip(1)
+    return x_BSD.gather(1, order_BS[:, :, None].expand_as(x_BSD))
+
+
+class InitialStates(nn.Module):
+    """tanh(W m_last + b) for every part of the state of every layer, in one product."""
+
+    def __init__(self, *, width: int, layers: int, parts: int) -> None:
+        super().__init__()
+        self.layers, self.parts = layers, parts
+        self.linear = nn.Linear(width, layers * parts * width)
+        nn.init.uniform_(self.linear.weight, -(width**-0.5), width**-0.5)
+        nn.init.zeros_(self.linear.bias)
+
+    def forward(self, last_BD: Tensor) -> list[State]:
+        """The last source state → the state of each layer."""
+        parts: Any = self.linear(last_BD).tanh().chunk(self.layers * self.parts, -1)
+        return [tuple(parts[n : n + self.parts]) for n in range(0, len(parts), self.parts)]
+
+
+class CellStates:
+    """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D)."""
+
+    def __init__(self, layers: list[State], fed_RD: Tensor) -> None:
+        self.layers, self.fed_RD = layers, fed_RD
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Row i becomes what row `rows_R[i]` was; the number of rows may change."""
+        self.layers = [tuple(part.index_select(0, rows_R) for part in state) for state in self.layers]
+        self.fed_RD = self.fed_RD.index_select(0, rows_R)
+
+
+class RecurrentDecoder(nn.Module):
+    """Stacked cells, attention of the top one over the source, and the layer that joins both.
+
+    `attention`: an entry of `layers/recurrent_attention.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers.
+    """
+
+    def __init__(
+        self,
+        cells: list[Cell],
+        *,
+        attention: Any,
+        width: int,
+        initial: Initial = "last",
+        input_feeding: bool = True,
+        residual: bool = False,
+        hidden_dropout: float = 0.0,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.cells: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
+        self.attention = attention
+        self.initial_states = InitialStates(width=width, layers=len(cells), parts=cells[0].parts)
+        self.initial = initial
+        if initial != "last":
+            del self.initial_states
+        self.hidden = nn.Linear(2 * width, width)
+        nn.init.xavier_uniform_(self.hidden.weight)
+        nn.init.zeros_(self.hidden.bias)
+        self.width, self.input_feeding, self.residual = width, input_feeding, residual
+        self.hidden_dropout, self.dropout = hidden_dropout, dropout
+
+    @property
+    def cross_structures(self) -> list[Structure]:
+        """What the weights of the attention mean: one entry, or none where the context is fixed."""
+        return [] if self.attention.structure is None else [self.attention.structure]
+
+    @property
+    def own_structures(self) -> list[Structure]:
+        """There is no self-attention."""
+        return []
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory: Memory,
+        *,
+        kept_own: list[Tensor] | None = None,
+        kept_cross: list[Tensor] | None = None,
+    ) -> Tensor:
+        """Embedded target prefix → ĥ (B, T, D). The weights (B, H, J·T, G·S) of the attention are added to `kept_cross`."""
+        state = self.start(memory, beam=1, capacity=x_BTD.shape[1])
+        if not self.input_feeding:
+            hidden_BTD, weights = self._all_at_once(x_BTD, state)
+        else:
+            hidden_BTD, weights = self._step_by_step(x_BTD, state)
+        if kept_cross is not None and weights is not None:
+            kept_cross.append(weights)
+        return hidden_BTD
+
+    def _step_by_step(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
+        first = self.cells[0]
+        from_target_BTG = F.linear(x_BTD, first.input_weight[:, : self.width], first.bias)
+        outputs: list[Tensor] = []
+        kept: list[Any] = []
+        for from_target_BG in from_target_BTG.unbind(1):
+            hidden_BD, weights = self._advance(from_target_BG, state)
+            outputs.append(hidden_BD)
+            kept.append(weights)
+        weights = None if kept[0] is None else torch.stack(kept, 3).flatten(2, 3)
+        return torch.stack(outputs, 1), weights
+
+    def _all_at_once(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
+        """Without input feeding the steps are known: T queries of a sentence are to the attention as the rows of a beam."""
+        read_BTD = x_BTD
+        for number, (cell, before) in enumerate(zip(self.cells, state.growing[0].layers, strict=True)):
+            entered = dropout(read_BTD, self.dropout, self.training) if number else read_BTD
+            output_BTD, _ = cell.run(entered, None, before)
+            read_BTD = read_BTD + output_BTD if self.residual and number else output_BTD
+        if state.fixed[0].pending is not None:  # n-gram queries are made step by step
+            steps = [self.attention(query, state.fixed[0], state.visibility) for query in read_BTD.unbind(1)]
+            contexts, kept = zip(*steps, strict=True)
+            return self._join(read_BTD, torch.stack(contexts, 1)), torch.stack(kept, 3).flatten(2, 3)
+        context, weights = self.attention(read_BTD.flatten(0, 1), state.fixed[0], state.visibility)
+        if weights is not None:
+            weights = weights.unflatten(0, x_BTD.shape[:2]).movedim(1, 3).flatten(2, 3)
+        return self._join(read_BTD, context.view(x_BTD.shape)), weights
+
+    def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
+        """The state before the first step, for `beam` hypotheses a sentence."""
+        states_BSD = memory.states_BSD
+        source = Visibility(key_length=states_BSD.shape[1], lengths_B=memory.lengths_B, device=states_BSD.device)
+        fixed = self.attention.remember(states_BSD, source, beam=beam)
+        rows = CellStates(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width))
+        if beam > 1:
+            rows.reorder(torch.arange(len(states_BSD), device=states_BSD.device).repeat_interleave(beam))
+        return DecoderState([rows], [fixed], [], states_BSD.shape[1], memory.lengths_B, beam)
+
+    def _initial(self, memory: Memory) -> list[State]:
+        if self.initial == "last":
+            states: list[State] = self.initial_states(last_states(memory.states_BSD, memory.lengths_B))
+            return states
+        if self.initial == "zero":
+            return [cell.zeros(len(memory.states_BSD), memory.states_BSD) for cell in self.cells]
+        if memory.final is None:
+            raise ModelError("the decoder begins with the final states of the encoder, and the memory has none")
+        return memory.final
+
+    def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
+        """One step: embedded tokens (R, D) → ĥ (R, D), and the weights (R, H, J, G·S) of the attention, where there is one."""
+        first = self.cells[0]
+        hidden_RD, weights = self._advance(F.linear(x_RD, first.input_weight[:, : self.width], first.bias), state)
+        state.step += 1
+        return hidden_RD, [] if weights is None else [weights]
+
+    def _advance(self, from_target_RG: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
+        """One step of every row, from what the first layer reads of the target."""
+        rows = state.growing[0]
+        if self.input_feeding:
+            feed_weight = self.cells[0].input_weight[:, self.width :]
+            from_target_RG = torch.addmm(from_target_RG, rows.fed_RD, feed_weight.t())
+        query_RD, layers = from_target_RG, []
+        for number, (cell, before) in enumerate(zip(self.cells, rows.layers, strict=True)):
+            if number == 0:
+                layers.append(cell.step(from_target_RG, before))
+                query_RD = layers[0][0]
+                continue
+            entered = dropout(query_RD, self.dropout, self.training)
+            layers.append(cell.step(cell.from_input(entered), before))
+            query_RD = query_RD + layers[-1][0] if self.residual else layers[-1][0]
+        context_RD, weights = self.attention(query_RD, state.fixed[0], state.visibility)
+        rows.layers, rows.fed_RD = layers, self._join(query_RD, context_RD)
+        return rows.fed_RD, weights
+
+    def _join(self, query: Tensor, context: Tensor) -> Tensor:
+        joined = self.hidden(dropout(torch.cat([query, context], -1), self.hidden_dropout, self.training))
+        return torch.tanh(joined.to(self.hidden.weight.dtype))  # states keep their precision under autocast

@@ -1,0 +1,188 @@
+"""Token vectors as text: the `.vec` files of word2vec and fastText.
+
+    count width
+    token v_1 … v_width
+
+Only U+0020 separates fields, so a token may hold any other character; one more U+0020 at the end of a row, which both
+programs write, is no field. Rows are numbered by the lines of the file.
+"""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from phraseloom.errors import DataError
+from phraseloom.files import atomic_write, disk
+from phraseloom.text.lines import encode_lines, open_binary, read_blocks
+
+__all__ = ["Vectors", "read_vectors", "write_vectors"]
+
+MAX_WIDTH = 2**16
+ROWS = 1024  # written at a time
+COMPRESSORS: dict[str, Callable[[], Any]] = {
+    ".gz": lambda: zlib.compressobj(wbits=31),
+    ".xz": lambda: lzma.LZMACompressor(lzma.FORMAT_XZ),
+}
+
+
+class Vectors(NamedTuple):
+    """Tokens in the order of the file, and their vectors in float32, one a row."""
+
+    tokens: list[str]
+    matrix_VM: np.ndarray
+
+
+def read_vectors(path: str | Path, *, wanted: Collection[str] | None = None, width: int | None = None) -> Vectors:
+    """The vectors in a plain, .gz or .xz file; those of `wanted` tokens only, where it is given.
+
+    Every row must have the fields that the first line says, and there must be as many rows; numbers and tokens are looked
+    at in the rows that are kept, so memory is that of these rows. `width`: the width that the vectors must have.
+
+    Raises FileProblem, CorruptError, DataError (file and line): another number of fields or rows, a field that is no finite
+    number of float32, a token that is given twice.
+    """
+    with open_binary(path, "file of vectors") as handle:
+        blocks = read_blocks(handle, name=path)
+        first = next(blocks, [""])
+        count, found = _head(first[0], path)
+        if width is not None and found != width:
+            raise DataError(f"the vectors have width {found}; {width} is needed", file=path, line=1)
+        reader = _Reader(path, count, found, wanted)
+        reader.add(first[1:])
+        for lines in blocks:
+            reader.add(lines)
+    return reader.finish()
+
+
+class _Reader:
+    """Takes the rows of a file block by block."""
+
+    def __init__(self, path: str | Path, count: int, width: int, wanted: Collection[str] | None) -> None:
+        self.path, self.count, self.width, self.wanted = path, count, width, wanted
+        self.line = 1
+        self.lines: dict[str, int] = {}  # of each token that is kept
+        self.parts: list[np.ndarray] = []
+
+    def add(self, lines: list[str]) -> None:
+        """The next rows."""
+        separators, wanted, kept = self.width - 1, self.wanted, []
+        for line in lines:
+            self.line += 1
+            token, _, values = line.partition(" ")
+            values = values.removesuffix(" ")
+            if values.count(" ") != separators or not values or not token:
+                self._refuse_fields(line)
+            if wanted is not None and token not in wanted:
+                continue
+            before = self.lines.setdefault(token, self.line)
+            if before != self.line:
+                raise DataError(f"token {token!r} is also in line {before}", file=self.path, line=self.line)
+            kept.append((self.line, values))
+        if self.line - 1 > self.count:
+            raise DataError(f"there are more rows than the {self.count:,} of the first line", file=self.path, line=1)
+        if kept:
+            self.parts.append(self._numbers(kept))
+
+    def _refuse_fields(self, line: str) -> None:
+        fields = line.removesuffix(" ").count(" ") + 1
+        what = f"a row of {fields} fields; a token and {self.width} numbers are needed, one space between"
+        raise DataError(what if line.strip(" ") else "an empty row", file=self.path, line=self.line)
+
+    def _numbers(self, kept: list[tuple[int, str]]) -> np.ndarray:
+        try:
+            with np.errstate(over="ignore"):
+                matrix = np.loadtxt(
+                    [v for _, v in kept], dtype=np.float32, delimiter=" ", comments=None, quotechar=None, ndmin=2
+                )
+        except ValueError:
+            matrix = None
+        if matrix is not None and np.isfinite(matrix).all():
+            return np.asarray(matrix)
+        for number, values in kept:
+            for place, field in enumerate(values.split(" "), start=1):
+                if not _is_number(field):
+                    what = f"number {place} of the row is {field!r}, not a finite number of float32"
+                    raise DataError(what, file=self.path, line=number)
+        raise AssertionError("every field of the block is a number")
+
+    def finish(self) -> Vectors:
+        """All that was kept."""
+        if self.line - 1 != self.count:
+            what = f"{self.line - 1:,} rows; the first line says {self.count:,}"
+            raise DataError(what, file=self.path, line=self.line, hint="the file may have been cut")
+        matrix = np.empty((len(self.lines), self.width), np.float32)
+        place = 0
+        self.parts.reverse()
+        while self.parts:
+            part = self.parts.pop()
+            matrix[place : place + len(part)] = part
+            place += len(part)
+        return Vectors(list(self.lines), matrix)
+
+
+def _head(line: str, path: str | Path) -> tuple[int, int]:
+    fields = line.removesuffix(" ").split(" ")
+    if len(fields) != 2 or not all(f.isascii() and f.isdigit() and len(f) < 12 for f in fields):
+        shown = line if len(line) <= 40 else f"{line[:40]}…"
+        raise DataError(
+            f"the first line is {shown!r}; the numbers of rows and columns are needed",
+            file=path,
+            line=1,
+            hint="a file of vectors begins with a line such as 400000 300 (GloVe's do not: put one there)",
+        )
+    count, width = map(int, fields)
+    if not 1 <= width <= MAX_WIDTH:
+        raise DataError(f"vectors of width {width:,}; 1 to {MAX_WIDTH:,} are read", file=path, line=1)
+    return count, width
+
+
+def _is_number(field: str) -> bool:
+    try:
+        with np.errstate(over="ignore"):
+            values = np.loadtxt([field], dtype=np.float32, delimiter=" ", comments=None, ndmin=2) if field else None
+    except ValueError:
+        return False
+    return values is not None and values.size == 1 and bool(np.isfinite(values).all())
+
+
+def write_vectors(path: str | Path, tokens: Sequence[str], matrix_VM: np.ndarray) -> None:
+    """Write vectors so that reading them gives the same float32; .gz or .xz by the name. The file appears whole or not at all.
+
+    Raises DataError for a token that cannot be in such a file, and for a value that is not finite.
+    """
+    path, matrix = Path(path), np.asarray(matrix_VM, np.float32)
+    if matrix.ndim != 2 or matrix.shape[0] != len(tokens) or not 1 <= matrix.shape[1] <= MAX_WIDTH:
+        raise ValueError(f"{len(tokens)} tokens and a matrix {matrix.shape}")
+    seen: set[str] = set()
+    for line, token in enumerate(tokens, start=2):
+        if not token or " " in token or "\n" in token or token in seen:
+            raise DataError(f"token {token!r} is empty, twice there, or holds a space", file=path, line=line)
+        seen.add(token)
+    if not np.isfinite(matrix).all():
+        line = int(np.isfinite(matrix).all(1).argmin()) + 2
+        raise DataError(f"the vector of {tokens[line - 2]!r} is not finite", file=path, line=line)
+
+    def write(temporary: Path) -> None:
+        make = COMPRESSORS.get(path.suffix)
+        engine = None if make is None else make()
+        with disk.open(temporary, "wb") as handle:
+
+            def put(lines: list[str]) -> None:
+                data = encode_lines(lines, file=path)
+                disk.write(handle, data if engine is None else engine.compress(data))
+
+            put([f"{len(tokens)} {matrix.shape[1]}"])
+            for start in range(0, len(tokens), ROWS):
+                rows = zip(tokens[start : start + ROWS], matrix[start : start + ROWS].tolist(), strict=True)
+                put([f"{token} {' '.join(f'{v:.9g}' for v in row)}" for token, row in rows])
+            if engine is not None:
+                disk.write(handle, engine.flush())
+            disk.flush(handle)
+
+    atomic_write(path, write)
