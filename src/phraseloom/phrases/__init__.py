@@ -1,1 +1,1 @@
-"""Phrases of source sentences: runs of adjacent subwords, from lengths, parse trees or a phrase table; no torch here."""
+"""Phrases: runs of adjacent subwords of source sentences, and phrases of the target from word alignments; no torch here."""

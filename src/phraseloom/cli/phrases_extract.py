@@ -1,0 +1,53 @@
+"""`phraseloom phrases extract`: candidates for phrases, from the links of words that are linked to several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.extract import Candidate
+
+
+def command(
+    source: Source,
+    target: Target,
+    links: LinkFile,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of candidates to write.")],
+) -> None:
+    """Find candidates for phrases of the target language: target words that are linked to one source word.
+
+    Writes a row for each candidate and source word, most frequent candidates first, columns separated by tabs: phrase, source
+    word, how often they are linked, how often this source word is linked to anything. phrases filter makes a table of
+    phrases of it (docs/phrases.md).
+
+    Example: phraseloom phrases extract -s train.de -t train.en -a train.links -o candidates.tsv
+    """
+    from phraseloom.phrases.aligned import read_aligned
+    from phraseloom.phrases.extract import extract, format_candidates
+    from phraseloom.text.lines import write_lines
+
+    single_stdin(source, target, links)
+    plain_name(output)
+    inputs = Inputs()
+    found = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
+    candidates = 0
+
+    def counted() -> Iterator[Candidate]:
+        nonlocal candidates
+        for candidate in found:
+            candidates += 1
+            yield candidate
+
+    rows = write_lines(output, format_candidates(counted()))
+    inputs.note_changes()
+    note(
+        f"{found.pairs:,} pairs, {found.blank:,} with a blank side, {found.unlinked:,} without links; {found.occurrences:,} "
+        f"times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
+    )
+    if found.with_tab:
+        note(f"{found.with_tab:,} more have a word with a tab, which a table cannot hold: left out")

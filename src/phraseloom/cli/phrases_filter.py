@@ -1,0 +1,186 @@
+"""`phraseloom phrases filter`: which candidates are phrases."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.filter import Filtered, Filters
+    from phraseloom.phrases.parts_of_speech import Tags
+
+
+class Preset(Enum):
+    """What `--preset` takes."""
+
+    paper = "paper"
+    released = "released"
+
+
+class Characters(Enum):
+    """What `--characters` takes."""
+
+    no_punctuation = "no-punctuation"
+    letters = "letters"
+    any = "any"
+
+
+class StopRule(Enum):
+    """What `--stop-rule` takes."""
+
+    only = "only"
+    any = "any"
+
+
+def command(
+    candidates: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="The table of phrases extract.")],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of phrases to write.")],
+    target: Annotated[
+        str | None,
+        typer.Option("-t", "--target", metavar="FILE", help="Target text for PMI: that of phrases extract, or more."),
+    ] = None,
+    preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
+        Preset.paper
+    ),
+    min_count: Annotated[int | None, typer.Option(min=1, help="Rarer candidates are dropped; default 2.")] = None,
+    max_words: Annotated[int | None, typer.Option(min=0, help="Longer ones are dropped; 0: none; default 4.")] = None,
+    characters: Annotated[
+        Characters | None,
+        typer.Option(help="What words are made of; default no-punctuation, with released: letters."),
+    ] = None,
+    repetition: Annotated[bool, typer.Option("--repetition", help="Allow a word twice in a row.")] = False,
+    stop_words: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE", help="en, released, none, or a file of one word a line; default: the preset's."
+        ),
+    ] = None,
+    stop_rule: Annotated[
+        StopRule | None, typer.Option(help="Drop phrases of stop-words only, or with any; default: the preset's.")
+    ] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Penn Treebank tags of the target text, one a word: only noun phrases stay."),
+    ] = None,
+    parts_of_speech: Annotated[
+        bool | None, typer.Option(help="Filter by part of speech; default: with released, or with --tags.")
+    ] = None,
+    min_pmi: Annotated[float | None, typer.Option(help="PMI in bits must be above this; default 0.")] = None,
+    no_pmi: Annotated[
+        bool, typer.Option("--no-pmi", help="No filter by PMI; the target text is then not needed.")
+    ] = False,
+    within_lines: Annotated[
+        bool, typer.Option("--within-lines", help="For PMI, count no phrase that runs over the end of a line.")
+    ] = False,
+    moses: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also write a phrase table as Moses reads it.")
+    ] = None,
+) -> None:
+    """Drop candidates that are no phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0 or less.
+
+    Writes a row a phrase, most frequent first, columns separated by tabs: phrase, count, PMI, occurrences as adjacent words,
+    most frequent source word. How many each filter dropped is said on standard error (docs/phrases.md).
+
+    Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.extract import read_candidates
+    from phraseloom.phrases.filter import PRESETS, filter_candidates, format_moses, format_phrases
+    from phraseloom.text.lines import write_lines
+
+    if no_pmi and min_pmi is not None:
+        raise UsageError("--min-pmi and --no-pmi exclude each other")
+    given: dict[str, Any] = {
+        "min_count": min_count,
+        "max_words": max_words,
+        "characters": characters and characters.value,
+        "repetition": repetition or None,
+        "stop_words": _stop_words(stop_words),
+        "stop_rule": stop_rule and stop_rule.value,
+        "parts_of_speech": True if tags is not None and parts_of_speech is None else parts_of_speech,
+        "min_pmi": min_pmi,
+    }
+    filters = replace(PRESETS[preset.value], **{key: value for key, value in given.items() if value is not None})
+    if no_pmi:
+        filters = replace(filters, min_pmi=None)
+    for path in (output, *([moses] if moses else [])):
+        plain_name(path)
+    inputs = Inputs()
+    found = filter_candidates(
+        read_candidates(require_file(candidates, "table of candidates")),
+        filters,
+        tags=_tags(filters, target, tags),
+        across_lines=not within_lines,
+        text=_text(filters, target, inputs),
+    )
+    write_lines(output, format_phrases(found.phrases))
+    if moses is not None:
+        write_lines(moses, format_moses(found.phrases))
+    inputs.note_changes()
+    print(summary(found, filters), file=sys.stderr)
+    if not found.phrases:
+        note("no candidate passed: the table is empty")
+
+
+def _stop_words(name: str | None) -> frozenset[str] | None:
+    from phraseloom.phrases.stop_words import STOP_WORDS, read_stop_words
+
+    return None if name is None else STOP_WORDS[name] if name in STOP_WORDS else read_stop_words(name)
+
+
+def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.parts_of_speech import Tags
+
+    if not filters.parts_of_speech:
+        if tags is not None:
+            raise UsageError("--tags is for the filter by part of speech")
+        return None
+    if tags is None:
+        hint = "give --tags FILE, or --no-parts-of-speech"
+        raise UsageError("the filter by part of speech needs the tags of the target text", hint=hint)
+    if target is None or target == STDIN:
+        raise UsageError("--tags needs the target text that they are of as a file", hint="give -t FILE")
+    return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
+
+
+def _text(filters: Filters, target: str | None, inputs: Inputs) -> Any:
+    from phraseloom.errors import UsageError
+
+    if filters.min_pmi is None:
+        return ()
+    if target is None:
+        raise UsageError("PMI needs the target text", hint="give -t FILE, or --no-pmi")
+    return inputs.lines(target).lines
+
+
+def summary(found: Filtered, filters: Filters) -> str:
+    """What each filter dropped, and how many phrases were left after it."""
+    from phraseloom.phrases.filter import REASONS
+    from phraseloom.report.tables import terminal
+
+    names = {
+        "form": "the word ||| in it",
+        "length": f"more than {filters.max_words} words",
+        "count": f"count below {filters.min_count}",
+        "characters": "not letters only" if filters.characters == "letters" else "punctuation",
+        "repetition": "a word twice in a row",
+        "stop-words": f"{filters.stop_rule} stop-words" if filters.stop_rule == "only" else "a stop-word",
+        "part of speech": "not the parts of speech",
+        "pmi": "no PMI asked" if filters.min_pmi is None else f"PMI not above {filters.min_pmi:g}",
+    }
+    left, rows = found.candidates, [["candidates", None, found.candidates]]
+    for reason in REASONS:
+        if dropped := found.dropped[reason]:
+            left -= dropped
+            rows.append([names[reason], dropped, left])
+    return terminal(["filter", "dropped", "left"], rows)

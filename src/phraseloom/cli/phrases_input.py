@@ -1,0 +1,78 @@
+"""What the verbs of phrase tables read: lines of files or of standard input, and what was changed in reading them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.aligned import Lines
+    from phraseloom.text.lines import LineReport
+
+STDIN = "-"
+
+Source = Annotated[str, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")]
+Target = Annotated[
+    str, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line; words between blanks.")
+]
+LinkFile = Annotated[
+    str, typer.Option("-a", "--links", metavar="FILE", help="Links i-j of source word i and target word j, from 0.")
+]
+Table = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="Phrases, one a line, words between blanks; more columns after a tab."),
+]
+
+
+class Inputs:
+    """The files of a command, each with a report."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, LineReport] = {}
+
+    def lines(self, path: str) -> Lines:
+        """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
+        from phraseloom.files import require_file
+        from phraseloom.phrases.aligned import Lines
+        from phraseloom.text.lines import LineReport, read_lines, read_stream
+
+        name = "stdin" if path == STDIN else path
+        report = self._reports[name] = LineReport()
+        if path == STDIN:
+            return Lines(name, read_stream(sys.stdin.buffer, invalid="stop", report=report))
+        return Lines(name, read_lines(require_file(path, "text file"), report=report))
+
+    def note_changes(self) -> None:
+        """Say on standard error what was changed in reading."""
+        from phraseloom.data.report import CHANGES
+
+        for name, report in self._reports.items():
+            for kind, text in CHANGES.items():
+                if count := getattr(report, kind):
+                    note(f"{name}: {count:,} {text} (first: line {report.first[kind]})")
+
+
+def note(text: str) -> None:
+    """Say something on standard error."""
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom phrases: {escape_controls(text)}", file=sys.stderr)
+
+
+def single_stdin(*paths: str | None) -> None:
+    """Raise UsageError where more than one file is -."""
+    from phraseloom.errors import UsageError
+
+    if paths.count(STDIN) > 1:
+        raise UsageError("only one of the files can be - (standard input)")
+
+
+def plain_name(path: str) -> str:
+    """`path`, where a file is to be written. Raises UsageError for the name of a compressed file: what is written is plain."""
+    from phraseloom.errors import UsageError
+
+    if path.endswith((".gz", ".xz")):
+        raise UsageError(f"{path}: what is written is plain text", hint="choose a name without .gz or .xz")
+    return path

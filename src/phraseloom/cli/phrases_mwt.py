@@ -1,0 +1,88 @@
+"""`phraseloom phrases mwt`: the sentences of a test set whose translation holds a phrase that stands for one source word."""
+
+from __future__ import annotations
+
+from itertools import compress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phraseloom.cli.merge_rule import Rule
+from phraseloom.cli.phrases_input import STDIN, Inputs, LinkFile, Source, Table, Target, note
+
+LINES = "lines.txt"
+
+
+def command(
+    source: Source,
+    target: Target,
+    links: LinkFile,
+    table: Table,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write.")],
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="A file parallel to them: write these lines of it too; can be repeated."),
+    ] = None,
+    rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = Rule.released,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+) -> None:
+    """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
+
+    The folder gets lines.txt, the numbers of these lines from 1, and the lines themselves under the names of the files
+    (without .gz or .xz); of the target also a file NAME.joined with the phrases joined. With --also for the outputs of
+    systems and untokenised references, evaluate scores them on this subset.
+
+    Example: phraseloom phrases mwt -s test.de -t test.en -a test.links --table phrases.tsv --also system.en -o mwt
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file, require_new_folder
+    from phraseloom.phrases.aligned import read_aligned
+    from phraseloom.phrases.joined import join_line
+    from phraseloom.phrases.merge import merge_aligned
+    from phraseloom.phrases.table import index_phrases, read_phrases
+    from phraseloom.text.lines import write_lines
+
+    files = [source, target, *(also or [])]
+    if STDIN in (*files, links, table):
+        raise UsageError("the files are read more than once: none can be - (standard input)")
+    names = [Path(file).name.removesuffix(".gz").removesuffix(".xz") for file in files]
+    taken = [*names, LINES, f"{names[1]}.joined"]
+    twice = next((name for name in taken if taken.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"two files of the folder would have the name {twice}", hint="rename one of them")
+    for file in files:
+        require_file(file, "text file")
+    phrases = index_phrases(read_phrases(table))
+    inputs = Inputs()
+    chosen: list[bool] = []
+    joined: list[str] = []
+    for line in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
+        words = line.target_line.split(" ")
+        sizes = [part.size for part in merge_aligned(words, line.links, phrases, rule.value)]
+        chosen.append(len(sizes) < len(words))
+        if chosen[-1]:
+            joined.append(join_line(words, sizes))
+    for file in also or []:
+        _same_length(file, len(chosen), source, inputs)
+    folder = require_new_folder(output, overwrite=overwrite)
+    write_lines(folder / f"{names[1]}.joined", joined)
+    for file, name in zip(files, names, strict=True):
+        write_lines(folder / name, compress(Inputs().lines(file).lines, chosen))
+    write_lines(folder / LINES, (str(number) for number, one in enumerate(chosen, 1) if one))
+    inputs.note_changes()
+    note(
+        f"{len(joined):,} of {len(chosen):,} sentences hold a phrase for one source word ({_share(len(joined), len(chosen))})"
+    )
+
+
+def _same_length(file: str, wanted: int, source: str, inputs: Inputs) -> None:
+    from phraseloom.errors import DataError
+
+    count = sum(1 for _ in inputs.lines(file).lines)
+    if count != wanted:
+        raise DataError(f"{count:,} lines, but {source} has {wanted:,}", file=file, hint="the files must be parallel")
+
+
+def _share(some: int, of: int) -> str:
+    return f"{some / max(1, of):.2%}"
