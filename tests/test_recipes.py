@@ -51,6 +51,16 @@ def test_a_recipe_lies_over_its_base(tmp_path: Path) -> None:
         load_recipe(path)
 
 
+def test_another_kind_on_the_command_line_replaces_the_variant() -> None:
+    """`encoder: {layers: 3}` of the file is no key of an encoder-free model; what the command line says of the new kind stays."""
+    path = ROOT / "recipes" / "multi30k" / "phrasal" / "base.yaml"
+    assert load_recipe(path, ["model.encoder.kind=none"]).model.encoder.layers == 0  # type: ignore[union-attr]
+    recurrent = ["model.decoder.layers=2", "model.decoder.kind=recurrent"]
+    recipe = load_recipe(path, [*recurrent, "training.schedule.rate=0.1", "training.schedule.kind=constant"])
+    assert (recipe.model.decoder.kind, recipe.model.decoder.layers) == ("recurrent", 2)
+    assert recipe.training.schedule.kind == "constant"
+
+
 def test_resolved_recipes_are_recipes(tmp_path: Path) -> None:
     for path in RECIPES:
         value = load_recipe(path).model_dump(mode="json")

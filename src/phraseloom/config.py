@@ -94,7 +94,10 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Lines]:
 
 
 def set_override(value: dict[str, Any], text: str) -> tuple[str, ...]:
-    """Apply `key.sub=value` (value in YAML) to nested plain data; the path that was set."""
+    """Apply `key.sub=value` (value in YAML) to nested plain data; the path that was set.
+
+    Another `kind` replaces the mapping that it stands in, as in `merge`: the other keys belong to another variant.
+    """
     name, equals, raw = text.partition("=")
     path = tuple(name.strip().split("."))
     if not equals or not all(path):
@@ -116,6 +119,8 @@ def set_override(value: dict[str, Any], text: str) -> tuple[str, ...]:
             raise ConfigError(f"override {text!r}: no such item")
         target[int(last)] = parsed
     else:
+        if last == "kind" and target.get("kind") != parsed:
+            target.clear()
         target[last] = parsed
     return path
 

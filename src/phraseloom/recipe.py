@@ -80,7 +80,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     base = value.pop("base", None)
     if base is not None:
         value, lines = _over_base(path, str(base), value, lines)
-    for override in overrides or []:
+    for override in sorted(overrides or [], key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
         lines = dict(lines)
         changed = set_override(value, override)
         lines = {k: n for k, n in lines.items() if k[: len(changed)] != changed}
