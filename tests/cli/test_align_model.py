@@ -15,8 +15,10 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.align.links import format_links, parse_links, read_gold
 from phraseloom.align.symmetrize import METHODS as BOTH
+from phraseloom.analysis import alignment
 from phraseloom.analysis.alignment import align_pairs
 from phraseloom.decoding.translator import Translator
+from phraseloom.errors import DataError
 from phraseloom.files import read_json
 from phraseloom.metrics.aer import score_alignment
 from phraseloom.models.build import build_model
@@ -81,6 +83,25 @@ def test_windows_do_not_show(net: str, command: Command, tmp_path: Path) -> None
     for window in (1, 3, 40):
         change_generation(net, {"window": window})
         assert command("align", net, *FILES).out == whole.out
+
+
+def test_a_line_that_cannot_be_aligned_is_named(net: str, command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = alignment.word_of_piece
+
+    def refuses(side: Any, line: str, ids: list[int]) -> list[int]:
+        if line == "we invite":
+            raise DataError("it cannot be told", hint="do this")
+        return real(side, line, ids)
+
+    monkeypatch.setattr(alignment, "word_of_piece", refuses)
+    for window in (1, 4, 100):
+        change_generation(net, {"window": window})
+        done = command("align", net, *FILES, "-o", "out")
+        assert done.code == 1
+        assert done.err == "phraseloom align: t:6: it cannot be told; do this\n"
+        assert not Path("out").exists()
+    done = command("align", net, *FILES, "--select", "auto", "--gold", "gold")
+    assert done.err == "phraseloom align: t:6: it cannot be told; do this\n"
 
 
 def test_layer_head_and_method_are_asked_for(net: str, command: Command) -> None:

@@ -17,7 +17,7 @@ from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import GENERATION, change_generation, save_model
 
-OLD, NEW = {"beam": 2}, {"beam": 7, "alignment_layer": 1}
+OLD, NEW = {"n_best": 2, "beam": 2}, {"beam": 7, "alignment_layer": 1}
 
 
 @pytest.fixture(scope="module")
