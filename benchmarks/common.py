@@ -35,6 +35,7 @@ PEER_VARIABLES = {
     "hf": "PHRASELOOM_PEER_HF",
     "onmt": "PHRASELOOM_PEER_ONMT",
     "ct2": "PHRASELOOM_PEER_CT2",
+    "align": "PHRASELOOM_PEER_ALIGN",
 }
 
 

@@ -39,10 +39,12 @@ RENAMES = (
 def what_does_not_fit(config: ModelConfig) -> str | None:
     """Why CTranslate2 cannot hold such a model here, or None."""
     blocks = config.attention
+    if (config.encoder.kind, config.decoder.kind) != ("transformer", "transformer"):
+        return "it is no Transformer"
     if config.norm != "pre":
         return "it is post-norm"
-    if config.positions.kind != "sinusoid":
-        return "it has no sinusoid positions"
+    if config.positions.source != config.positions.target or config.positions.source.kind != "sinusoid":
+        return "it has not the same sinusoid positions on both sides"
     if any(b.score.kind != "token" for b in (blocks.encoder_self, blocks.decoder_self, blocks.cross)):
         return "its attention is not the ordinary one"
     return None
@@ -50,7 +52,7 @@ def what_does_not_fit(config: ModelConfig) -> str | None:
 
 def arrays_of(model: torch.nn.Module, config: ModelConfig, positions: int) -> dict[str, np.ndarray]:
     """The parameters of a model under the names of peers/ct2_model.py; an unknown one stays as it is and is refused."""
-    layout = getattr(config.positions, "layout", "halves")
+    layout = getattr(config.positions.source, "layout", "halves")
     found = {"positions": sinusoid(positions, config.width, layout).numpy()}
     for name, parameter in model.named_parameters():
         value = parameter.detach().float().numpy()

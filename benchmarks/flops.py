@@ -1,9 +1,10 @@
 """The matrix-product FLOP of a training update and of a search, from a model's configuration and its sentences' lengths.
 
 A product (m × k)(k × n) counts 2mkn. Counted are: the projections of every tap, the products of queries with keys, the
-mixing of values, the output matrices, the feed-forward layers and the vocabulary. Not counted: softmax, normalisation,
-dropout, sums.
-A backward pass has two products for each of the forward pass, so an update is three forward passes.
+mixing of values, the output matrices, the feed-forward layers, recurrent layers and the vocabulary. Not counted: softmax,
+normalisation, dropout, sums.
+A backward pass has two products for each of the forward pass, so an update is three forward passes; but one where a side is
+constant, such as the zero state before the first token.
 
 What a block of attention costs, with D model width, H heads of size E, T taps, J query orders, G slots a token (all orders):
 
@@ -24,6 +25,16 @@ That is the plain count, of the formulas as the paper writes them. `computed=Tru
 glance half of W1 once a phrase, and sums over the tokens of a phrase as products with the P × S membership (a constant, so
 that its backward pass has one product).
 
+What recurrent layers cost (spec §4.5, §6.1), with G gates (LSTM 4, GRU 3):
+
+    cell           G·W·(I + W)         a token: of width W over an input of I; both directions of a layer have D/2 each
+    decoder        I = 2·D             of its first layer with input feeding
+                   2·D·D               a token: the layer that joins query and context
+    attention      2·D                 a pair: score and mixing (mlp, general; none with a fixed context)
+                   D·D                 a target token: W of the query; mlp: also a source token, once
+                   multihead           as cross-attention above
+    first states   (parts)·L·D·D       a sentence, with `initial: last`; an LSTM has 2 parts
+
 Slots that would begin before the sentence count as the others (at most n-1 of K), as they are computed. Lengths count EOS.
 """
 
@@ -34,6 +45,8 @@ from dataclasses import dataclass
 from typing import Any
 
 Pair = tuple[int, int]
+GATES = {"lstm": 4, "gru": 3}
+PARTS = {"lstm": 2, "gru": 1}
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,8 @@ class PhraseCost:
         options, width = model.phrases, model.width
         scored = options.attention != "none"
         inner = (options.scorer_width or width) if scored else 0
-        mixtures = (model.encoder.layers + 1) * width * model.decoder.layers
+        levels = model.encoder.layers + 1
+        mixtures = levels * width * model.decoder.layers if levels > 1 else 0
         summed = width if scored or options.glance == "mean" else 0
         return cls(
             count=lambda source: phrase_count(model, source),
@@ -150,66 +164,197 @@ class PhraseCost:
         return levels * self.count(source) * source * self.constant
 
 
-@dataclass(frozen=True)
-class ModelCost:
-    """The costs of a model's blocks; `vocabulary` is that of the target."""
+def cell_cost(cell: str, inputs: int, width: int) -> int:
+    """Multiply-adds of a cell, a token."""
+    return GATES[cell] * width * (inputs + width)
 
-    encoder: BlockCost
-    decoder: BlockCost
+
+@dataclass(frozen=True)
+class TransformerEncoderCost:
+    """Multiply-adds of an encoder of self-attention; none at all with no layers."""
+
+    layers: int
+    attention: BlockCost
+    feed_forward: int
+    phrases: PhraseCost | None
+    constant: int = 0
+
+    @classmethod
+    def of(cls, model: Any, phrases: PhraseCost | None) -> TransformerEncoderCost:
+        """From a ModelConfig."""
+        block = block_cost(model, model.attention.encoder_self, reads_ahead=True)
+        return cls(model.encoder.layers, block, 2 * model.width * model.ffn_width, phrases)
+
+    def full(self, source: int) -> int:
+        """All of a sentence."""
+        layer = self.attention.full(source, source) + source * self.feed_forward
+        if self.phrases is not None:
+            layer += self.phrases.keys(source) + self.phrases.combination(source, source)
+        return self.layers * layer
+
+
+@dataclass(frozen=True)
+class RecurrentEncoderCost:
+    """Multiply-adds of recurrent layers; `constant`: a sentence, of those with the zero states before the first token."""
+
+    layers: int
+    token: int
+    constant: int
+
+    @classmethod
+    def of(cls, model: Any, _: PhraseCost | None) -> RecurrentEncoderCost:
+        """From a ModelConfig."""
+        options, width = model.encoder, model.width
+        both, single = options.bidirectional, options.layers - options.bidirectional
+        half, gates = width // 2, GATES[options.cell]
+        token = both * 2 * cell_cost(options.cell, width, half) + single * cell_cost(options.cell, width, width)
+        return cls(options.layers, token, gates * (both * 2 * half * half + single * width * width))
+
+    def full(self, source: int) -> int:
+        """All of a sentence."""
+        return source * self.token
+
+
+@dataclass(frozen=True)
+class TransformerDecoderCost:
+    """Multiply-adds of a decoder of self- and cross-attention."""
+
+    layers: int
+    own: BlockCost
     cross: BlockCost
     feed_forward: int
+    phrases: PhraseCost | None
+    constant: int = 0
+
+    @classmethod
+    def of(cls, model: Any, phrases: PhraseCost | None) -> TransformerDecoderCost:
+        """From a ModelConfig."""
+        own, cross = (
+            block_cost(model, getattr(model.attention, u), reads_ahead=False) for u in ("decoder_self", "cross")
+        )
+        return cls(model.decoder.layers, own, cross, 2 * model.width * model.ffn_width, phrases)
+
+    def full(self, target: int, source: int) -> int:
+        """All of a target at once."""
+        layer = self.own.full(target, target) + self.cross.full(target, source) + target * self.feed_forward
+        if self.phrases is not None:
+            layer += self.phrases.keys(source) + self.phrases.combination(target, source)
+        return self.layers * layer
+
+    def remember(self, source: int) -> int:
+        """What is made of a source before the first step."""
+        keys = 0 if self.phrases is None else self.phrases.keys(source)
+        return self.layers * (source * self.cross.key + keys)
+
+    def step(self, source: int, before: int) -> int:
+        """A step behind `before` tokens."""
+        own, cross = self.own, self.cross
+        layer = own.full(1, 1) + before * own.pair + cross.full(1, source) - source * cross.key + self.feed_forward
+        if self.phrases is not None:
+            layer += self.phrases.combination(1, source)
+        return self.layers * layer
+
+
+@dataclass(frozen=True)
+class RecurrentDecoderCost:
+    """Multiply-adds of recurrent layers with attention of the top one: a target token, a source token, a pair, a sentence."""
+
+    token: int
+    key: int
+    pair: int
+    sentence: int
+    constant: int
+
+    @classmethod
+    def of(cls, model: Any, _: PhraseCost | None) -> RecurrentDecoderCost:
+        """From a ModelConfig."""
+        options, width = model.decoder, model.width
+        square, gates = width * width, GATES[options.cell]
+        cells = cell_cost(options.cell, (1 + options.input_feeding) * width, width)
+        cells += (options.layers - 1) * cell_cost(options.cell, width, width)
+        if options.attention == "multihead":
+            cross = block_cost(model, model.attention.cross, reads_ahead=False)
+            query, key, pair = cross.query + cross.output, cross.key, cross.pair
+        else:
+            query, key, pair = {
+                "mlp": (square, square, 2 * width),
+                "general": (square, 0, 2 * width),
+                "fixed": (0, 0, 0),
+            }[options.attention]
+        zeros = (options.layers if options.initial == "zero" else 0) + options.input_feeding
+        return cls(
+            token=cells + query + 2 * square,
+            key=key,
+            pair=pair,
+            sentence=PARTS[options.cell] * options.layers * square if options.initial == "last" else 0,
+            constant=zeros * gates * square,
+        )
+
+    def full(self, target: int, source: int) -> int:
+        """All of a target; step by step or not, the products are the same."""
+        return target * self.step(source, 0) + self.remember(source)
+
+    def remember(self, source: int) -> int:
+        """What is made of a source before the first step."""
+        return source * self.key + self.sentence
+
+    def step(self, source: int, before: int) -> int:
+        """Any step: what came before is in the states."""
+        return self.token + source * self.pair
+
+
+ENCODERS: dict[str, Any] = {
+    "transformer": TransformerEncoderCost,
+    "recurrent": RecurrentEncoderCost,
+    "none": TransformerEncoderCost,
+}
+DECODERS: dict[str, Any] = {"transformer": TransformerDecoderCost, "recurrent": RecurrentDecoderCost}
+
+
+@dataclass(frozen=True)
+class ModelCost:
+    """The costs of a model's parts, in multiply-adds; what its methods give is FLOP. `output` is that of a target token."""
+
+    encoder: Any
+    decoder: Any
     output: int
-    encoder_layers: int
-    decoder_layers: int
     phrases: PhraseCost | None = None
 
     @classmethod
     def of(cls, model: Any, vocabulary: int, *, computed: bool = False) -> ModelCost:
-        """From a ModelConfig. `computed`: phrases as the layers compute them, not as the paper writes them."""
-        use = model.attention
+        """From a ModelConfig and the size of the target vocabulary. `computed`: phrases as the layers compute them, not as
+        the paper writes them."""
+        phrases = None if model.phrases is None else PhraseCost.of(model, computed=computed)
         return cls(
-            block_cost(model, use.encoder_self, reads_ahead=True),
-            block_cost(model, use.decoder_self, reads_ahead=False),
-            block_cost(model, use.cross, reads_ahead=False),
-            2 * model.width * model.ffn_width,
+            ENCODERS[model.encoder.kind].of(model, phrases),
+            DECODERS[model.decoder.kind].of(model, phrases),
             model.width * vocabulary,
-            model.encoder.layers,
-            model.decoder.layers,
-            None if model.phrases is None else PhraseCost.of(model, computed=computed),
+            phrases,
         )
 
     def encode(self, source: int) -> int:
         """FLOP of the encoder for a sentence, its phrases included."""
-        layer, levels, phrases = self.encoder.full(source, source) + source * self.feed_forward, 0, self.phrases
-        if phrases is not None:
-            layer += phrases.keys(source) + phrases.combination(source, source)
-            levels = phrases.levels(self.encoder_layers + 1, source)
-        return 2 * (self.encoder_layers * layer + levels)
+        levels = 0 if self.phrases is None else self.phrases.levels(self.encoder.layers + 1, source)
+        return 2 * (self.encoder.full(source) + levels)
 
     def forward(self, source: int, target: int) -> int:
         """FLOP of a forward pass of a sentence pair, its loss included."""
-        layer = self.decoder.full(target, target) + self.cross.full(target, source) + target * self.feed_forward
-        if self.phrases is not None:
-            layer += self.phrases.keys(source) + self.phrases.combination(target, source)
-        return self.encode(source) + 2 * (self.decoder_layers * layer + target * self.output)
+        return self.encode(source) + 2 * (self.decoder.full(target, source) + target * self.output)
 
     def update(self, source: int, target: int) -> int:
         """FLOP of forward and backward of a sentence pair."""
-        once = 0 if self.phrases is None else self.phrases.without_gradient(self.encoder_layers + 1, source)
+        once = self.encoder.constant + self.decoder.constant
+        if self.phrases is not None:
+            once += self.phrases.without_gradient(self.encoder.layers + 1, source)
         return 3 * self.forward(source, target) - 2 * once
 
     def step(self, source: int, before: int) -> int:
         """FLOP of a step of one hypothesis that has `before` tokens already."""
-        own, cross = self.decoder, self.cross
-        layer = own.full(1, 1) + before * own.pair + cross.full(1, source) - source * cross.key + self.feed_forward
-        if self.phrases is not None:
-            layer += self.phrases.combination(1, source)
-        return 2 * (self.decoder_layers * layer + self.output)
+        return 2 * (self.decoder.step(source, before) + self.output)
 
     def remember(self, source: int) -> int:
-        """FLOP of the keys and values of a source, made once before the first step."""
-        keys = 0 if self.phrases is None else self.phrases.keys(source)
-        return 2 * self.decoder_layers * (source * self.cross.key + keys)
+        """FLOP of what is made of a source once before the first step."""
+        return 2 * self.decoder.remember(source)
 
 
 def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, computed: bool = False) -> int:

@@ -33,6 +33,8 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "decode_speed": (*DATA, *MODEL),
     "phrasal": DATA,
     "phrases": DATA,
+    "recurrent": DATA,
+    "forced": DATA,
 }
 TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
 QUICK = {
@@ -46,6 +48,8 @@ QUICK = {
     "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
     "phrasal": TINY,
     "phrases": TINY,
+    "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
+    "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],
 }
 
 
@@ -84,7 +88,7 @@ def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.dataset is not None:
         data = options.dataset.name
     else:
-        without = "stated lengths" if name in ("phrasal", "phrases") else "world"
+        without = "stated lengths" if name in ("phrasal", "phrases", "recurrent", "forced") else "world"
         data = options.recipe.stem if options.recipe is not None else without
     return {"cores": options.cores, "data": data, "torch": torch.__version__}
 

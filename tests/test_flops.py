@@ -44,6 +44,46 @@ ATTENTIONS: list[Any] = [
     {"encoder_self": "convkv heterogeneous 2", "decoder_self": "token", "cross": "queryk interleaved 1-3"},
 ]
 
+RNN: dict[str, Any] = {"encoder": {"kind": "recurrent", "layers": 2}, "decoder": {"kind": "recurrent", "layers": 2}}
+NONE: dict[str, Any] = {"kind": "none"}
+
+
+def changed(**decoder: Any) -> dict[str, Any]:
+    """An LSTM model whose decoder differs."""
+    return {**RNN, "decoder": {**RNN["decoder"], **decoder}}
+
+
+RECURRENT: dict[str, dict[str, Any]] = {
+    "noenc": {"encoder": NONE, "decoder": {"layers": 2}},
+    "noenc_queryk": {"encoder": NONE, "decoder": {"layers": 2}, "attention": "queryk interleaved 1-2"},
+    "rnn": RNN,
+    "general": changed(attention="general"),
+    "fixed": changed(attention="fixed"),
+    "no_feeding": changed(input_feeding=False),
+    "no_feeding_general_zero": changed(input_feeding=False, attention="general", initial="zero"),
+    "gru": {
+        "encoder": {**RNN["encoder"], "cell": "gru", "bidirectional": 0},
+        "decoder": {**RNN["decoder"], "cell": "gru", "residual": True},
+    },
+    "final": {"encoder": {**RNN["encoder"], "dropout": 0.1}, "decoder": changed(initial="final")["decoder"]},
+    "all_both_ways": {"encoder": {**RNN["encoder"], "bidirectional": 2}, "decoder": changed(initial="zero")["decoder"]},
+    "noenc_rnn": {**RNN, "encoder": NONE},
+    "noenc_rnn_fixed": {**changed(attention="fixed"), "encoder": NONE},
+    **{
+        f"multihead_{attention}": {**changed(attention="multihead", **given), "attention": attention}
+        for attention, given in {
+            "token": {},
+            "queryk heterogeneous 1-2": {},
+            "convkv heterogeneous 1-2": {"input_feeding": False},
+            "queryk interleaved 1-2": {},
+        }.items()
+    },
+    "transformer_rnn": {"encoder": {"layers": 2}, "decoder": RNN["decoder"]},
+    "rnn_transformer": {"encoder": RNN["encoder"], "decoder": {"layers": 2}},
+    "noenc_phrases": {"encoder": NONE, "decoder": {"layers": 2}, "phrases": {}},
+    "rnn_transformer_phrases": {"encoder": RNN["encoder"], "decoder": {"layers": 2}, "phrases": {}},
+}
+
 
 @pytest.fixture(scope="module")
 def flops() -> Any:
@@ -98,6 +138,83 @@ def test_search(flops: Any, attention: Any, beam: int) -> None:
     # at its longest length a search asks once more for the probabilities of the same hidden vectors, to close with EOS
     again = 2 * beam * sentences * model_config.width * VOCABULARY
     assert seen.get_total_flops() == counted + again
+
+
+def recurrent(name: str) -> ModelConfig:
+    model: dict[str, Any] = RECURRENT[name]
+    return ModelConfig.model_validate({"width": 16, "heads": 4, "ffn_width": 24, **model})
+
+
+@pytest.fixture
+def plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recurrent layers as products that the counter sees; mkldnn has one operation for a whole layer."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+
+
+def counter_for(model_config: ModelConfig) -> FlopCounterMode:
+    """The counter, with products of a matrix and a vector where the scores of MLP attention are such."""
+
+    def product(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
+        return 2 * matrix[0] * matrix[1]
+
+    vectors = {torch.ops.aten.mv: product} if has_mlp(model_config) else {}
+    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place, **vectors})
+
+
+def has_mlp(model_config: ModelConfig) -> bool:
+    return getattr(model_config.decoder, "attention", None) == "mlp"
+
+
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("name", RECURRENT)
+def test_training_of_recurrent_and_encoder_free_models(flops: Any, name: str) -> None:
+    model_config = recurrent(name)
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    source, target, sentences = 7, 5, 3
+    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
+    with counter_for(model_config) as seen:
+        model.loss(batch).objective.backward()
+    counted = flops.training_flop(model_config, VOCABULARY, [(source, target)] * sentences, computed=True)
+    if has_mlp(model_config):
+        # the gradient of a product with a vector is a column times a row, which torch does not compute as a product; and the
+        # sums of the smoothed loss are such a product as well
+        counted += 2 * model_config.width * sentences * target * (1 - source)
+    assert seen.get_total_flops() == counted
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("name", RECURRENT)
+def test_search_of_recurrent_and_encoder_free_models(flops: Any, name: str, beam: int) -> None:
+    torch.manual_seed(1)  # EOS is not the best token behind the longest length
+    model_config = recurrent(name)
+    model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
+    source, tokens, sentences = 6, 4, 2
+    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
+    bounds = [tokens] * sentences
+    with counter_for(model_config) as seen, torch.inference_mode():
+        memory = model.encode(batch.source_BS, batch.source_lengths_B)
+        search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
+    counted = flops.decoding_flop(
+        model_config, VOCABULARY, [(source, tokens + 1)] * sentences, beam=beam, computed=True
+    )
+    assert seen.get_total_flops() == counted + 2 * beam * sentences * model_config.width * VOCABULARY
+
+
+def test_recurrent_cost_by_hand(flops: Any) -> None:
+    """RNNS2S at the size of paper 004: formulas of spec §6.1, each product written out."""
+    model_config = ModelConfig.model_validate(
+        {"width": 768, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
+    )
+    d, s, t, v = 768, 23, 19, 31_400
+    encoder = s * 2 * 4 * (d // 2) * (d + d // 2) + s * 5 * 4 * d * (2 * d)
+    decoder = t * 4 * d * (3 * d) + t * 5 * 4 * d * (2 * d) + t * (2 * d) * d
+    attention = s * d * d + t * d * d + t * s * (d + d)
+    first_states = 12 * d * d
+    cost = flops.ModelCost.of(model_config, v)
+    assert cost.forward(s, t) == 2 * (encoder + decoder + attention + first_states + t * d * v)
+    zero_states = 2 * 4 * (d // 2) ** 2 + 5 * 4 * d * d + 4 * d * d  # of the encoder's cells; what is fed to step 1
+    assert cost.update(s, t) == 3 * cost.forward(s, t) - 2 * zero_states
 
 
 def phrases(name: str, attention: Any = "token") -> ModelConfig:
@@ -199,6 +316,32 @@ def test_the_benchmark_of_phrases_runs(tmp_path: Path) -> None:
         assert ratios[f"{kind}, time ratio / FLOP ratio"] == pytest.approx(
             time / flop, abs=1e-3
         )  # written with 4 digits
+
+
+def run_benchmark(name: str, arguments: str, file: Path) -> dict[str, float]:
+    command = [sys.executable, PATH.parent / f"{name}.py", *arguments.split(), "--rounds", "1", "--json", file]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PHRASELOOM_PEER")}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**environment, "OMP_NUM_THREADS": "1"})
+    ratios: dict[str, float] = json.loads(file.read_bytes())["ratios"]
+    return ratios
+
+
+def test_the_benchmark_of_recurrent_models_runs(tmp_path: Path) -> None:
+    """Without the peer, at a size at which its figures mean nothing."""
+    sizes = "--widths 16 --layers 1 --tokens 60 --updates 1 --vocabulary 50 --threads 1"
+    ratios = run_benchmark("recurrent", sizes, tmp_path / "found.json")
+    assert ratios["16: gru mlp / lstm mlp, FLOP"] < 1
+    assert ratios["16: lstm mlp without feeding / lstm mlp, FLOP"] < 1
+    assert all(value > 0 for value in ratios.values())
+    assert not any("OpenNMT" in name for name in ratios)
+
+
+def test_the_benchmark_of_forced_decoding_runs(tmp_path: Path) -> None:
+    rows = ["token", "queryk interleaved 1-2", "no encoder", "lstm"]
+    ratios = run_benchmark(
+        "forced", "--width 16 --layers 1 --sentences 3 --vocabulary 50 --cores 1", tmp_path / "found.json"
+    )
+    assert {f"{row}: attention / scores, time" for row in rows} < ratios.keys()
 
 
 def test_padding_and_length_are_counted(flops: Any) -> None:

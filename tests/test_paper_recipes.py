@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from phraseloom.models.attention_config import AttentionsConfig
 from phraseloom.models.build import build_model
-from phraseloom.models.config import AttentionsConfig
+from phraseloom.models.config import RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.phrases.config import TreeSegmenterConfig
 from phraseloom.recipe import Recipe, load_recipe
 from phraseloom.text.config import SubwordNmtConfig
@@ -26,8 +27,20 @@ ROWS = [
     for page in PAGES
     for found in ROW.finditer(page.read_bytes().decode())
 ]
+# | recipe | what | parameters | encoder | decoder | in the paper, in millions |: models whose encoder or decoder differs
+PARTS_ROW = re.compile(
+    r"^\| `(?P<file>[\w/.-]+\.yaml)` \|[^|]*\| (?P<parameters>[\d,]+) \| `(?P<encoder>[^`]+)` \| `(?P<decoder>[^`]+)` \|"
+    r"(?: (?P<paper>[\d.]*) ?\|)?",
+    re.MULTILINE,
+)
+PARTS_ROWS = [
+    (page, found["file"], int(found["parameters"].replace(",", "")), found["encoder"], found["decoder"], found["paper"])
+    for page in (ROOT / "README.md", ROOT / "paper004" / "README.md")
+    for found in PARTS_ROW.finditer(page.read_bytes().decode())
+]
 # A vocabulary of BPE has the size that its text gives it; the tables of paper 001 count with this one.
 BPE_PIECES = 43_000
+PIECES_004 = {True: 31_400, False: 60_000}  # joint, or of each side
 
 
 def load(path: Path, *changes: str) -> Recipe:
@@ -39,6 +52,8 @@ def load(path: Path, *changes: str) -> Recipe:
 def parameters_of(recipe: Recipe) -> int:
     subwords = recipe.data.subwords
     size = subwords.size if subwords.kind == "sentencepiece" else BPE_PIECES
+    if recipe.name.startswith("paper004"):
+        size = PIECES_004[subwords.joint]
     with torch.device("meta"):
         model = build_model(recipe.model, size, size)
     return sum(p.numel() for p in model.parameters())
@@ -76,10 +91,122 @@ def test_row_tells_the_truth(page: Path, file: str, phrases: str, attention: str
     assert parameters_of(recipe) == parameters
 
 
-@pytest.mark.parametrize("folder", ["paper000", "paper001", "paper002", "multi30k/phrasal", "multi30k/phrases", "news"])
+def parts_of(recipe: Recipe) -> tuple[str, str]:
+    """Encoder and decoder of a recipe as the tables write them."""
+    model = recipe.model
+    words = []
+    for part in (model.encoder, model.decoder):
+        if isinstance(part, RecurrentEncoderConfig):
+            words.append(f"{part.cell} {part.bidirectional}+{part.layers - part.bidirectional}")
+        elif isinstance(part, RecurrentDecoderConfig):
+            words.append(f"{part.cell} {part.layers} {part.attention}")
+        else:
+            words.append(part.kind if part.kind == "none" else f"{part.kind} {part.layers}")
+    encoder, decoder = words
+    if model.encoder.kind == "none" and model.positions.source.kind == "none":
+        encoder += ", no positions"
+    cross = model.attention.cross.score.kind
+    if cross == "token":
+        return encoder, decoder
+    line = f"{cross} heterogeneous 1-2"
+    assert model.attention.cross == AttentionsConfig.model_validate(line).cross
+    if model.decoder.kind == "transformer":
+        assert model.attention.decoder_self == model.attention.cross
+    return encoder, f"{decoder}, {line}"
+
+
+@pytest.mark.parametrize(
+    ("page", "file", "parameters", "encoder", "decoder", "paper"), PARTS_ROWS, ids=[row[1] for row in PARTS_ROWS]
+)
+def test_row_of_parts_tells_the_truth(
+    page: Path, file: str, parameters: int, encoder: str, decoder: str, paper: str | None
+) -> None:
+    recipe = load(page.parent / file)
+    assert parts_of(recipe) == (encoder, decoder)
+    assert parameters_of(recipe) == parameters
+    if paper:
+        assert f"{(parameters + second_biases(recipe)) / 1e6:.1f}" == paper
+
+
+def second_biases(recipe: Recipe) -> int:
+    """The parameters that Sockeye's LSTMs have more: another bias for every gate."""
+    both = [p for p in (recipe.model.encoder, recipe.model.decoder) if p.kind == "recurrent"]
+    return sum(4 * recipe.model.width * part.layers for part in both)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "paper004").glob("*.yaml")), ids=lambda p: p.stem)
+def test_settings_of_paper_004(path: Path) -> None:
+    recipe = load(path)
+    model, training, chinese = recipe.model, recipe.training, "zh-en" in path.stem
+    assert recipe.name == f"paper004-{path.stem.replace('_', '-')}"
+    assert (model.width, model.heads, model.ffn_width, model.norm) == (768, 8, 2048, "pre")
+    assert model.tied == ("two_way" if chinese else "three_way")
+    assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
+    assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "t2t"}
+    if isinstance(model.decoder, RecurrentDecoderConfig):
+        assert (model.decoder.initial, model.decoder.input_feeding, model.decoder.hidden_dropout) == ("last", True, 0.2)
+        assert model.positions.target.kind == "none"
+    assert training.schedule.model_dump() == {
+        "kind": "plateau",
+        "rate": 1e-4,
+        "warmup": 0,
+        "factor": 0.7,
+        "patience": 8,
+    }
+    assert (training.batch_tokens, training.checkpoint_every) == (2048, 1000)
+    assert (training.patience, training.max_updates, training.best_by) == (32, None, "perplexity")
+    assert (training.optimizer.beta2, training.clip_norm, training.average_last) == (0.999, None, 0)
+    assert recipe.decoding.beam == 8
+    assert recipe.decoding.length_penalty.model_dump() == {"kind": "sockeye", "alpha": 1.0, "beta": 0.0}
+    assert recipe.data.subwords == SubwordNmtConfig(merges=60_000 if chinese else 32_000, joint=not chinese)
+    assert recipe.data.text.tokenize == ("jieba" if chinese else "moses")
+
+
+@pytest.mark.parametrize(
+    ("path", "origin"),
+    [
+        *(
+            (ROOT / "paper004" / f"table3_fi-en_{kind}.yaml", "table1_fi-en_transformer")
+            for kind in ("fixed", "not_fixed")
+        ),
+        *((ROOT / "multi30k" / "encoder_free" / f"noenc_{kind}.yaml", "base") for kind in ("fixed", "notfixed")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else value.stem,
+)
+def test_rows_with_embeddings_begin_with_those_of_their_base(path: Path, origin: str) -> None:
+    recipe, base, noenc = (load(path.parent / f"{stem}.yaml") for stem in (path.stem, origin, origin_without(path)))
+    embeddings = recipe.training.embeddings
+    assert embeddings is not None
+    assert embeddings.sides == dict.fromkeys(("source", "target"), f"runs/{base.name}")  # where `train` puts that run
+    assert embeddings.fixed == ("not" not in path.stem)
+    assert recipe.model == noenc.model
+    assert recipe.data == base.data
+    assert recipe.training.model_copy(update={"embeddings": None}) == base.training
+
+
+def origin_without(path: Path) -> str:
+    """The recipe of the same model with drawn embeddings."""
+    return "noenc" if path.parent.name == "encoder_free" else "table1_fi-en_noenc"
+
+
+FOLDERS = [
+    "paper000",
+    "paper001",
+    "paper002",
+    "paper004",
+    "multi30k/phrasal",
+    "multi30k/phrases",
+    "multi30k/encoder_free",
+    "news",
+]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_every_recipe_stands_in_a_table(folder: str) -> None:
-    told = {(page.parent / file).resolve() for page, file, *_ in ROWS}
-    there = {path for path in (ROOT / folder).glob("*.yaml") if not path.name.startswith("table3")}
+    told = {(page.parent / file).resolve() for page, file, *_ in [*ROWS, *PARTS_ROWS]}
+    there = set((ROOT / folder).glob("*.yaml"))
+    if folder == "paper000":  # the language models of its Table 3
+        there = {path for path in there if not path.name.startswith("table3")}
     assert there
     assert there <= told
 
@@ -94,12 +221,13 @@ def test_the_widened_base_is_as_large(pair: str) -> None:
     assert abs(wide / phrasal - 1) < 0.01
 
 
-@pytest.mark.parametrize("folder", ["multi30k/phrasal", "multi30k/phrases", "news"])
+@pytest.mark.parametrize("folder", ["multi30k/phrasal", "multi30k/phrases", "multi30k/encoder_free", "news"])
 def test_twins_differ_in_the_model_alone(folder: str) -> None:
-    base = load(ROOT / ("multi30k/phrasal" if folder.startswith("multi30k") else folder) / "base.yaml")
+    base = load(ROOT / ("multi30k/phrasal" if folder == "multi30k/phrases" else folder) / "base.yaml")
     for path in (ROOT / folder).glob("*.yaml"):
         twin = load(path)
-        assert (twin.training, twin.decoding) == (base.training, base.decoding)
+        assert twin.training.model_copy(update={"embeddings": None}) == base.training
+        assert twin.decoding == base.decoding
         assert without_trees(twin) == without_trees(base)
         if twin.data.phrases is None:
             assert twin.data.folder == base.data.folder
@@ -140,7 +268,8 @@ def test_settings_of_paper_001(path: Path) -> None:
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (rate, rate, rate)
     assert (model.norm, model.embedding_norm, model.tied) == ("post", True, "two_way")
     assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "kl"}
-    assert (model.positions.kind, getattr(model.positions, "layout", None)) == ("sinusoid", "interleaved")
+    for positions in (model.positions.source, model.positions.target):
+        assert positions.model_dump() == {"kind": "sinusoid", "layout": "interleaved"}
     assert (recipe.decoding.beam, recipe.decoding.length_penalty.kind) == (4, "none")
     assert recipe.data.subwords == SubwordNmtConfig(merges=32_000, joint=True)
 

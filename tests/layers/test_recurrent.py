@@ -115,6 +115,22 @@ def test_a_step_leaves_the_old_state_as_it_was(kind: str) -> None:
 
 
 @each_cell
+def test_mixed_precision_leaves_cells_as_they_are(kind: str) -> None:
+    """They sum over steps; what comes in may be rounded, what goes on is not."""
+    cell, x, state = made(kind).float(), tokens().bfloat16(), tuple(part.float() for part in state_of(made(kind)))
+    for lengths in (None, LENGTHS):
+        expected = cell.run(x.float(), lengths, state)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            found = cell.run(x, lengths, state)
+        assert torch.equal(found[0], expected[0])
+        assert all(torch.equal(a, b) for a, b in zip(found[1], expected[1], strict=True))
+    read = cell.from_input(x.float()[:, 0]).bfloat16()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        step = cell.step(read, state)
+    assert all(torch.equal(a, b) for a, b in zip(step, cell.step(read.float(), state), strict=True))
+
+
+@each_cell
 def test_a_state_that_is_a_view_is_as_good(kind: str) -> None:
     """The first states of a decoder are columns of one product."""
     cell, x = made(kind), tokens()

@@ -184,12 +184,12 @@ class RecurrentDecoder(nn.Module):
         return hidden_BTD
 
     def _step_by_step(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
-        first = self.cells[0]
-        from_target_BTG = F.linear(x_BTD, first.input_weight[:, : self.width], first.bias)
+        of_target, of_fed = self._input_weights()
+        from_target_BTG = F.linear(x_BTD, of_target, self.cells[0].bias)
         outputs: list[Tensor] = []
         kept: list[Any] = []
         for from_target_BG in from_target_BTG.unbind(1):
-            hidden_BD, weights = self._advance(from_target_BG, state)
+            hidden_BD, weights = self._advance(from_target_BG, of_fed, state)
             outputs.append(hidden_BD)
             kept.append(weights)
         weights = None if kept[0] is None else torch.stack(kept, 3).flatten(2, 3)
@@ -233,17 +233,23 @@ class RecurrentDecoder(nn.Module):
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """One step: embedded tokens (R, D) → ĥ (R, D), and the weights (R, H, J, G·S) of the attention, where there is one."""
-        first = self.cells[0]
-        hidden_RD, weights = self._advance(F.linear(x_RD, first.input_weight[:, : self.width], first.bias), state)
+        of_target, of_fed = self._input_weights()
+        hidden_RD, weights = self._advance(F.linear(x_RD, of_target, self.cells[0].bias), of_fed, state)
         state.step += 1
         return hidden_RD, [] if weights is None else [weights]
 
-    def _advance(self, from_target_RG: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
+    def _input_weights(self) -> tuple[Tensor, Tensor]:
+        """The parts of the first layer's matrix that read E y and ĥ, taken once: every slice has a gradient of the whole."""
+        first: Any = self.cells[0].input_weight.split(self.width, 1)
+        return first[0], first[-1]
+
+    def _advance(
+        self, from_target_RG: Tensor, of_fed_GD: Tensor, state: DecoderState
+    ) -> tuple[Tensor, Tensor | None]:
         """One step of every row, from what the first layer reads of the target."""
         rows = state.growing[0]
         if self.input_feeding:
-            feed_weight = self.cells[0].input_weight[:, self.width :]
-            from_target_RG = torch.addmm(from_target_RG, rows.fed_RD, feed_weight.t())
+            from_target_RG = torch.addmm(from_target_RG, rows.fed_RD, of_fed_GD.t())
         query_RD, layers = from_target_RG, []
         for number, (cell, before) in enumerate(zip(self.cells, rows.layers, strict=True)):
             if number == 0:
