@@ -1,9 +1,9 @@
 """Learning to align: `phraseloom align train` beside fast_align as a Python extension (systran-align), both directions.
 
 Run: python benchmarks/align.py [--source FILE --target FILE] [--rounds 3] [--iterations 5]
-Each is a process of its own and they take turns; what counts is processor time (user and system) of all its threads, from the text
-to the file of both tables. Without files the text is that of the built-in world. The peer is run like `fast_align -d -v`; its
-interpreter is named by PHRASELOOM_PEER_ALIGN (benchmarks/README.md). The last row is `align apply` on the same text.
+Each is a process of its own and they take turns; what counts is processor time (user and system) of all its threads, from the
+text to the file of both tables. Without files the text is that of the built-in world. The peer is run like fast_align -d -v;
+its interpreter is named by PHRASELOOM_PEER_ALIGN (benchmarks/README.md). The row `apply` is `align apply` on the same text.
 
 The bar: at most three times the peer's time (a ratio of 0.33 or more).
 """

@@ -33,6 +33,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "decode_speed": (*DATA, *MODEL),
     "phrasal": DATA,
     "phrases": DATA,
+    "align": (),
     "recurrent": DATA,
     "forced": DATA,
 }
@@ -48,6 +49,7 @@ QUICK = {
     "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
     "phrasal": TINY,
     "phrases": TINY,
+    "align": ["--rounds", "1", "--pairs", "200"],
     "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
     "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],
 }

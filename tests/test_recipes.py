@@ -52,7 +52,7 @@ def test_a_recipe_lies_over_its_base(tmp_path: Path) -> None:
 
 
 def test_another_kind_on_the_command_line_replaces_the_variant() -> None:
-    """`encoder: {layers: 3}` of the file is no key of an encoder-free model; what the command line says of the new kind stays."""
+    """`layers` of the file is no key of an encoder-free model; what the command line says of the new kind stays."""
     path = ROOT / "recipes" / "multi30k" / "phrasal" / "base.yaml"
     assert load_recipe(path, ["model.encoder.kind=none"]).model.encoder.layers == 0  # type: ignore[union-attr]
     recurrent = ["model.decoder.layers=2", "model.decoder.kind=recurrent"]

@@ -243,9 +243,7 @@ class RecurrentDecoder(nn.Module):
         first: Any = self.cells[0].input_weight.split(self.width, 1)
         return first[0], first[-1]
 
-    def _advance(
-        self, from_target_RG: Tensor, of_fed_GD: Tensor, state: DecoderState
-    ) -> tuple[Tensor, Tensor | None]:
+    def _advance(self, from_target_RG: Tensor, of_fed_GD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
         """One step of every row, from what the first layer reads of the target."""
         rows = state.growing[0]
         if self.input_feeding:
