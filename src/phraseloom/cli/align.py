@@ -5,7 +5,7 @@ from __future__ import annotations
 from phraseloom.cli.group import lazy_group
 
 TASKS: dict[str, tuple[str, str]] = {
-    "train": ("align_train", "Learn to align words from parallel text: IBM model 1, diagonal prior."),
+    "train": ("align_train", "Learn a word aligner from parallel text."),
     "apply": ("align_apply", "Align sentence pairs with a model of align train."),
     "model": ("align_model", "Word alignments from the attention of a translation model."),
     "symmetrize": ("align_symmetrize", "Make one alignment of two, of opposite directions."),
