@@ -257,12 +257,17 @@ def test_two_jobs_give_the_same_bits() -> None:
         assert one.tables[direction].tension == two.tables[direction].tension
 
 
-def test_an_error_in_one_direction_ends_both() -> None:
+def test_an_error_in_one_direction_ends_the_other() -> None:
+    backward: list[int] = []
+
     def report(now: ibm.Progress) -> None:
-        raise RuntimeError("told")
+        if now.direction == "forward":
+            raise RuntimeError("told")
+        backward.append(now.iteration)
 
     with pytest.raises(RuntimeError, match="told"):
-        learn_aligner(read_bitext(toy()), Settings(iterations=1000), jobs=2, report=report)
+        learn_aligner(read_bitext(toy()), Settings(iterations=3000), jobs=2, report=report)
+    assert len(backward) < 3000
 
 
 # --- links ------------------------------------------------------------------------------------------------------------
@@ -314,6 +319,11 @@ def test_unknown_words_go_where_the_prior_sends_them() -> None:
     model = learn_aligner(read_bitext(toy(200)), Settings())
     assert model.align([("a new b", "A NEU B")])[0].links == {(0, 0), (1, 1), (2, 2)}
     assert model.align([("new", "NEU")])[0].links == {(0, 0)}
+    weights = [model.align([pair], method="forward", weights=True)[0].weights for pair in (("a", "NEU"), ("new", "A"))]
+    assert weights == [
+        {(0, 0): pytest.approx(0.92)},
+        {},
+    ]  # A is likelier without a link than beside a word that it never met
     assert model.align([("", "NEU")])[0].links == set()
     long = [("new " * 60, "NEU " * 60)]  # δ(j) is about 0.92 · 4 / (2 · 60) at most, δ(0) 0.08
     assert empty_model(p_null=0.08).align(long)[0].links == set()
@@ -369,6 +379,15 @@ def test_methods_join_both_directions(method: str) -> None:
     assert [one.links for one in model.align(lines, method=method)] == expected
     if method == "grow-diag-final-and":
         assert [one.links for one in model.align(lines)] == expected
+
+
+def test_forward_comes_first_when_both_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = toy()
+    model = learn_aligner(read_bitext(lines), Settings())
+    forward = model.align(lines, method="forward")
+    assert forward != model.align(lines, method="backward")
+    monkeypatch.setattr(aligner_module, "symmetrize", lambda one, other, method: one)
+    assert model.align(lines, method="union") == forward
 
 
 def test_lowercase_is_of_the_model() -> None:

@@ -93,7 +93,10 @@ class Aligner:
         return result
 
     def _groups(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Group], list[Alignment]]:
-        """The pairs that can be aligned, in numbers, -1 for unknown words; and the alignment of those that cannot."""
+        """The pairs that can be aligned, in numbers; and the alignment of those that cannot.
+
+        Unknown words have the number after the last word.
+        """
         sides, kept, result = (Side(), Side()), [], []
         for number, lines in enumerate(pairs):
             words = [split(line, lowercase=self.lowercase) for line in lines]
@@ -104,7 +107,7 @@ class Aligner:
             if not left_out:
                 kept.append(number)
                 for side, some, numbers in zip(sides, words, self._numbers, strict=True):
-                    side.add([numbers.get(word, -1) for word in some])
+                    side.add([numbers.get(word, len(numbers)) for word in some])
         return group(*sides, kept), result
 
 
@@ -190,7 +193,7 @@ class _Lookup:
     def __init__(self, table: Table, direction: str, source_words: int, target_words: int) -> None:
         self.table, self.direction = table, direction
         self.axis = 2 if direction == "forward" else 1  # that of the words that can be chosen
-        self.stride = target_words + 1  # its last target word is the unknown one
+        self.stride = target_words + 1  # with the unknown word
         keys = table.source.astype(np.int64) * self.stride + table.target
         self._keys = np.append(keys, np.iinfo(np.int64).max)
         self._probabilities = np.append(table.probabilities, np.float32(FLOOR)).astype(np.float64)
@@ -214,8 +217,7 @@ def _posteriors(
     lookups: Sequence[_Lookup], priors: Sequence[ShapePrior], source_BS: np.ndarray, target_BT: np.ndarray
 ) -> list[_Posterior]:
     """The posterior of each direction."""
-    stride = lookups[0].stride
-    numbers = word_pair_keys(source_BS, np.where(target_BT < 0, stride - 1, target_BT), stride)
+    numbers = word_pair_keys(source_BS, target_BT, lookups[0].stride)
     keys, occurrences = np.unique(numbers, return_inverse=True)
     result = []
     for lookup, prior in zip(lookups, priors, strict=True):
