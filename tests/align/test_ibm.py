@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -259,11 +260,14 @@ def test_two_jobs_give_the_same_bits() -> None:
 
 def test_an_error_in_one_direction_ends_the_other() -> None:
     backward: list[int] = []
+    began = threading.Event()
 
     def report(now: ibm.Progress) -> None:
         if now.direction == "forward":
+            assert began.wait(20)
             raise RuntimeError("told")
         backward.append(now.iteration)
+        began.set()
 
     with pytest.raises(RuntimeError, match="told"):
         learn_aligner(read_bitext(toy()), Settings(iterations=3000), jobs=2, report=report)
@@ -350,10 +354,10 @@ def hand_made(probabilities: dict[tuple[int, int], float], null: list[float], p_
 
 
 def test_the_null_word_must_be_more_probable_and_the_first_of_equals_wins() -> None:
-    line = [("a b", "A B")]
-    equal = hand_made({(0, 0): 0.5, (1, 0): 0.5, (1, 1): 0.5}, [0.5, 0.5], 1 / 3)
+    words, line = {(0, 0): 0.5, (1, 0): 0.5, (1, 1): 0.5}, [("a b", "A B")]
+    equal = hand_made(words, [0.25, 0.25], 0.5)  # δ(j) t = 1/4 · 1/2, δ(0) t = 1/2 · 1/4
     assert equal.align(line)[0].links == {(0, 0), (1, 1)}
-    null = hand_made({(0, 0): 0.5, (1, 0): 0.5, (1, 1): 0.5}, [0.5, 0.75], 1 / 3)
+    null = hand_made(words, [0.25, 0.2500001], 0.5)
     assert null.align(line)[0].links == {(0, 0)}
 
 
