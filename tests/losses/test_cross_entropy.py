@@ -122,3 +122,18 @@ def test_a_fixed_matrix_costs_no_product_and_changes_no_other_gradient(smoothing
         products.append(counted.shapes)
     assert all(torch.equal(*pair) for pair in zip(*grads, strict=True))
     assert products == [[(11, 9), (11, 6), (9, 6)], [(11, 9), (11, 6)]]
+
+
+@pytest.mark.parametrize("smoothing", ["uniform", "t2t", "kl"])
+def test_mixed_precision_sums_in_single(smoothing: Any) -> None:
+    hidden, weight, bias, gold = made(torch.float32)
+    found = []
+    for mixed in (False, True):
+        h, w, b = (t.clone().requires_grad_() for t in (hidden, weight, bias))
+        with torch.autocast("cpu", torch.bfloat16, enabled=mixed):
+            objective, nll = cross_entropy(h, w, b, gold, epsilon=0.1, smoothing=smoothing)
+        objective.backward()
+        assert objective.dtype == nll.dtype == w.grad.dtype == torch.float32
+        found.append((objective.detach(), h.grad, w.grad, b.grad))
+    for plain, mixed_one in zip(*found, strict=True):
+        assert torch.allclose(plain, mixed_one, rtol=0.03, atol=0.03 * float(plain.abs().max()))

@@ -250,6 +250,7 @@ LINES: list[tuple[dict[str, Any], dict[str, str]]] = [
     ({}, {"encoder_self": "queryk", "decoder_self": "queryk", "cross": "queryk"}),
     ({"encoder": NONE}, {"encoder_self": "token", "decoder_self": "queryk", "cross": "queryk"}),
     ({"encoder": RECURRENT}, {"encoder_self": "token", "decoder_self": "queryk", "cross": "queryk"}),
+    ({"decoder": RECURRENT}, {"encoder_self": "queryk", "decoder_self": "token", "cross": "token"}),
     (
         {"decoder": {**RECURRENT, "attention": "multihead"}},
         {"encoder_self": "queryk", "decoder_self": "token", "cross": "queryk"},

@@ -71,7 +71,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         for start in range(0, len(h_ND), rows):
             h, gold = h_ND[start : start + rows], gold_N[start : start + rows, None]
             logits = h @ weight_VD.t() if bias_V is None else torch.addmm(bias_V, h, weight_VD.t())
-            p = logits.softmax(1)
+            p = logits.softmax(1, dtype=exact)
             normalizer = logits.amax(1, keepdim=True).to(exact) - p.amax(1, keepdim=True).to(exact).log()  # log Σ exp
             gold_logp = logits.gather(1, gold).to(exact) - normalizer
             all_logp = (h @ column_sum_D).to(exact)[:, None] + bias_sum - allowed * normalizer

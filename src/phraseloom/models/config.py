@@ -166,8 +166,10 @@ def fill_kinds(value: Any) -> Any:
     encoder, decoder = _kind(value, "encoder"), _kind(value, "decoder")
     line: Any = value.get("attention")
     if isinstance(line, str) and (encoder, decoder) != ("transformer", "transformer"):
-        uses = {"encoder_self": encoder == "transformer", "decoder_self": decoder == "transformer", "cross": True}
-        value["attention"] = {use: line for use, there in uses.items() if there}
+        reads = value.get("decoder")
+        by_block = decoder == "transformer" or (isinstance(reads, dict) and reads.get("attention") == "multihead")
+        uses = {"encoder_self": encoder == "transformer", "decoder_self": decoder == "transformer", "cross": by_block}
+        value["attention"] = {use: line for use, there in uses.items() if there} or {"cross": line}  # refused below
     sides: Any = value.get("positions") or {}
     if isinstance(sides, dict) and "kind" not in sides and "recurrent" in (encoder, decoder):
         readers = {"source": encoder, "target": decoder}
