@@ -11,7 +11,8 @@ import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod
 from phraseloom.cli.gold_links import Base, Format, Reverse
-from phraseloom.errors import FileProblem, UsageError, escape_controls
+from phraseloom.cli.layer_files import can_write
+from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import Measured
@@ -55,7 +56,7 @@ def command(
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    _can_write(json, plot, len(models))
+    can_write(json, plot, len(models))
     from phraseloom.cli import gold_links
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
@@ -69,17 +70,6 @@ def command(
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
         _draw(found, method.value, plot, f"{len(text.gold):,} sentences, gold links of {gold.name}")
-
-
-def _can_write(json: Path | None, plot: Path | None, num_models: int) -> None:
-    """What would fail at the end is refused before the models work."""
-    for path in (json, plot):
-        if path is not None and path.is_dir():
-            raise FileProblem("a file to write expected, but this is a folder", file=path)
-    if plot is not None:
-        from phraseloom.report.layers import can_draw
-
-        can_draw(plot, num_models)
 
 
 def _measure(

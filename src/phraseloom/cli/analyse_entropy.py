@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.errors import DataError, FileProblem, UsageError, escape_controls
+from phraseloom.cli.layer_files import can_write
+from phraseloom.errors import DataError, UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
@@ -60,7 +61,7 @@ def command(
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    _can_write(json, plot, len(models))
+    can_write(json, plot, len(models))
     found = _measure(models, source, target, trees, device)
     print(_table(found, mean.value))
     if json is not None:
@@ -71,17 +72,6 @@ def command(
         atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
     if plot is not None:
         _draw(found, mean.value, plot)
-
-
-def _can_write(json: Path | None, plot: Path | None, num_models: int) -> None:
-    """What would fail at the end is refused before the models work."""
-    for path in (json, plot):
-        if path is not None and path.is_dir():
-            raise FileProblem("a file to write expected, but this is a folder", file=path)
-    if plot is not None:
-        from phraseloom.report.layers import can_draw
-
-        can_draw(plot, num_models)
 
 
 def _measure(
