@@ -25,6 +25,7 @@ class Kind(StrEnum):
 
     sentencepiece = "sentencepiece"
     subword_nmt = "subword_nmt"
+    words = "words"
 
 
 class Model(StrEnum):
@@ -51,11 +52,13 @@ def train(
     files: Annotated[
         list[Path] | None, typer.Argument(help="Text files (plain, .gz, .xz); none: standard input.")
     ] = None,
-    kind: Annotated[Kind, typer.Option(help="The library.")] = Kind.sentencepiece,
+    kind: Annotated[Kind, typer.Option(help="The library; words: whole words.")] = Kind.sentencepiece,
     model: Annotated[Model, typer.Option(help="sentencepiece only.")] = Model.bpe,
     size: Annotated[int, typer.Option(min=0, help="Pieces of the vocabulary; with subword_nmt: merges.")] = 8000,
     byte_fallback: Annotated[bool, typer.Option(help="sentencepiece only: spell unknown characters as bytes.")] = True,
-    min_frequency: Annotated[int, typer.Option(min=1, help="subword_nmt only: rarer pairs are not merged.")] = 2,
+    min_frequency: Annotated[
+        int, typer.Option(min=1, help="subword_nmt: rarer pairs are not merged; words: rarer words are unknown.")
+    ] = 2,
     sample_lines: Annotated[int, typer.Option(min=1, help="Lines to learn from, spread over the files.")] = 1_000_000,
     language: Annotated[str, typer.Option(help="Language code to store.")] = "und",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
@@ -64,16 +67,18 @@ def train(
     from phraseloom.config import validate
     from phraseloom.errors import UsageError
     from phraseloom.files import require_new_folder
-    from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+    from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
     from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
-    config: SentencepieceConfig | SubwordNmtConfig
+    config: SubwordsConfig
     common = {"sample_lines": sample_lines}
     if kind is Kind.sentencepiece:
         given = {**common, "model": model.value, "size": size, "byte_fallback": byte_fallback}
         config = validate(SentencepieceConfig, given)
-    else:
+    elif kind is Kind.subword_nmt:
         config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
+    else:
+        config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
     if output.is_dir() and any(output.iterdir()) and not overwrite:
         raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
     lines = _sample(files, sample_lines) if files else islice(_stdin_lines(), sample_lines)

@@ -11,21 +11,12 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.phrases.config import SegmenterConfig
-from phraseloom.text.config import SentencepieceConfig, SubwordsConfig, TextConfig
+from phraseloom.text.config import FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
 
-
-def _file_name(name: str) -> str:
-    if not name or "\0" in name or "\n" in name:
-        raise ValueError("a file name is not empty and holds no NUL or line end")
-    return name
-
-
-FileName = Annotated[str, AfterValidator(_file_name)]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
 

@@ -40,8 +40,10 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# What only a dataset with source phrases has: elsewhere these keys are not written, so that its bytes stay the same.
+# What only a dataset with source phrases, or with word vocabularies, has: elsewhere these keys are not written, so that its
+# bytes stay the same.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
+OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words"}
 
 
 class Dropped(Config):
@@ -95,13 +97,15 @@ class ShardInfo(Config):
 
 
 class SplitInfo(Config):
-    """One of train, valid, test. `source_phrases` as in `ShardInfo`."""
+    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies, the unknown tokens."""
 
     read: Count
     pairs: Count
     source_tokens: Count
     target_tokens: Count
     source_phrases: Count | None = None
+    source_unknown: Count | None = None
+    target_unknown: Count | None = None
     dropped: dict[str, Dropped]
     files: list[FileInfo]
     shards: list[ShardInfo]
@@ -109,12 +113,25 @@ class SplitInfo(Config):
     no_tree: NoTree | None = None
 
 
+class WordInfo(Config):
+    """What a vocabulary of words leaves unknown in the sample that it was learned from (`text/words.py`, `Coverage`)."""
+
+    types: Count
+    tokens: Count
+    unknown_types: Count
+    unknown_tokens: Count
+    split_types: Count
+    split_tokens: Count
+
+
 class SubwordInfo(Config):
-    """How the subwords were learned: pairs of lines in the sample, and the size of each vocabulary."""
+    """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown."""
 
     sample_pairs: Count
     source_vocabulary: Count
     target_vocabulary: Count
+    source_words: WordInfo | None = None
+    target_words: WordInfo | None = None
 
 
 class Index(Config):
@@ -140,9 +157,9 @@ class Index(Config):
 
 
 def as_stored(value: Any) -> Any:
-    """Plain data of an index or a data section, without what is null because there are no source phrases."""
+    """Plain data of an index or a data section, without what is null because there are no source phrases, or no words."""
     if isinstance(value, dict):
-        return {k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES}
+        return {k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES | OF_WORDS}
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 
 

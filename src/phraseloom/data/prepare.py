@@ -28,13 +28,14 @@ from phraseloom.data.index import (
     Index,
     SplitInfo,
     SubwordInfo,
+    WordInfo,
     as_stored,
 )
 from phraseloom.data.shards import ShardWriter
 from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.data.workers import Encoder
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import CorruptError, DataError, UsageError
 from phraseloom.files import (
     FolderLock,
     atomic_write_json,
@@ -45,9 +46,13 @@ from phraseloom.files import (
     write_manifest,
 )
 from phraseloom.phrases.source import Segmenter, build_segmenter
+from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
+from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+from phraseloom.text.vocabulary import UNK
+from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
@@ -93,6 +98,20 @@ def prepare(
     return Report(folder, index)
 
 
+def _checked(root: Path, name: str, sha256: str | None) -> Path:
+    """The path of the file of vectors. Raises FileProblem, CorruptError where its SHA-256 is another."""
+    path = locate(root, name)
+    if sha256 is not None and (found := sha256_file(path)) != sha256:
+        hint = "fetch the file again, or correct data.subwords.vectors_sha256 if it is meant to be this one"
+        raise CorruptError(f"SHA-256 is {found}, the recipe says {sha256}", file=path, hint=hint)
+    return path
+
+
+def _coverage(subwords: Subwords) -> WordInfo | None:
+    coverage = subwords.coverage if isinstance(subwords, Words) else None
+    return None if coverage is None else WordInfo(**coverage._asdict())
+
+
 def _empty(folder: Path) -> None:
     """Remove what a killed run left, except for the lock that we hold."""
     for path in sorted(folder.iterdir()):
@@ -124,6 +143,8 @@ class _Work:
         self.token_type = "uint16"
         self.is_text = isinstance(config, TextDataConfig)
         self.segmenter: Segmenter | None = None
+        self.joined = isinstance(config.subwords, WordsConfig) and config.subwords.joined
+        self.vectors: str | None = None
 
     def survey(self) -> None:
         """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
@@ -131,6 +152,8 @@ class _Work:
             Normaliser(self.config.text, language)  # a missing package shows now
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
+        if isinstance(self.config.subwords, WordsConfig) and self.config.subwords.vectors is not None:
+            self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
         for split in SPLITS:
             self.files[split] = []
             for files in self.config.files(split):
@@ -183,7 +206,9 @@ class _Work:
 
         def sampled(*sides: str) -> Iterator[str]:
             for side in sides:
-                normalise = Normaliser(config.text, languages[side])
+                # Joined text has been tokenised.
+                text = TextConfig() if side == "target" and self.joined else config.text
+                normalise = Normaliser(text, languages[side])
                 self.progress(f"learning subwords ({side})", 0, wanted)
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, wanted) if line.strip())
@@ -191,19 +216,32 @@ class _Work:
         if config.subwords.joint:
             source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
         else:
-            source, target = (learn_subwords(sampled(side), config.subwords) for side in ("source", "target"))
+            options: tuple[SubwordsConfig, SubwordsConfig] = (config.subwords, config.subwords)
+            if isinstance(config.subwords, WordsConfig):
+                options = config.subwords.of_source(), config.subwords.model_copy(update={"vectors": self.vectors})
+            source, target = (
+                learn_subwords(sampled(side), of_side)
+                for side, of_side in zip(("source", "target"), options, strict=True)
+            )
         tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
-        sizes = {"source_vocabulary": len(source.vocabulary), "target_vocabulary": len(target.vocabulary)}
-        return tokenizer, SubwordInfo(sample_pairs=wanted, **sizes)
+        return tokenizer, SubwordInfo(
+            sample_pairs=wanted,
+            source_vocabulary=len(source.vocabulary),
+            target_vocabulary=len(target.vocabulary),
+            source_words=_coverage(source),
+            target_words=_coverage(target),
+        )
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
         """Write the shards of a split, and its raw text unless it is the training data."""
-        phrases = self.segmenter is not None
+        phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
         tally = Tally(self.files[split], self.config.filter if split == "train" else None)
+        unknown = [0, 0]
         try:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
                 encoded = tally.count(chunk, encoded)
+                unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
                 writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
                 self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
             shards = writer.finish()
@@ -224,6 +262,8 @@ class _Work:
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
+            source_unknown=unknown[0] if words and not self.is_text else None,
+            target_unknown=unknown[1] if words else None,
             dropped=tally.dropped,
             files=self.files[split],
             shards=shards,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from phraseloom.data.index import Index, SplitInfo
+from phraseloom.data.index import Index, SplitInfo, WordInfo
 
 CHANGES = {
     "crlf": r"lines ended by \r\n, read as \n",
@@ -17,7 +17,8 @@ CHANGES = {
 def table(index: Index) -> str:
     """Lines for people: one per split, then one per reason and per change, with the first place of each."""
     words, unit = index.subwords, "lines" if index.is_text else "pairs"
-    rows = [["split", f"{unit} read", f"{unit} kept", "source subwords", "target subwords"]]
+    tokens = "subwords" if words.target_words is None else "words"
+    rows = [["split", f"{unit} read", f"{unit} kept", f"source {tokens}", f"target {tokens}"]]
     rows += [
         [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
         for name, s in index.splits.items()
@@ -32,11 +33,15 @@ def table(index: Index) -> str:
     for split in index.splits.values():
         lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
     for name, split in index.splits.items():
-        lines += _phrases(name, split)
+        lines += [*_phrases(name, split), *_unknown(name, split, index.is_text)]
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
-    lines.append(f"subwords learned on {words.sample_pairs:,} {unit}; vocabulary: {sizes}")
+    lines.append(f"{tokens} learned on {words.sample_pairs:,} {unit}; vocabulary: {sizes}")
+    if words.source_words is not None and not index.is_text:
+        lines.append("source" + _learned(words.source_words))
+    if words.target_words is not None:
+        lines.append(("text" if index.is_text else "target") + _learned(words.target_words))
     return "\n".join(lines)
 
 
@@ -67,3 +72,24 @@ def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
     if split.no_tree is not None:
         place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
         yield f"{name}: {split.no_tree.lines:,} lines have no parse tree, their words are cut as they stand (first: {place})"
+
+
+def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
+    sides = [("", split.target_unknown, split.target_tokens)]
+    if not is_text:
+        sides = [("source ", split.source_unknown, split.source_tokens), ("target ", *sides[0][1:])]
+    counts = [f"{_share(n, tokens)} {side}words" for side, n, tokens in sides if n is not None]
+    if counts:
+        yield f"{name}: unknown are {' and '.join(counts)}"
+
+
+def _learned(words: WordInfo) -> str:
+    split = f"; {words.split_types:,} phrases ({words.split_tokens:,} times) are read as their words"
+    return (
+        f": unknown are {_share(words.unknown_types, words.types)} different words and "
+        f"{_share(words.unknown_tokens, words.tokens)} words{split if words.split_types else ''}"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({100 * part / max(1, whole):.1f} %)"

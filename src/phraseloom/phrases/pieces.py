@@ -17,6 +17,7 @@ from phraseloom.text.sentencepiece import SPACE
 from phraseloom.text.subword_nmt import SEPARATOR, SubwordNmt
 from phraseloom.text.subwords import ESCAPE, Subwords
 from phraseloom.text.tokenizer import Side
+from phraseloom.text.words import Words
 
 _EQUAL = {
     **dict.fromkeys("`‘’‚‛", "'"),
@@ -81,7 +82,10 @@ def piece_starts(subwords: Subwords, pieces: Sequence[str], text: str) -> list[i
 
     `subwords.undo` joins pieces to a line; this does the same and keeps the places. A space before a word belongs to it.
     """
-    if isinstance(subwords, SubwordNmt):
+    if isinstance(subwords, Words):
+        extra = 0
+        parts = [p + " " for p in pieces]
+    elif isinstance(subwords, SubwordNmt):
         extra = 0
         parts = [p[: -len(SEPARATOR)] if p.endswith(SEPARATOR) else p + " " for p in pieces]
     else:

@@ -94,6 +94,10 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
     columns = {"read": "read", "pairs": "kept", "source_tokens": "source subwords", "target_tokens": "target subwords"}
     if is_text:
         columns = {"read": "read", "pairs": "kept", "target_tokens": "subwords"}
+    if "target_words" in found["subwords"]:
+        columns = {key: name.replace("subwords", "words") for key, name in columns.items()}
+        columns |= {} if is_text else {"source_unknown": "unknown source words"}
+        columns["target_unknown"] = "unknown words" if is_text else "unknown target words"
     if "segmenter" in found:
         columns["source_phrases"] = "source phrases"
     columns["shards"] = "shards"

@@ -110,11 +110,12 @@ def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
     if index is None:
         return found
     dataset = _try(found, lambda: Dataset.open(folder, verify=False))
-    found |= {"config": index.config, "subwords": index.subwords.model_dump(), "splits": {}}
+    found |= {"config": index.config, "subwords": as_stored(index.subwords.model_dump()), "splits": {}}
     if dataset is not None and dataset.segmenter is not None:
         found["segmenter"] = str(dataset.segmenter)
     for name, split in index.splits.items():
         counts = {"read", "pairs", "source_tokens", "target_tokens", "source_phrases", "dropped", "no_tree"}
+        counts |= {"source_unknown", "target_unknown"}
         entry = as_stored(split.model_dump(include=counts))
         entry["files"] = as_stored([f.model_dump() for f in split.files])
         entry["shards"] = len(split.shards)

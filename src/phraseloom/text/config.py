@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from phraseloom.config import Config
+
+
+def _file_name(name: str) -> str:
+    if not name or "\0" in name or "\n" in name:
+        raise ValueError("a file name is not empty and holds no NUL or line end")
+    return name
+
+
+FileName = Annotated[str, AfterValidator(_file_name)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class TextConfig(Config):
@@ -38,4 +48,44 @@ class SubwordNmtConfig(Config):
     min_frequency: int = Field(2, ge=1)
 
 
-SubwordsConfig = Annotated[SentencepieceConfig | SubwordNmtConfig, Field(discriminator="kind")]
+class WordsConfig(Config):
+    """Whole words: the `size` most frequent ones of a side (of the source `source_size`, if given) of `min_frequency` or more.
+
+    `joined`: the target text is what `phrases segment` wrote, tokenised and with phrases joined by `_`; it is taken as it is.
+    `phrases`: so many of the most frequent joined phrases are in the target vocabulary beside the words; others are read as
+    their words. `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; of the target, only tokens with a
+    vector in it are in the vocabulary. `center`: the mean of the vectors is taken off them (`text/word_vectors.py`). SHA-256
+    checked if given.
+    """
+
+    kind: Literal["words"] = "words"
+    size: int = Field(50_000, ge=1, le=1_000_000)
+    source_size: int | None = Field(None, ge=1, le=1_000_000)
+    min_frequency: int = Field(1, ge=1)
+    phrases: int = Field(0, ge=0, le=1_000_000)
+    joined: bool = False
+    vectors: FileName | None = None
+    vectors_sha256: Sha256 | None = None
+    center: bool = False
+    joint: bool = False
+    sample_lines: int = Field(1_000_000, ge=1)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> WordsConfig:
+        if self.phrases and not self.joined:
+            raise ValueError("phrases needs joined: true, and target text in which phrases segment has joined phrases")
+        if self.vectors is None and (self.vectors_sha256 is not None or self.center):
+            raise ValueError(f"{'center' if self.center else 'vectors_sha256'} is given, but no vectors")
+        of_one_side = {"source_size": self.source_size, "joined": self.joined, "vectors": self.vectors}
+        if self.joint and (given := [name for name, value in of_one_side.items() if value]):
+            raise ValueError(f"{given[0]} is of one side, so it needs joint: false")
+        return self
+
+    def of_source(self) -> WordsConfig:
+        """The options of the source alone: nothing of them is about phrases or vectors."""
+        return WordsConfig(
+            size=self.source_size or self.size, min_frequency=self.min_frequency, sample_lines=self.sample_lines
+        )
+
+
+SubwordsConfig = Annotated[SentencepieceConfig | SubwordNmtConfig | WordsConfig, Field(discriminator="kind")]

@@ -2,6 +2,9 @@
 
 Folder: `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
 subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`.
+
+A side whose words are `joined` reads and writes two kinds of text: what it encodes is what `phrases segment` wrote, and is
+taken as it is; what it decodes is plain text, with the phrases taken apart and the tokenisation undone.
 """
 
 from __future__ import annotations
@@ -17,38 +20,65 @@ import pydantic
 
 from phraseloom.errors import CorruptError
 from phraseloom.files import atomic_write_json, read_json, require_file, sha256_file
-from phraseloom.text import sentencepiece, subword_nmt
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.text import sentencepiece, subword_nmt, words
+from phraseloom.text.config import SubwordsConfig, TextConfig
+from phraseloom.text.joined import split_line
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.vocabulary import Vocabulary
+from phraseloom.text.words import Words
 
 FORMAT = 1
 FILE = "tokenizer.json"
 
 # The kinds of subwords. A new one is a file with a class of this shape and a function that learns it, and a line here.
-SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt]] = {
+SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words]] = {
     "sentencepiece": Sentencepiece,
     "subword_nmt": SubwordNmt,
+    "words": Words,
 }
 LEARNERS: dict[str, Callable[[Iterable[str], Any], Subwords]] = {
     "sentencepiece": sentencepiece.learn,
     "subword_nmt": subword_nmt.learn,
+    "words": words.learn,
 }
+# Files that not every vocabulary of a kind has.
+OPTIONAL = {"words": (words.VECTORS,)}
 
 
-def learn_subwords(lines: Iterable[str], config: SentencepieceConfig | SubwordNmtConfig) -> Subwords:
-    """Learn the subwords that `config` describes; the same lines give the same bytes. Raises DataError."""
+def learn_subwords(lines: Iterable[str], config: SubwordsConfig) -> Subwords:
+    """Learn the subwords that `config` describes; the same lines give the same bytes. Raises DataError.
+
+    Of words, `config` is that of one side (`WordsConfig.of_source`), and its `vectors` a path.
+    """
     return LEARNERS[config.kind](lines, config)
+
+
+class _Joined:
+    """The normaliser of a side with joined text: nothing is done to a line, and two things are undone."""
+
+    identity = True
+
+    def __init__(self, plain: Normaliser) -> None:
+        self.plain, self.language = plain, plain.language
+
+    def __call__(self, line: str) -> str:
+        return line
+
+    def detokenise(self, line: str) -> str:
+        """The line with its phrases taken apart and the tokenisation undone."""
+        return self.plain.detokenise(split_line(line))
 
 
 class Side:
     """One language: normaliser and subwords."""
 
     def __init__(self, normaliser: Normaliser, subwords: Subwords) -> None:
-        self.normaliser, self.subwords = normaliser, subwords
+        self.joined = isinstance(subwords, Words) and subwords.joined
+        self.normaliser: Normaliser | _Joined = _Joined(normaliser) if self.joined else normaliser
+        self.subwords = subwords
 
     @property
     def language(self) -> str:
@@ -78,24 +108,40 @@ class Side:
         """The pieces of a raw line."""
         return self.subwords.pieces(self.normaliser(line)) if line.strip() else []
 
+    def plain(self, line: str) -> str:
+        """A raw line of the data as `decode` would write it: the line itself unless it is joined text."""
+        return self.normaliser.detokenise(line) if self.joined else line
+
     def words(self, line: str) -> list[str]:
-        """The words of a raw line after normalisation and tokenisation: runs of anything but U+0020.
+        """The words of a raw line after normalisation and tokenisation, those of phrases one by one: runs of anything but
+        U+0020.
 
         Word alignments count these, from 0.
         """
-        return [word for word in self.normaliser(line).split(" ") if word] if line.strip() else []
+        return self._words(self.normaliser(line)) if line.strip() else []
 
     def words_of(self, ids: Sequence[int]) -> list[str]:
-        """The words of decoded ids, before detokenisation; `word_of_piece` counts these."""
-        return [word for word in self.subwords.decode(ids).split(" ") if word]
+        """The words of decoded ids, before detokenisation; `words_of_piece` counts these."""
+        return self._words(self.subwords.decode(ids))
+
+    def _words(self, text: str) -> list[str]:
+        return [word for word in (split_line(text) if self.joined else text).split(" ") if word]
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """For each id, whether a word begins with it."""
         return self.subwords.word_starts(ids)
 
+    def words_of_piece(self, ids: Sequence[int]) -> list[range]:
+        """For each id, the numbers of its words, from 0: one, but of a phrase all."""
+        if not isinstance(self.subwords, Words):
+            numbers = (max(0, n - 1) for n in accumulate(map(int, self.subwords.word_starts(ids))))
+            return [range(n, n + 1) for n in numbers]
+        ends = list(accumulate(self.subwords.num_words(number) for number in ids))
+        return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+
     def word_of_piece(self, ids: Sequence[int]) -> list[int]:
-        """For each id, the number of its word, from 0."""
-        return [max(0, n - 1) for n in accumulate(map(int, self.subwords.word_starts(ids)))]
+        """For each id, the number of its (first) word, from 0."""
+        return [words.start for words in self.words_of_piece(ids)]
 
 
 class Tokenizer:
@@ -166,7 +212,9 @@ class Tokenizer:
         except pydantic.ValidationError as error:
             raise CorruptError("not a tokenizer description: text", file=path) from error
         names = ["joint"] if joint else ["source", "target"]
-        if set(files) != {name + ending for name in names for ending in kind.endings}:
+        own = {name + ending for name in names for ending in kind.endings}
+        optional = {name + ending for name in names for ending in OPTIONAL.get(str(value["subwords"]), ())}
+        if not own - optional <= set(files) <= own:
             raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
         for name, expected in files.items():
             if sha256_file(require_file(folder / name, "tokenizer file")) != expected:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import lzma
 import zlib
 from collections.abc import Callable, Collection, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from phraseloom.errors import DataError
 from phraseloom.files import atomic_write, disk
 from phraseloom.text.lines import encode_lines, open_binary, read_blocks
 
-__all__ = ["Vectors", "read_vectors", "write_vectors"]
+__all__ = ["Mean", "Vectors", "read_tokens", "read_vectors", "write_vectors"]
 
 MAX_WIDTH = 2**16
 ROWS = 1024  # written at a time
@@ -38,11 +39,52 @@ class Vectors(NamedTuple):
     matrix_VM: np.ndarray
 
 
-def read_vectors(path: str | Path, *, wanted: Collection[str] | None = None, width: int | None = None) -> Vectors:
+class Mean:
+    """The mean of rows that come block by block."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sum: np.ndarray | None = None
+
+    def add(self, rows_NM: np.ndarray) -> None:
+        """Count in these rows."""
+        total = rows_NM.sum(0, dtype=np.float64)
+        self._sum = total if self._sum is None else self._sum + total
+        self.count += len(rows_NM)
+
+    @property
+    def value(self) -> np.ndarray | None:
+        """The mean (M,) of all rows so far, float64; None before the first."""
+        return None if self._sum is None else self._sum / self.count
+
+
+def read_tokens(path: str | Path, wanted: Collection[str]) -> set[str]:
+    """Those of `wanted` tokens that have a row in a file of vectors; only its first line and first fields are looked at.
+
+    Raises FileProblem, CorruptError, DataError (no such file).
+    """
+    found: set[str] = set()
+    with open_binary(path, "file of vectors") as handle:
+        blocks = read_blocks(handle, name=path)
+        first = next(blocks, [""])
+        _head(first[0], path)
+        for lines in chain([first[1:]], blocks):
+            found.update(token for token in (line.partition(" ")[0] for line in lines) if token in wanted)
+    return found
+
+
+def read_vectors(
+    path: str | Path,
+    *,
+    wanted: Collection[str] | None = None,
+    width: int | None = None,
+    others: Mean | None = None,
+) -> Vectors:
     """The vectors in a plain, .gz or .xz file; those of `wanted` tokens only, where it is given.
 
     Every row must have the fields that the first line says, and there must be as many rows; numbers and tokens are looked
-    at in the rows that are kept, so memory is that of these rows. `width`: the width that the vectors must have.
+    at in the rows that are kept, so memory is that of these rows. `width`: the width that the vectors must have. `others`:
+    takes in the rows of the tokens that are not wanted, whose numbers are then looked at as well.
 
     Raises FileProblem, CorruptError, DataError (file and line): another number of fields or rows, a field that is no finite
     number of float32, a token that is given twice.
@@ -53,7 +95,7 @@ def read_vectors(path: str | Path, *, wanted: Collection[str] | None = None, wid
         count, found = _head(first[0], path)
         if width is not None and found != width:
             raise DataError(f"the vectors have width {found}; {width} is needed", file=path, line=1)
-        reader = _Reader(path, count, found, wanted)
+        reader = _Reader(path, count, found, wanted, others)
         reader.add(first[1:])
         for lines in blocks:
             reader.add(lines)
@@ -63,15 +105,19 @@ def read_vectors(path: str | Path, *, wanted: Collection[str] | None = None, wid
 class _Reader:
     """Takes the rows of a file block by block."""
 
-    def __init__(self, path: str | Path, count: int, width: int, wanted: Collection[str] | None) -> None:
-        self.path, self.count, self.width, self.wanted = path, count, width, wanted
+    def __init__(
+        self, path: str | Path, count: int, width: int, wanted: Collection[str] | None, others: Mean | None
+    ) -> None:
+        self.path, self.count, self.width, self.wanted, self.others = path, count, width, wanted, others
         self.line = 1
         self.lines: dict[str, int] = {}  # of each token that is kept
         self.parts: list[np.ndarray] = []
 
     def add(self, lines: list[str]) -> None:
         """The next rows."""
-        separators, wanted, kept = self.width - 1, self.wanted, []
+        separators, wanted = self.width - 1, self.wanted
+        kept: list[tuple[int, str]] = []
+        rest: list[tuple[int, str]] = []
         for line in lines:
             self.line += 1
             token, _, values = line.partition(" ")
@@ -79,6 +125,8 @@ class _Reader:
             if values.count(" ") != separators or not values or not token:
                 self._refuse_fields(line)
             if wanted is not None and token not in wanted:
+                if self.others is not None:
+                    rest.append((self.line, values))
                 continue
             before = self.lines.setdefault(token, self.line)
             if before != self.line:
@@ -88,6 +136,8 @@ class _Reader:
             raise DataError(f"there are more rows than the {self.count:,} of the first line", file=self.path, line=1)
         if kept:
             self.parts.append(self._numbers(kept))
+        if rest and self.others is not None:
+            self.others.add(self._numbers(rest))
 
     def _refuse_fields(self, line: str) -> None:
         fields = line.removesuffix(" ").count(" ") + 1
