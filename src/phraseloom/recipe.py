@@ -47,6 +47,27 @@ class Recipe(Config):
             )
         return self
 
+    @model_validator(mode="after")
+    def _vectors_come_from_somewhere(self) -> Recipe:
+        kind, subwords, embeddings = self.model.output.kind, self.data.subwords, self.training.embeddings
+        if kind == "softmax":
+            return self
+        if subwords.kind != "words" or subwords.vectors is None:
+            raise ValueError(
+                f"model.output: {{kind: {kind}}} compares with fixed vectors of whole words; data.subwords must name them: "
+                "{kind: words, vectors: FILE.vec}"
+            )
+        if kind == "word_or_phrase" and not subwords.phrases:
+            raise ValueError(
+                "model.output: {kind: word_or_phrase} needs phrases in the vocabulary: data.subwords.phrases"
+            )
+        if embeddings is not None and "target" in embeddings.sides and self.model.tied == "two_way":
+            raise ValueError(
+                "training.embeddings.target has no matrix to write to: the decoder reads the fixed vectors of the output; "
+                "model.tied: none would give it one"
+            )
+        return self
+
 
 class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""

@@ -16,14 +16,17 @@ from torch import Tensor
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.penalties import WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
-from phraseloom.models import targets
+from phraseloom.layers.table import TargetTable
+from phraseloom.models import store, targets
 from phraseloom.models.build import DECODERS, ENCODERS, build_model
 from phraseloom.models.config import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.store import load_model, read_config, save_model
 from phraseloom.models.translation import TranslationModel
+from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
-from phraseloom.text.vocabulary import BOS, EOS, PAD
+from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
+from phraseloom.text.words import Words
 
 SIZE, HEADS = 9, 4
 SOURCES, TARGETS = [[5, 6, 7], [8, 4], [], [4, 7, 8, 5]], [[5, 6], [7, 8, 4, 5], [], [5, 5, 5]]
@@ -35,6 +38,8 @@ ENCODER: dict[str, dict[str, Any]] = {
     "none": {"kind": "none"},
     "lstm": {"kind": "recurrent", "layers": 2},
     "gru": {"kind": "recurrent", "layers": 3, "cell": "gru", "bidirectional": 2, "residual": True, **RATES},
+    "columns": {"kind": "columns", "layers": 3, "width": 6, **RATES},
+    "columns-lstm": {"kind": "columns", "cell": "lstm"},
 }
 FIRST = {"kind": "recurrent", "layers": 2}
 DECODER: dict[str, dict[str, Any]] = {
@@ -47,6 +52,7 @@ DECODER: dict[str, dict[str, Any]] = {
     "multihead": {**FIRST, "attention": "multihead", "residual": True},
     "multihead-not-fed": {**FIRST, "attention": "multihead", "cell": "gru", "input_feeding": False},
 }
+GATED = {"kind": "word_or_phrase", "hidden_layer": True, "fertility": {"classes": 4, "widths": [5]}}
 LINES = {"2": "queryk heterogeneous 1-2", "3": "convkv interleaved 1-2-3", "h": "convkv homogeneous 22"}
 
 
@@ -71,6 +77,28 @@ def cases() -> dict[str, dict[str, Any]]:
         found[f"{cell}+final{'' if fed else '-not-fed'}"] = {"encoder": ENCODER[cell], "decoder": decoder}
     for e in ("none", "lstm"):
         found[f"{e}+transformer-phrases"] = {"encoder": ENCODER[e], "decoder": DECODER["transformer"], "phrases": {}}
+    general, final = {**FIRST, "attention": "general"}, {**FIRST, "attention": "general", "initial": "final"}
+    continuous = {"kind": "continuous"}
+    for output, more in ((continuous, {}), (GATED, {}), (GATED, {"embedding_width": 6})):
+        name = output["kind"] + "".join(f"-{key}" for key in more)
+        found[f"lstm+final-{name}"] = {"encoder": ENCODER["lstm"], "decoder": final, "output": output, **more}
+    found["gru+general-narrow"] = {"encoder": ENCODER["gru"], "decoder": general, "embedding_width": 6}
+    found["none+general-fed-none"] = {"encoder": ENCODER["none"], "decoder": general, "output": GATED}
+    for e, line in (("transformer", "queryk heterogeneous 1-2"), ("none", "convkv interleaved 1-2"), ("lstm", None)):
+        model = {"encoder": ENCODER[e], "decoder": DECODER["transformer"], "output": GATED}
+        found[f"{e}+transformer-gated"] = {**model, **({"attention": line} if line else {})}
+    released = {
+        **GATED,
+        "score": "released",
+        "loss": "vmf",
+        "fertility": {"classes": 2, "inputs": "states", "widths": []},
+    }
+    found["transformer+transformer-released"] = {
+        "encoder": ENCODER["transformer"],
+        "decoder": DECODER["transformer"],
+        "output": released,
+        "phrases": {},
+    }
     found["lstm+transformer-post"] = {"encoder": ENCODER["lstm"], "decoder": DECODER["transformer"], "norm": "post"}
     return found
 
@@ -81,11 +109,20 @@ each = pytest.mark.parametrize("name", CASES)
 
 def config(name: str, **more: Any) -> ModelConfig:
     sizes = {"width": 16, "heads": HEADS, "ffn_width": 16, "tied": "none", "output": {"bias": True}}
+    if "output" in CASES[name]:
+        sizes["tied"] = "two_way"
     return ModelConfig.model_validate({**sizes, **CASES[name], **more})
 
 
+def table() -> TargetTable:
+    """Unit vectors of the target tokens, of which the last three are phrases."""
+    rows = torch.nn.functional.normalize(torch.randn(SIZE, 10, generator=torch.Generator().manual_seed(8)), dim=-1)
+    rows[[PAD, BOS]] = 0
+    return TargetTable(rows, SIZE - 3)
+
+
 def built(name: str, **more: Any) -> TranslationModel:
-    model = build_model(config(name, **more), SIZE, SIZE).double()
+    model = build_model(config(name, **more), SIZE, SIZE, table()).double()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -234,9 +271,12 @@ def test_every_parameter_learns(name: str) -> None:
     model = built(name).train()
     torch.manual_seed(0)
     model(batch()).objective.backward()
-    without = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.isfinite().all()]
+    learned = [
+        (n, p) for n, p in model.named_parameters() if not n.startswith("fertility.")
+    ]  # it is trained afterwards
+    without = [n for n, p in learned if p.grad is None or not p.grad.isfinite().all()]
     assert not without
-    assert not [n for n, p in model.named_parameters() if not p.grad.any()]
+    assert not [n for n, p in learned if not p.grad.any()]
 
 
 @each
@@ -288,7 +328,7 @@ def test_looks_have_a_structure_for_every_layer(name: str) -> None:
 def test_single_and_mixed_precision_stay_near(name: str) -> None:
     """As in training: float32 parameters, products in bfloat16, the loss in float32."""
     torch.manual_seed(1)
-    model, b = build_model(config(name), SIZE, SIZE).double().eval(), batch()
+    model, b = build_model(config(name), SIZE, SIZE, table()).double().eval(), batch()
     exact = model.score(b)
     model.float()
     torch.testing.assert_close(model.score(b).double(), exact, rtol=0, atol=1e-4)
@@ -331,7 +371,8 @@ def test_a_wide_beam_is_enumeration(name: str) -> None:
 def test_search_does_not_depend_on_the_batch_and_greedy_is_a_beam_of_one(name: str) -> None:
     model = built(name)
     with torch.no_grad():
-        model.output.weight.mul_(2.0)
+        for parameter in model.output.parameters():
+            parameter.mul_(2.0)
 
     def translate(sources: list[list[int]], beam: int) -> list[list[Any]]:
         b = make_batch(sources, [[] for _ in sources])
@@ -358,15 +399,22 @@ def test_search_does_not_depend_on_the_batch_and_greedy_is_a_beam_of_one(name: s
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    return tiny_tokenizer(tmp_path_factory.mktemp("text"))
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Tokenizer]:
+    """Of subwords, and of words with the vectors that a continuous output needs."""
+    words, phrases = [f"w{n}" for n in range(SIZE - 7)], [f"a_{n}" for n in range(3)]
+    target = Words(Vocabulary([*SPECIALS, *words, *phrases]), joined=True, vectors=table().rows_VM.numpy())
+    source = Words(Vocabulary([*SPECIALS, *words, *"abc"]))
+    of_words = Tokenizer(TextConfig(), "de", "en", source, target)
+    return {False: tiny_tokenizer(tmp_path_factory.mktemp("text")), True: of_words}
 
 
 @each
-def test_a_stored_model_is_the_same_model(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+def test_a_stored_model_is_the_same_model(name: str, tmp_path: Path, tokenizers: dict[bool, Tokenizer]) -> None:
     torch.manual_seed(0)
-    asked, size = config(name, tied="three_way"), len(tokenizer.source.vocabulary)
-    model = build_model(asked, size, size).eval()
+    of_words = "output" in CASES[name]
+    tokenizer = tokenizers[of_words]
+    asked = config(name) if of_words or "embedding_width" in CASES[name] else config(name, tied="three_way")
+    model = store.build(asked, tokenizer).eval()
     save_model(tmp_path / "m", model, asked, tokenizer)
     loaded, _, _ = load_model(tmp_path / "m")
     assert read_config(tmp_path / "m")[1] == asked

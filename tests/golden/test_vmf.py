@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.table import TargetTable
 from phraseloom.losses.vmf import Distance, cosine, vmf_loss
 from phraseloom.losses.vmf_normalizer import bessel_ratio, log_normalizer
+from phraseloom.outputs import WordOrPhraseOutput
 from tests.golden.folder import golden_files
 
 NORMALIZER = golden_files("vmf_log_normalizer_*.npz")
@@ -90,3 +93,44 @@ def test_the_published_program(path: Path, approximation: Any) -> None:
     assert torch.allclose(predicted.grad, expected, rtol=2e-3, atol=2e-5)
     cosines = (1 - cosine(predicted, gold)).sum().item()
     assert cosines == pytest.approx(data["expected_cosine_loss_sum_float32"].item(), rel=1e-4)
+
+
+class Given(torch.nn.Module):
+    """Stands for the projection of an output layer: the predicted vectors are given."""
+
+    def __init__(self, predicted: torch.Tensor) -> None:
+        super().__init__()
+        self.predicted = predicted
+
+    def forward(self, hidden_ND: torch.Tensor) -> torch.Tensor:
+        return self.predicted
+
+
+@pytest.mark.parametrize("classes", [4, 2])
+@pytest.mark.parametrize("score", ["density", "released"])
+@pytest.mark.parametrize("path", LOSSES, ids=lambda p: p.name)
+def test_gated_choice(path: Path, score: Any, classes: int) -> None:
+    """λ_word from fertilities and attention, and the word or phrase that the gated scores choose (spec §4.9)."""
+    data = read(path)
+    words, phrases = data["word_table"].double(), data["phrase_table"].double()
+    share = Fertility.word_share(data[f"fertility{classes}_logits"].double()).double()
+    gate = (data["attention"].double() * share).sum(-1)
+    assert torch.allclose(gate, data[f"expected_lambda_word_fertility{classes}"].double(), atol=1e-6)
+    blank = words.new_zeros(4, words.shape[1])
+    table = TargetTable(torch.cat([blank, words, phrases]), first_phrase=4 + len(words))
+    output = WordOrPhraseOutput(table, width=1, score=score).double()
+    predicted = data["predicted_vectors"].double()
+    output.project = Given(predicted)
+    hidden = torch.stack([torch.zeros_like(gate), gate], -1)
+    scores = output._all_scores(hidden)[:, 4:]
+    name = "released" if score == "released" else "true_density"
+    expected = torch.cat(
+        [
+            gate[:, None] * data[f"expected_word_scores_{name}"],
+            (1 - gate)[:, None] * data[f"expected_phrase_scores_{name}"],
+        ],
+        1,
+    )
+    assert torch.allclose(scores, expected.double(), rtol=1e-6, atol=1e-6)
+    suffix = "released_score" if score == "released" else "true_density"
+    assert torch.equal(scores.argmax(1), data[f"expected_gated_argmax_fertility{classes}_{suffix}"].long())

@@ -116,7 +116,7 @@ def test_rows_of_another_vocabulary_are_matched_by_their_pieces(tmp_path: Path) 
 def test_another_width_and_no_common_piece(tmp_path: Path) -> None:
     saved(tmp_path / "m", tokenizer())
     wide = recipe(str(tmp_path / "m"), width=2 * WIDTH)
-    with pytest.raises(ModelError, match=r"embeddings have width 8; model\.width is 16"):
+    with pytest.raises(ModelError, match=r"embeddings have width 8; those of the recipe have 16"):
         read_transfers(wide, tokenizer())
     greek = by_merges("αβγ δεζ ηθι")
     with pytest.raises(ModelError, match="no piece of the source vocabulary is there, such as "):

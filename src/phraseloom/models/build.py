@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,92 +13,133 @@ from phraseloom.layers.attention import MultiHeadAttention, build_attention
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
 from phraseloom.layers.recurrent import CELLS
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
 from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.layers.segments import FixedSegmenter
+from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.layers.transparent import TransparentAttention
 from phraseloom.models.config import ModelConfig, PositionsConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.models.output_config import SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import FixedSegmentsConfig, PhrasesConfig
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from phraseloom.models.segmental import SegmentalModel
+from phraseloom.models.segmental_build import EXTRA_TOKENS, columns_encoder, reordered, segmental_model
 from phraseloom.models.translation import TranslationModel
-from phraseloom.outputs import OUTPUTS, SoftmaxOutput
+from phraseloom.outputs import OUTPUTS, ContinuousOutput, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
 
 AnyModelConfig = ModelConfig | LanguageModelConfig
 
 
-def build_model(config: ModelConfig, source_size: int, target_size: int) -> TranslationModel:
+def build_model(
+    config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None = None
+) -> TranslationModel | SegmentalModel:
     """A freshly initialised model for vocabularies of these sizes; the caller seeds torch.
 
-    Raises ModelError where the configuration needs a joint vocabulary and there is none.
+    `table`: the fixed vectors of the target vocabulary, which a continuous output needs. Raises ModelError where the
+    configuration needs them, or a joint vocabulary, and there is none.
     """
     if config.tied == "three_way" and source_size != target_size:
         raise ModelError(
             f"tied: three_way shares one matrix, but the vocabularies have {source_size} and {target_size} entries",
             hint="prepare the data with joint subwords or set model.tied to two_way",
         )
-    source_weight, target_weight, output_weight = _matrices(config, source_size, target_size)
-
-    def embedding(weight: nn.Parameter, positions: PositionsConfig) -> TokenEmbedding:
-        norm = nn.LayerNorm(config.width, eps=NORM_EPSILON) if config.embedding_norm else None
-        return TokenEmbedding(weight, positions=_positions(config, positions), dropout=config.dropout, norm=norm)
-
-    return TranslationModel(
-        source_embedding=embedding(source_weight, config.positions.source),
-        target_embedding=embedding(target_weight, config.positions.target),
-        encoder=ENCODERS[config.encoder.kind](config),
-        decoder=DECODERS[config.decoder.kind](config),
-        output=_output(config, output_weight),
-        phrases=None if config.phrases is None else _phrases(config, config.phrases),
-    )
+    segmental = config.decoder.kind == "segmental"
+    ends = _ends(config, source_size, target_size + EXTRA_TOKENS * segmental, table)
+    parts: dict[str, Any] = dict(zip(("source_embedding", "target_embedding", "output"), ends, strict=True))
+    parts["encoder"] = reordered(config, ENCODERS[config.encoder.kind](config))
+    model: Any
+    if segmental:
+        model = segmental_model(config, **parts)
+    else:
+        decoder = DECODERS[config.decoder.kind](config)
+        phrases = None if config.phrases is None else _phrases(config, config.phrases)
+        model = TranslationModel(**parts, decoder=decoder, phrases=phrases, fertility=_fertility(config))
+    if config.init_range is not None:
+        for parameter in model.parameters():
+            nn.init.uniform_(parameter, -config.init_range, config.init_range)
+    return model
 
 
 def build_language_model(config: LanguageModelConfig, size: int) -> LanguageModel:
     """A freshly initialised language model for a vocabulary of this size; the caller seeds torch."""
-    weight = _matrix(config, size)
-    output_weight = weight if config.tied == "two_way" else _matrix(config, size)
+    weight = _matrix(size, config.width)
+    output_weight = weight if config.tied == "two_way" else _matrix(size, config.width)
     return LanguageModel(
-        embedding=TokenEmbedding(weight, positions=_positions(config, config.positions), dropout=config.dropout),
+        embedding=TokenEmbedding(weight, positions=_positions(config.width, config.positions), dropout=config.dropout),
         decoder=CausalDecoder(
             [_causal_layer(config) for _ in range(config.decoder.layers)],
             width=config.width,
             final_norm=config.norm == "pre",
         ),
-        output=_output(config, output_weight),
+        output=_softmax(config.output, output_weight),
     )
 
 
-def _matrix(config: AnyModelConfig, size: int) -> nn.Parameter:
-    return nn.Parameter(torch.empty(size, config.width).normal_(std=config.width**-0.5))
+def _matrix(size: int, width: int) -> nn.Parameter:
+    return nn.Parameter(torch.empty(size, width).normal_(std=width**-0.5))
 
 
-def _matrices(config: ModelConfig, source: int, target: int) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
-    target_weight = _matrix(config, target)
-    source_weight = target_weight if config.tied == "three_way" else _matrix(config, source)
-    output_weight = target_weight if config.tied != "none" else _matrix(config, target)
-    return source_weight, target_weight, output_weight
+def _ends(
+    config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None
+) -> tuple[TokenEmbedding, TokenEmbedding | TableEmbedding, SoftmaxOutput | ContinuousOutput]:
+    """What reads source and target, and what writes; matrices in common as `tied` says."""
+    width = config.embedding_width or config.width
+    of_target, of_source = config.positions.target, config.positions.source
+
+    def rest(positions: PositionsConfig) -> dict[str, Any]:
+        norm = nn.LayerNorm(width, eps=NORM_EPSILON) if config.embedding_norm else None
+        return {"positions": _positions(width, positions), "dropout": config.dropout, "norm": norm}
+
+    if isinstance(config.output, SoftmaxConfig):
+        target = _matrix(target_size, width)
+        source = target if config.tied == "three_way" else _matrix(source_size, width)
+        output = _softmax(config.output, target if config.tied != "none" else _matrix(target_size, config.width))
+        return TokenEmbedding(source, **rest(of_source)), TokenEmbedding(target, **rest(of_target)), output
+    if table is None or len(table) != target_size:
+        raise ModelError(
+            f"a {config.output.kind} output needs the vectors of the {target_size} target tokens, and the data have none",
+            hint="prepare the data with data.subwords: {kind: words, vectors: FILE.vec}",
+        )
+    source_embedding = TokenEmbedding(_matrix(source_size, width), **rest(of_source))
+    target_embedding = (
+        TableEmbedding(table, width=width, **rest(of_target))
+        if config.tied == "two_way"
+        else TokenEmbedding(_matrix(target_size, width), **rest(of_target))
+    )
+    options = config.output.model_dump(exclude={"kind", "fertility"})
+    output = OUTPUTS[config.output.kind](table, width=config.width, forbidden=(PAD, BOS), **options)
+    return source_embedding, target_embedding, output
 
 
-def _positions(config: AnyModelConfig, positions: PositionsConfig) -> Sinusoid | None:
+def _fertility(config: ModelConfig) -> Fertility | None:
+    options = config.output.fertility if isinstance(config.output, WordOrPhraseConfig) else None
+    if options is None:
+        return None
+    return Fertility(config.embedding_width or config.width, config.width, **options.model_dump())
+
+
+def _positions(width: int, positions: PositionsConfig) -> Sinusoid | None:
     if positions.kind == "none":
         return None
-    return Sinusoid(width=config.width, layout=positions.layout)
+    return Sinusoid(width=width, layout=positions.layout)
 
 
-def _output(config: AnyModelConfig, weight: nn.Parameter) -> SoftmaxOutput:
-    return OUTPUTS[config.output.kind](
+def _softmax(options: SoftmaxConfig, weight: nn.Parameter) -> SoftmaxOutput:
+    return SoftmaxOutput(
         weight,
-        bias=config.output.bias,
-        label_smoothing=config.output.label_smoothing,
-        smoothing=config.output.smoothing,
-        forbidden=(PAD, BOS) if config.output.smoothing == "kl" else (),
+        bias=options.bias,
+        label_smoothing=options.label_smoothing,
+        smoothing=options.smoothing,
+        forbidden=(PAD, BOS) if options.smoothing == "kl" else (),
     )
 
 
@@ -190,10 +232,11 @@ def _recurrent_encoder(config: ModelConfig) -> RecurrentEncoder:
     options, width = config.encoder, config.width
     assert isinstance(options, RecurrentEncoderConfig)
     cell = CELLS[options.cell]
+    reads = [config.embedding_width or width] + [width] * (options.layers - 1)
     layers = [
-        [cell(input_width=width, width=width // 2) for _ in range(2)]
+        [cell(input_width=reads[number], width=width // 2) for _ in range(2)]
         if number < options.bidirectional
-        else [cell(input_width=width, width=width)]
+        else [cell(input_width=reads[number], width=width)]
         for number in range(options.layers)
     ]
     keep_final = isinstance(config.decoder, RecurrentDecoderConfig) and config.decoder.initial == "final"
@@ -213,7 +256,8 @@ def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
         attention: nn.Module = BlockAttention(_attention(config, "cross"))
     else:
         attention = ATTENTIONS[options.attention](width=width)
-    first = 2 * width if options.input_feeding else width
+    embedded = config.embedding_width or width
+    first = embedded + width if options.input_feeding else embedded
     return RecurrentDecoder(
         [cell(input_width=first if number == 0 else width, width=width) for number in range(options.layers)],
         attention=attention,
@@ -225,6 +269,7 @@ def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
 ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_encoder,
     "recurrent": _recurrent_encoder,
+    "columns": columns_encoder,
     "none": lambda config: NoEncoder(),
 }
 DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {

@@ -8,7 +8,15 @@ from pydantic import Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
+from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import PhrasesConfig
+from phraseloom.models.segmental_config import (
+    ColumnsEncoderConfig,
+    ReorderingConfig,
+    SegmentalDecoderConfig,
+    check_segmental,
+    fill_segmental,
+)
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -59,7 +67,8 @@ class RecurrentEncoderConfig(Config):
 
 
 EncoderConfig = Annotated[
-    TransformerEncoderConfig | RecurrentEncoderConfig | NoEncoderConfig, Field(discriminator="kind")
+    TransformerEncoderConfig | RecurrentEncoderConfig | ColumnsEncoderConfig | NoEncoderConfig,
+    Field(discriminator="kind"),
 ]
 
 
@@ -90,7 +99,12 @@ class RecurrentDecoderConfig(Config):
     dropout: Fraction = 0.0
 
 
-DecoderConfig = Annotated[TransformerDecoderConfig | RecurrentDecoderConfig, Field(discriminator="kind")]
+DecoderConfig = Annotated[
+    TransformerDecoderConfig | RecurrentDecoderConfig | SegmentalDecoderConfig, Field(discriminator="kind")
+]
+
+RECURRENT = ("recurrent", "columns", "segmental")
+"""Kinds that read the embeddings in order, and so need no positions."""
 
 
 class SinusoidConfig(Config):
@@ -121,15 +135,6 @@ class SidePositionsConfig(Config):
         if isinstance(value, dict) and value and not value.keys() & {"source", "target"}:
             return {"source": value, "target": value}
         return value
-
-
-class SoftmaxConfig(Config):
-    """Softmax over the target vocabulary, with label smoothing in training (spec §7)."""
-
-    kind: Literal["softmax"] = "softmax"
-    bias: bool = False
-    label_smoothing: Fraction = 0.1
-    smoothing: Literal["uniform", "t2t", "kl"] = "uniform"
 
 
 def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
@@ -171,10 +176,23 @@ def fill_kinds(value: Any) -> Any:
         uses = {"encoder_self": encoder == "transformer", "decoder_self": decoder == "transformer", "cross": by_block}
         value["attention"] = {use: line for use, there in uses.items() if there} or {"cross": line}  # refused below
     sides: Any = value.get("positions") or {}
-    if isinstance(sides, dict) and "kind" not in sides and "recurrent" in (encoder, decoder):
+    if isinstance(sides, dict) and "kind" not in sides and not {encoder, decoder}.isdisjoint(RECURRENT):
         readers = {"source": encoder, "target": decoder}
-        value["positions"] = {side: {"kind": "none"} for side, kind in readers.items() if kind == "recurrent"} | sides
+        value["positions"] = {side: {"kind": "none"} for side, kind in readers.items() if kind in RECURRENT} | sides
     return value
+
+
+def fill_output(value: Any) -> Any:
+    """`value` with the kind of output (softmax, unless it says another) and the tie that follows from it."""
+    if not isinstance(value, dict):
+        return value
+    output: Any = value.get("output", {})
+    if isinstance(output, dict):
+        output = {"kind": "softmax", **output}
+    kind = output.get("kind") if isinstance(output, dict) else getattr(output, "kind", None)
+    narrow = value.get("embedding_width") not in (None, value.get("width"))
+    tied = {} if kind == "softmax" and not narrow else {"tied": "none" if kind == "softmax" else "two_way"}
+    return {**tied, **value, "output": output}
 
 
 def check_sizes(config: Any) -> None:
@@ -198,21 +216,27 @@ class ModelConfig(Config):
     """A translation model. `preset` fills in sizes; every other key stands over it.
 
     `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and
-    output), none. `phrases`: source phrase representations (null: none). `norm`: where the layer normalisation stands;
-    `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout` on embeddings and
-    sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
+    output; the default of a continuous output, whose fixed vectors the decoder then reads), none. `embedding_width`: of both
+    embeddings of a recurrent model, where it is not `width`. `init_range`: every parameter is drawn evenly from ± this
+    (null: each as its layer has it). `phrases`: source phrase representations (null: none);
+    `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer
+    normalisation stands; `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout`
+    on embeddings and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
     width: Annotated[int, Field(ge=2, le=16384)] = 512
+    embedding_width: Annotated[int, Field(ge=2, le=16384)] | None = None
     heads: Annotated[int, Field(ge=1, le=256)] = 8
     ffn_width: Annotated[int, Field(ge=1, le=65536)] = 2048
     encoder: EncoderConfig = TransformerEncoderConfig()
     decoder: DecoderConfig = TransformerDecoderConfig()
     attention: AttentionsConfig = AttentionsConfig()
     phrases: PhrasesConfig | None = None
+    reordering: ReorderingConfig | None = None
     positions: SidePositionsConfig = SidePositionsConfig()
-    output: SoftmaxConfig = SoftmaxConfig()
+    output: OutputConfig = SoftmaxConfig()
+    init_range: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     norm: Literal["pre", "post"] = "pre"
     embedding_norm: bool = False
     tied: Literal["three_way", "two_way", "none"] = "three_way"
@@ -223,11 +247,12 @@ class ModelConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, value: Any) -> Any:
-        return fill_kinds(fill_preset(value))
+        return fill_output(fill_segmental(fill_kinds(fill_preset(value))))
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ModelConfig:
         check_sizes(self)
+        check_segmental(self)
         return self
 
     @model_validator(mode="after")
@@ -236,14 +261,17 @@ class ModelConfig(Config):
         used = {
             "encoder_self": encoder.kind == "transformer",
             "decoder_self": decoder.kind == "transformer",
-            "cross": True,
+            "cross": decoder.kind != "segmental",
         }
         if isinstance(decoder, RecurrentDecoderConfig):
             used["cross"] = decoder.attention == "multihead"
         for use, there in used.items():
             if not there and getattr(self.attention, use) != AttentionConfig():
-                which = f"encoder: {{kind: {encoder.kind}}}" if use == "encoder_self" else "this recurrent decoder"
-                hint = "; decoder.attention: multihead would use it" if use == "cross" else ""
+                which = (
+                    f"encoder: {{kind: {encoder.kind}}}" if use == "encoder_self" else f"this {decoder.kind} decoder"
+                )
+                recurrent = isinstance(decoder, RecurrentDecoderConfig)
+                hint = "; decoder.attention: multihead would use it" if use == "cross" and recurrent else ""
                 raise ValueError(f"attention.{use} has no meaning with {which}{hint}")
         if isinstance(encoder, RecurrentEncoderConfig) and encoder.bidirectional and self.width % 2:
             raise ValueError(f"width {self.width} is odd: a bidirectional layer has half of it for each direction")
@@ -258,4 +286,24 @@ class ModelConfig(Config):
                     raise ValueError(
                         "decoder.initial: final needs a recurrent encoder with as many layers and the same cell as the decoder"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _output_fits(self) -> ModelConfig:
+        output, decoder = self.output, self.decoder
+        if self.embedding_width not in (None, self.width):
+            if not {self.encoder.kind, decoder.kind} <= set(RECURRENT):
+                raise ValueError(
+                    "embedding_width is for recurrent encoders and decoders; all else adds to embeddings of width"
+                )
+            if isinstance(output, SoftmaxConfig) and self.tied != "none":
+                raise ValueError(f"tied: {self.tied} shares the matrix of a softmax of width {self.width} with embeddings of "
+                                 f"another width; set tied: none")  # fmt: skip
+        if isinstance(output, SoftmaxConfig):
+            return self
+        if self.tied == "three_way":
+            raise ValueError("tied: three_way shares trained matrices; the vectors of a continuous output are fixed")
+        fixed = isinstance(decoder, RecurrentDecoderConfig) and decoder.attention == "fixed"
+        if isinstance(output, WordOrPhraseConfig) and output.fertility is not None and fixed:
+            raise ValueError("output.fertility is weighed by the decoder's attention, and there is none")
         return self

@@ -28,7 +28,8 @@ class Memory:
     """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded.
 
     `mixed`: states of their own for each decoder layer, where they are mixtures of levels; `phrases`: see there; `final`: the
-    final state of every layer of a recurrent encoder.
+    final state of every layer of a recurrent encoder; `word_share_BS`: how likely each token gives a word, not a phrase
+    (`layers/fertility.py`), where the output has a gate.
     """
 
     states_BSD: Tensor
@@ -36,6 +37,7 @@ class Memory:
     mixed: list[Tensor] | None = None
     phrases: PhraseMemory | None = None
     final: list[State] | None = None
+    word_share_BS: Tensor | None = None
 
     def of_layer(self, layer: int) -> Tensor:
         """The states (B, S, D) that a decoder layer (from 0) reads."""
@@ -49,6 +51,7 @@ class Memory:
             None if self.mixed is None else [states[sentences] for states in self.mixed],
             None if self.phrases is None else self.phrases.select(sentences),
             None if self.final is None else [tuple(part[sentences] for part in state) for state in self.final],
+            None if self.word_share_BS is None else self.word_share_BS[sentences],
         )
 
 
@@ -57,7 +60,7 @@ class DecoderState:
     """Everything search carries from step to step; rows are sentence * beam + hypothesis.
 
     `growing`: what belongs to rows (caches of self-attention, states of recurrent layers), all with `reorder(rows)`; `fixed`:
-    what belongs to sentences; `phrases`: those that each layer reads.
+    what belongs to sentences; `phrases`: those that each layer reads; `word_share_BS` as in the memory.
     """
 
     growing: list[Any]
@@ -67,6 +70,7 @@ class DecoderState:
     source_lengths_B: Tensor | None
     beam: int
     step: int = 0
+    word_share_BS: Tensor | None = None
     visibility: Visibility = field(init=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +105,8 @@ class DecoderState:
         self.phrases = [None if keys is None else keys.select(sentences_B) for keys in self.phrases]
         if self.source_lengths_B is not None:
             self.source_lengths_B = self.source_lengths_B.index_select(0, sentences_B)
+        if self.word_share_BS is not None:
+            self.word_share_BS = self.word_share_BS.index_select(0, sentences_B)
         self._look()
 
 

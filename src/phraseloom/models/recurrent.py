@@ -64,7 +64,7 @@ class RecurrentEncoder(nn.Module):
         `phrases` gets the phrase vectors of every level; there is no attention to be kept.
         """
         final: list[State] = []
-        backwards = _backwards(lengths_B, x_BSD)
+        backwards = backwards_order(lengths_B, x_BSD)
         packed_B = lengths_B if self.keep_final else None
         for number, cells in enumerate(self.layers):
             if phrases is not None:
@@ -72,8 +72,8 @@ class RecurrentEncoder(nn.Module):
             read_BSD = dropout(x_BSD, self.dropout, self.training) if number else x_BSD
             output_BSD, state = cells[0].run(read_BSD, packed_B)
             if len(cells) > 1:
-                other_BSD, other = cells[1].run(_reorder(read_BSD, backwards), packed_B)
-                output_BSD = torch.cat([output_BSD, _reorder(other_BSD, backwards)], -1)
+                other_BSD, other = cells[1].run(in_order(read_BSD, backwards), packed_B)
+                output_BSD = torch.cat([output_BSD, in_order(other_BSD, backwards)], -1)
                 state = tuple(torch.cat(parts, -1) for parts in zip(state, other, strict=True))
             x_BSD = x_BSD + output_BSD if self.residual and number else output_BSD
             final.append(state)
@@ -82,7 +82,7 @@ class RecurrentEncoder(nn.Module):
         return Encoded(x_BSD, final if self.keep_final else None)
 
 
-def _backwards(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
+def backwards_order(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
     """Where each position of the reversed sentences is read from, (B, S); padding stays where it is. None: all are full."""
     if lengths_B is None:
         return None
@@ -90,7 +90,8 @@ def _backwards(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
     return torch.where(positions < lengths_B[:, None], lengths_B[:, None] - 1 - positions, positions)
 
 
-def _reorder(x_BSD: Tensor, order_BS: Tensor | None) -> Tensor:
+def in_order(x_BSD: Tensor, order_BS: Tensor | None) -> Tensor:
+    """The positions of each sentence in this order; None: the last first."""
     if order_BS is None:
         return x_BSD.flip(1)
     return x_BSD.gather(1, order_BS[:, :, None].expand_as(x_BSD))
@@ -240,8 +241,11 @@ class RecurrentDecoder(nn.Module):
 
     def _input_weights(self) -> tuple[Tensor, Tensor]:
         """The parts of the first layer's matrix that read E y and ĥ, taken once: every slice has a gradient of the whole."""
-        first: Any = self.cells[0].input_weight.split(self.width, 1)
-        return first[0], first[-1]
+        weight = self.cells[0].input_weight
+        if not self.input_feeding:
+            return weight, weight
+        of_target, of_fed = weight.split((weight.shape[1] - self.width, self.width), 1)
+        return of_target, of_fed
 
     def _advance(self, from_target_RG: Tensor, of_fed_GD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
         """One step of every row, from what the first layer reads of the target."""

@@ -38,13 +38,16 @@ from phraseloom.files import (
     verify_manifest,
     write_manifest,
 )
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import AnyModelConfig, build_language_model, build_model
 from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.models.segmental import SegmentalModel
 from phraseloom.models.translation import TranslationModel
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.words import Words
 
 FORMAT = 1
 CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
@@ -55,6 +58,14 @@ CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "generation_config.json",
     "README.md",
 )
+
+
+def target_table(tokenizer: Tokenizer) -> TargetTable | None:
+    """The vectors of the target vocabulary, where the tokenizer has some."""
+    words = tokenizer.target.subwords
+    if not isinstance(words, Words) or words.vectors is None:
+        return None
+    return TargetTable(torch.from_numpy(words.vectors), words.first_phrase)
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ TASKS = {
     "translation": Task(
         "Translation model",
         ModelConfig,
-        lambda config, t: build_model(config, len(t.source.vocabulary), len(t.target.vocabulary)),
+        lambda config, t: build_model(config, len(t.source.vocabulary), len(t.target.vocabulary), target_table(t)),
         {"source": "source", "target": "target"},
         "phraseloom translate THIS_FOLDER < source.txt > translation.txt",
     ),
@@ -200,13 +211,13 @@ def find_task(path: str | Path) -> str:
 
 def load_model(
     path: str | Path, device: str | torch.device = "cpu"
-) -> tuple[TranslationModel, Tokenizer, dict[str, Any]]:
+) -> tuple[TranslationModel | SegmentalModel, Tokenizer, dict[str, Any]]:
     """The translation model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
 
     Raises CorruptError or ModelError that names the file that does not fit; ModelError for a model of another task.
     """
     model, tokenizer, generation = _load(path, device, "translation")
-    assert isinstance(model, TranslationModel)
+    assert isinstance(model, TranslationModel | SegmentalModel)
     return model, tokenizer, generation
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
+from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.table import TableEmbedding
 from phraseloom.models import targets
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.phrases import PhraseLevels, SourcePhrases
-from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
+from phraseloom.outputs import ContinuousOutput, LossSums, SoftmaxOutput
 
 
 class Looks(NamedTuple):
@@ -30,22 +33,26 @@ class Looks(NamedTuple):
 class TranslationModel(nn.Module):
     """p(target | source) as a product over target tokens, each given the source and the target before it.
 
-    `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`.
+    `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` makes the gate of an output over
+    words and phrases: λ_word of a target position is the attention to source tokens, times how likely each gives a word
+    (P003; spec §4.9). EOS counts as a word.
     """
 
     def __init__(
         self,
         *,
         source_embedding: TokenEmbedding,
-        target_embedding: TokenEmbedding,
+        target_embedding: TokenEmbedding | TableEmbedding,
         encoder: Any,
         decoder: Any,
-        output: SoftmaxOutput,
+        output: SoftmaxOutput | ContinuousOutput,
         phrases: SourcePhrases | None = None,
+        fertility: Fertility | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output, self.phrases = encoder, decoder, output, phrases
+        self.fertility = fertility
 
     @property
     def needs_phrases(self) -> bool:
@@ -69,23 +76,52 @@ class TranslationModel(nn.Module):
         kept: list[Tensor] | None = None,
     ) -> tuple[Memory, PhraseLevels | None]:
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
-        states, final = self.encoder(self.source_embedding(source_BS), lengths_B, phrases=levels, kept=kept)
-        if self.phrases is None or levels is None:
-            return Memory(states, lengths_B, final=final), None
-        mixed, phrases = self.phrases.token_states(levels), self.phrases.memory(levels, len(self.decoder.layers))
-        return Memory(states, lengths_B, mixed, phrases), levels
+        embedded_BSE = self.source_embedding(source_BS)
+        states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, kept=kept)
+        memory = Memory(states, lengths_B, final=final)
+        if self.fertility is not None:
+            memory.word_share_BS = self._word_share(embedded_BSE, states, lengths_B)
+        if self.phrases is not None and levels is not None:
+            memory.mixed = self.phrases.token_states(levels)
+            memory.phrases = self.phrases.memory(levels, len(self.decoder.layers))
+        return memory, levels
+
+    def source_states(
+        self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What a fertility module reads: the embedded source (B, S, E) and the states of the encoder (B, S, D)."""
+        levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
+        embedded_BSE = self.source_embedding(source_BS)
+        return embedded_BSE, self.encoder(embedded_BSE, lengths_B, phrases=levels)[0]
+
+    def _word_share(self, embedded_BSE: Tensor, states_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
+        assert self.fertility is not None
+        share_BS = self.fertility.word_share(self.fertility(embedded_BSE, states_BSD)).to(states_BSD.dtype)
+        ends = share_BS.shape[1] if lengths_B is None else lengths_B[:, None]
+        beyond_BS = torch.arange(share_BS.shape[1], device=share_BS.device)[None] >= ends - 1
+        return share_BS.masked_fill(beyond_BS, 1.0)
+
+    def _with_gate(self, hidden: Tensor, weights: Tensor, share_BS: Tensor) -> Tensor:
+        """Hidden vectors (B, Q, D) with λ_word in column D, from the attention (B, H, J·Q, G·S) of the last layer."""
+        attention_BQS = self.decoder.cross_structures[-1].token_weights(weights).mean(1)
+        gate_BQ1 = attention_BQS.to(share_BS.dtype) @ share_BS[:, :, None]
+        return torch.cat([hidden, gate_BQ1.to(hidden.dtype)], -1)
 
     def decode(
         self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False
     ) -> tuple[Tensor, list[Tensor]]:
         """Decoder input ids (BOS first) → hidden states (B, T, D), and if asked for the weights of every cross-attention.
 
+        With a gate the hidden states have one more column, λ_word.
         Weights are (B, H, J·T, G·S), in the layout of the attention's structure; (B, H, T, S) for token attention.
         """
         kept: list[Tensor] = []
+        gated = memory.word_share_BS is not None
         embedded_BTD = self.target_embedding(target_in_BT)
-        hidden_BTD: Tensor = self.decoder(embedded_BTD, memory, kept_cross=kept if keep_weights else None)
-        return hidden_BTD, kept
+        hidden_BTD: Tensor = self.decoder(embedded_BTD, memory, kept_cross=kept if keep_weights or gated else None)
+        if memory.word_share_BS is not None:
+            hidden_BTD = self._with_gate(hidden_BTD, kept[-1], memory.word_share_BS)
+        return hidden_BTD, kept if keep_weights else []
 
     def look(
         self,
@@ -124,10 +160,14 @@ class TranslationModel(nn.Module):
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
         state: DecoderState = self.decoder.start(memory, beam=beam, capacity=max_length)
+        state.word_share_BS = memory.word_share_BS
         return state
 
     def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """Feed one token to every row: hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
         embedded_R1D = self.target_embedding(tokens_R[:, None], first=state.step)
         hidden_RD, weights = self.decoder.step(embedded_R1D[:, 0], state)
+        if state.word_share_BS is not None:
+            share_RS = state.word_share_BS.repeat_interleave(state.beam, 0)
+            hidden_RD = self._with_gate(hidden_RD[:, None], weights[-1], share_RS)[:, 0]
         return hidden_RD, weights

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from phraseloom.outputs.continuous import ContinuousOutput, WordOrPhraseOutput
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
-OUTPUTS = {"softmax": SoftmaxOutput}
+OUTPUTS = {"softmax": SoftmaxOutput, "continuous": ContinuousOutput, "word_or_phrase": WordOrPhraseOutput}
 
-__all__ = ["OUTPUTS", "LossSums", "SoftmaxOutput"]
+__all__ = ["OUTPUTS", "ContinuousOutput", "LossSums", "SoftmaxOutput", "WordOrPhraseOutput"]

@@ -85,7 +85,8 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
             f"tied: three_way has one matrix, and training.embeddings names two origins ({' and '.join(sides.values())})",
             hint="name one, or set model.tied to two_way",
         )
-    width, wanted = recipe.model.width, [getattr(tokenizer, side).vocabulary for side in sides]
+    width = recipe.model.embedding_width or recipe.model.width
+    wanted = [getattr(tokenizer, side).vocabulary for side in sides]
     origins = {path: _open(Path(path), tokenizer, wanted, width) for path in dict.fromkeys(sides.values())}
     if one and len(sides) > 1:
         _refuse_two_matrices(origins[sides["target"]])
@@ -135,7 +136,9 @@ def _open_model(path: Path, width: int) -> Origin:
     for side in ("source", "target"):
         matrix_VD = matrix_of(model, side).detach()
         if matrix_VD.shape[1] != width:
-            raise ModelError(f"its embeddings have width {matrix_VD.shape[1]}; model.width is {width}", file=path)
+            raise ModelError(
+                f"its embeddings have width {matrix_VD.shape[1]}; those of the recipe have {width}", file=path
+            )
         pieces = _pieces(getattr(tokenizer, side).vocabulary)
         places = {piece: row for row, piece in enumerate(pieces, start=len(SPECIALS))}
         sides[side] = Given(places, matrix_VD, of_model=True)

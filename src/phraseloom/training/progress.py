@@ -75,7 +75,8 @@ class Display:
         good = [r for r in self.window if r.get("loss") is not None]
         tokens = sum(r["tokens"] for r in good)
         loss = sum(r["loss"] * r["tokens"] for r in good) / tokens if tokens else math.nan
-        nll = sum(r["nll"] * r["tokens"] for r in good) / tokens if tokens else math.nan
+        known = [r for r in good if r["nll"] is not None]
+        nll = sum(r["nll"] * r["tokens"] for r in known) / tokens if known else math.nan
         spent = max(seconds - self.since, 1e-9)
         source, target = (sum(r[k] for r in self.window) / spent for k in ("source_tokens", "tokens"))
         last = self.window[-1]
@@ -87,8 +88,9 @@ class Display:
         perplexity = math.exp(min(nll, 700.0)) if math.isfinite(nll) else math.nan
         skipped = len(self.window) - len(good)
         speed = f"{source:,.0f}+{target:,.0f}" if source else f"{target:,.0f}"
+        shown = f"ppl {perplexity:.2f} " if known or not good else ""
         return (
-            f"loss {loss:.4f} ppl {perplexity:.2f} lr {last['lr']:.3g} {speed} tok/s "
+            f"loss {loss:.4f} {shown}lr {last['lr']:.3g} {speed} tok/s "
             f"time {duration(seconds)} left {duration(left)}" + (f" skipped {skipped}" if skipped else "")
         )
 

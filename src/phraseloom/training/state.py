@@ -13,7 +13,7 @@ __all__ = ["Progress", "better"]
 
 
 def better(name: str, value: float, best: float | None) -> bool:
-    """Whether `value` of metric `name` beats `best`: lower perplexity, higher BLEU; NaN and infinity never do."""
+    """Whether `value` of metric `name` beats `best`: lower perplexity or loss, higher BLEU; NaN and infinity never do."""
     if not math.isfinite(value):
         return False
     if best is None:
@@ -43,7 +43,7 @@ class Progress:
         self.validated = self.update
         self.validations += 1
         self._plateau(results["perplexity"], config)
-        if config.best_by not in results:  # no BLEU this time
+        if config.best_by not in results:  # no BLEU this time, or no finite loss
             return False
         value = results[config.best_by]
         if better(config.best_by, value, self.best_value):

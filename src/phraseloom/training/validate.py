@@ -1,8 +1,8 @@
 """Validation: perplexity and BLEU on held-out text, shared out among the processes, the same figures for any number of them.
 
 Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing; of a
-language model also per word of the raw text (metrics/perplexity.py). BLEU is sacreBLEU on detokenised raw text, and comes
-with its signature.
+language model also per word of the raw text (metrics/perplexity.py). The loss is what training minimises, without dropout.
+BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
 """
 
 from __future__ import annotations
@@ -55,29 +55,34 @@ class Validator:
         self.trees, self.segmenter, self.words = trees, segmenter, words
 
     def __call__(self, job: Job) -> dict[str, Any]:
-        """`perplexity`, `nll` (per token), `tokens`; with words `word_perplexity`; when it is time `bleu`, `signature`."""
-        nll, tokens = self._nll(job)
+        """`perplexity`, `loss`, `nll` (per token), `tokens`, with words `word_perplexity`; at times `bleu`, `signature`."""
+        objective, nll, tokens = self._sums(job)
         results: dict[str, Any] = {"perplexity": exp_mean(nll, tokens)}
         if self.words is not None:
             results["word_perplexity"] = finite(exp_mean(nll, self.words + len(self.lengths[1])))
+        if math.isfinite(objective):
+            results["loss"] = objective / max(1, tokens)
         results |= {"nll": nll / max(1, tokens), "tokens": tokens}
         every = job.config.bleu_every
         if every and self.text is not None and (job.state.validations + 1) % every == 0:
             results |= self._bleu(job, *self.text)
         return results
 
-    def _nll(self, job: Job) -> tuple[float, int]:
+    def _sums(self, job: Job) -> tuple[float, float, int]:
+        """Objective and nll, summed over all target tokens, and their number."""
         batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
         world = job.world
-        sums = torch.zeros(len(batches), dtype=torch.float64, device=world.device)
+        sums = torch.zeros(2, len(batches), dtype=torch.float64, device=world.device)
         tokens = int(self.lengths[1].sum()) + len(self.lengths[1])
         for begin in range(0, len(batches), world.size):
             _leave_if_signalled(job)
             if begin + world.rank < len(batches):
                 with torch.no_grad(), autocast(job):
                     loss = job.loss(self.batch_of(batches[begin + world.rank]))
-                sums[begin + world.rank] = torch.as_tensor(loss.nll).double()
-        return math.fsum(world.sum_(sums).tolist()), tokens
+                sums[0, begin + world.rank] = torch.as_tensor(loss.objective).double()
+                sums[1, begin + world.rank] = torch.as_tensor(loss.nll).double()
+        objective, nll = (math.fsum(row) for row in world.sum_(sums).tolist())
+        return objective, nll, tokens
 
     def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
         from phraseloom.decoding.translator import Translator
@@ -97,7 +102,8 @@ class Validator:
                 part = slice(begin, begin + CHUNK)
                 of_part = None if trees is None else trees[part]
                 outputs += [t.text for t in translator.translate(own[part], trees=of_part)]
-        return corpus_bleu(job.world.gather_lines(outputs), references)
+        plain = self.tokenizer.target.plain
+        return corpus_bleu(job.world.gather_lines(outputs), [plain(line) for line in references])
 
 
 @contextlib.contextmanager

@@ -1,0 +1,178 @@
+"""What every output layer must do: the contract of OUTPUTS (loss, log p, the best of them)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from phraseloom.layers.table import TargetTable
+from phraseloom.outputs import OUTPUTS, continuous
+from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
+
+SIZE, WIDTH, M = 50, 12, 16
+FIRST_PHRASE = 31
+
+
+def table(dtype: torch.dtype = torch.float64) -> TargetTable:
+    generator = torch.Generator().manual_seed(3)
+    rows = nn.functional.normalize(torch.randn(SIZE, M, generator=generator, dtype=dtype), dim=-1)
+    rows[[PAD, BOS]] = 0
+    rows[EOS] = M**-0.5
+    return TargetTable(rows, FIRST_PHRASE)
+
+
+LOSSES = ("vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2", "max_margin")
+
+
+def softmax() -> Any:
+    weight = nn.Parameter(torch.randn(SIZE, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(1)))
+    return OUTPUTS["softmax"](weight, label_smoothing=0.0)
+
+
+def of_table(kind: str, **options: Any) -> Callable[[], Any]:
+    return lambda: OUTPUTS[kind](table(), width=WIDTH, forbidden=(PAD, BOS), **options).double()
+
+
+CASES: dict[str, Callable[[], Any]] = {"softmax": softmax}
+CASES |= {f"continuous-{loss}": of_table("continuous", loss=loss) for loss in LOSSES}
+CASES |= {"continuous-deep": of_table("continuous", hidden_layer=True), "word_or_phrase": of_table("word_or_phrase")}
+CASES |= {f"gated-{score}": of_table("word_or_phrase", score=score) for score in ("mixture", "density", "released")}
+
+
+def test_every_output_is_here() -> None:
+    assert {type(make()) for make in CASES.values()} == set(OUTPUTS.values())
+
+
+def hidden(name: str, rows: int, *, seed: int = 2) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    h = 2 * torch.randn(rows, WIDTH, dtype=torch.float64, generator=generator)
+    if name.startswith("gated"):
+        h = torch.cat([h, torch.rand(rows, 1, dtype=torch.float64, generator=generator)], 1)
+    return h
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> tuple[str, Any]:
+    torch.manual_seed(5)
+    return request.param, CASES[request.param]().eval()
+
+
+def test_log_p_is_a_distribution(case: tuple[str, Any]) -> None:
+    name, output = case
+    log_probs = output.log_probs(hidden(name, 7))
+    assert torch.allclose(log_probs.exp().sum(-1), torch.ones(7, dtype=torch.float64))
+    if name != "softmax":
+        assert log_probs[:, [PAD, BOS]].eq(float("-inf")).all()
+        assert log_probs[:, [UNK, EOS]].isfinite().all()
+
+
+@pytest.mark.parametrize("count", [1, 5, 49])
+def test_candidates_are_the_best_of_all(case: tuple[str, Any], count: int) -> None:
+    name, output = case
+    h = hidden(name, 6)
+    values, ids = output.candidates(h, count)
+    expected, where = output.log_probs(h).sort(dim=1, descending=True, stable=True)
+    assert torch.equal(ids, where[:, :count])
+    assert torch.allclose(values, expected[:, :count])
+
+
+def test_gold_vectors_score_as_in_the_whole(case: tuple[str, Any]) -> None:
+    name, output = case
+    gold = torch.arange(4, 24)
+    h = hidden(name, 20)
+    assert torch.allclose(output.gold_log_probs(h, gold), output.log_probs(h)[torch.arange(20), gold])
+    assert output.gold_log_probs(h[:0], gold[:0]).shape == (0,)
+
+
+def test_nll_in_evaluation_is_that_of_p(case: tuple[str, Any]) -> None:
+    name, output = case
+    gold, h = torch.arange(4, 24), hidden(name, 20)
+    sums = output.loss(h, gold)
+    assert torch.allclose(sums.nll, -output.gold_log_probs(h, gold).sum()) and sums.tokens == 20
+
+
+def test_loss_falls_on_one_batch(case: tuple[str, Any]) -> None:
+    name, output = case
+    output.train()
+    gold = torch.arange(4, 24)
+    h = nn.Parameter(hidden(name, 20))
+    optimizer = torch.optim.Adam([h, *output.parameters()], lr=0.05)
+    found = []
+    for _ in range(100):
+        optimizer.zero_grad()
+        objective = output.loss(h, gold).objective
+        objective.backward()
+        optimizer.step()
+        found.append(objective.item())
+    assert found[-1] < found[0] - 1e-3
+    with torch.no_grad():
+        best = output.eval().candidates(h[:, :WIDTH], 1)[1][:, 0]
+    assert (best == gold).double().mean() > 0.8
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "softmax"])
+@pytest.mark.parametrize("chunk", [1, 3, 7, 30, 49, 50, 1000])
+def test_any_chunk_of_the_table_gives_the_same_best(monkeypatch: pytest.MonkeyPatch, name: str, chunk: int) -> None:
+    """Sums of a few binary digits are exact in any order, so equal words stay equal: the lower id goes first."""
+    output = CASES[name]().eval()
+    rows = output.table.rows_VM
+    rows[4:] = rows[4:].sign() / 4
+    rows[40], rows[45] = rows[20], rows[33]
+    with torch.no_grad():
+        for parameter in output.parameters():
+            parameter.copy_((8 * parameter).round() / 8)
+    h = (8 * hidden(name, 5)).round() / 8
+    values, ids = output.candidates(h, 9)
+    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", chunk * len(h))
+    in_chunks = output.candidates(h, 9)
+    assert torch.equal(in_chunks[1], ids)
+    assert torch.allclose(in_chunks[0], values, atol=1e-12)
+    gold = torch.arange(10, 15)
+    assert torch.allclose(output.gold_log_probs(h, gold), output.log_probs(h)[torch.arange(5), gold])
+
+
+def test_the_table_is_not_trained_and_not_stored() -> None:
+    output = of_table("continuous")()
+    assert {name for name, _ in output.named_parameters()} == {"project.weight", "project.bias"}
+    assert set(output.state_dict()) == {"project.weight", "project.bias"}
+
+
+def test_without_a_gate_words_and_phrases_are_one_table() -> None:
+    plain, both = of_table("continuous")(), of_table("word_or_phrase")()
+    both.load_state_dict(plain.state_dict())
+    h = hidden("continuous", 5)
+    assert torch.equal(plain.log_probs(h), both.log_probs(h))
+
+
+def test_a_mixture_gives_each_table_its_share() -> None:
+    """With equal words in both tables the gate alone decides; at 0 and 1 nothing is NaN."""
+    output = of_table("word_or_phrase", score="mixture")().eval()
+    output.table.rows_VM[4:] = output.table.rows_VM[4]
+    output.table.rows_VM[UNK] = output.table.rows_VM[EOS] = output.table.rows_VM[4]
+    gates = torch.tensor([0.0, 0.25, 0.9, 1.0], dtype=torch.float64)
+    h = torch.cat([hidden("continuous", 4), gates[:, None]], 1)
+    p = output.log_probs(h).exp()
+    words, phrases = p[:, :FIRST_PHRASE].sum(1), p[:, FIRST_PHRASE:].sum(1)
+    num_words, num_phrases = FIRST_PHRASE - 2, SIZE - FIRST_PHRASE
+    expected = gates * num_words / (gates * num_words + (1 - gates) * num_phrases)
+    assert torch.allclose(words, expected, atol=1e-12) and torch.allclose(words + phrases, torch.ones_like(words))
+
+
+def test_in_training_no_sum_over_words_is_made() -> None:
+    output = of_table("continuous")().train()
+    sums = output.loss(hidden("continuous", 3), torch.tensor([4, 5, 6]))
+    assert sums.nll.isnan() and sums.objective.isfinite()
+
+
+def test_the_packed_table_gives_the_same() -> None:
+    output = OUTPUTS["continuous"](table(torch.float32), width=WIDTH).eval()
+    h = hidden("continuous", 5).float()
+    with torch.inference_mode():
+        before = output.candidates(h, 4)
+        output.pack()
+        after = output.candidates(h, 4)
+    assert torch.equal(before[1], after[1]) and torch.allclose(before[0], after[0], atol=1e-5)

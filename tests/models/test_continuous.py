@@ -1,0 +1,118 @@
+"""Models with continuous output: the gate from attention and fertility, sizes, and configurations that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pydantic
+import pytest
+import torch
+
+from phraseloom.data.tensors import make_batch
+from phraseloom.errors import ModelError
+from phraseloom.layers.table import TargetTable
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.translation import TranslationModel
+
+SIZE, M = 9, 10
+FERTILITY: dict[str, Any] = {"classes": 4, "widths": [5]}
+RECURRENT: dict[str, Any] = {
+    "encoder": {"kind": "recurrent", "layers": 2},
+    "decoder": {"kind": "recurrent", "layers": 2, "attention": "general"},
+}
+OUTPUT: dict[str, Any] = {"kind": "word_or_phrase", "fertility": FERTILITY}
+
+
+def config(**more: Any) -> ModelConfig:
+    return ModelConfig.model_validate({"width": 8, "heads": 2, **RECURRENT, "output": OUTPUT, **more})
+
+
+def table() -> TargetTable:
+    rows = torch.nn.functional.normalize(torch.randn(SIZE, M, generator=torch.Generator().manual_seed(1)), dim=-1)
+    return TargetTable(rows.double(), SIZE - 3)
+
+
+def built(**more: Any) -> TranslationModel:
+    torch.manual_seed(4)
+    return build_model(config(**more), SIZE, SIZE, table()).double().eval()
+
+
+@pytest.mark.parametrize("classes", [4, 2])
+@pytest.mark.parametrize("attention", ["general", "multihead"])
+def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> None:
+    """λ_word of each target position by loops (P003 §2.3; spec §4.9); EOS of the source counts as a word."""
+    decoder = {**RECURRENT["decoder"], "attention": attention}
+    model = built(decoder=decoder, output={**OUTPUT, "fertility": {**FERTILITY, "classes": classes}})
+    assert model.fertility is not None
+    sources, targets = [[4, 5, 6, 7], [8]], [[5, 6, 7], [4]]
+    batch = make_batch(sources, targets)
+    memory = model.encode(batch.source_BS, batch.source_lengths_B)
+    with torch.no_grad():
+        hidden, (weights,) = model.decode(batch.target_in_BT, memory, keep_weights=True)
+    for b, source in enumerate(sources):
+        alone = make_batch([source], [targets[b]])
+        embedded, states = model.source_states(alone.source_BS, None)
+        logits = [model.fertility(embedded[0, s], states[0, s]) for s in range(len(source))]
+        phi = torch.stack(logits).detach().softmax(-1)
+        word = [*phi[:, : classes // 2].sum(-1).tolist(), 1.0]
+        for t in range(len(targets[b]) + 1):
+            attended = weights[b, :, t, : len(word)].mean(0).tolist()
+            expected = sum(a * w for a, w in zip(attended, word, strict=True))
+            assert float(hidden[b, t, model.output.width]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_gate_is_no_part_of_training_words() -> None:
+    """The loss of a gated model is that of the same model without a gate: fertility is trained by itself."""
+    still = {"decoder": {**RECURRENT["decoder"], "hidden_dropout": 0.0}, "dropout": 0.0}
+    gated, plain = built(**still), built(**still, output={"kind": "word_or_phrase"})
+    plain.load_state_dict({k: v for k, v in gated.state_dict().items() if not k.startswith("fertility.")})
+    batch = make_batch([[4, 5], [6]], [[5], [6, 7]])
+    torch.testing.assert_close(gated.train()(batch).objective, plain.train()(batch).objective)
+
+
+def test_sizes() -> None:
+    """Every matrix by its formula: embeddings of width E, two layers of LSTM, general attention, projection to m."""
+    e, d, m, source = 6, 8, M, 11
+    model = build_model(config(embedding_width=e, output={"kind": "continuous"}), source, SIZE, table())
+
+    def lstm(reads: int, width: int) -> int:
+        return 4 * width * (reads + width + 1)
+
+    encoder = 2 * lstm(e, d // 2) + lstm(d, d)
+    decoder = lstm(e + d, d) + lstm(d, d) + d * d + (2 * d * d + d) + (2 * 2 * d * d + 2 * 2 * d)
+    ends = source * e + (m * e + e) + (d * m + m)
+    assert sum(p.numel() for p in model.parameters()) == encoder + decoder + ends
+
+
+def test_the_range_of_initial_parameters() -> None:
+    torch.manual_seed(0)
+    model = build_model(config(init_range=0.1), SIZE, SIZE, table())
+    for name, parameter in model.named_parameters():
+        assert 0 < parameter.abs().max() <= 0.1, name
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tied": "three_way"}, "vectors of a continuous output are fixed"),
+        (
+            {"decoder": {"kind": "transformer"}, "encoder": {"kind": "none"}, "embedding_width": 6},
+            "embedding_width is for",
+        ),
+        ({"output": {"kind": "softmax"}, "embedding_width": 6, "tied": "two_way"}, "set tied: none"),
+        ({"decoder": {**RECURRENT["decoder"], "attention": "fixed"}}, "there is none"),
+        ({"output": {"kind": "continuous", "fertility": FERTILITY}}, "fertility"),
+        ({"output": {"kind": "continuous", "loss": "vfm"}}, "vmf"),
+    ],
+)
+def test_what_cannot_be(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
+        config(**change)
+
+
+@pytest.mark.parametrize("rows", [None, 5])
+def test_without_vectors(rows: int | None) -> None:
+    some = None if rows is None else TargetTable(torch.eye(rows, M))
+    with pytest.raises(ModelError, match="vectors of the 9 target tokens"):
+        build_model(config(), SIZE, SIZE, some)
