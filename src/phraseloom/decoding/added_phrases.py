@@ -1,0 +1,104 @@
+"""Phrases that a trained model has never seen as an output: rows added to its table of vectors (P003 §2.1; spec §4.4).
+
+A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors; its words are passed over
+any other file               one phrase a line, words separated by blanks, more columns after a tab or ` ||| ` passed over; the
+                             vector of a phrase is the sum of those of its words, made a unit vector
+
+Phrases that the model knows are passed over. Nothing is trained: the decoder reads the vector of an added phrase as it does any
+other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from phraseloom.errors import DataError, UsageError
+from phraseloom.layers.table import TableEmbedding
+from phraseloom.outputs import ContinuousOutput
+from phraseloom.phrases.table import COLUMNS
+from phraseloom.text.joined import escape, is_phrase, join, split
+from phraseloom.text.lines import read_lines
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vectors import read_vectors
+from phraseloom.text.vocabulary import UNK, Vocabulary
+from phraseloom.text.word_vectors import unit
+from phraseloom.text.words import Words
+
+
+class Added(NamedTuple):
+    """How many phrases a file added, and how many of it the model knew already."""
+
+    new: int
+    known: int
+
+
+def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tuple[Tokenizer, Added]:
+    """Add the phrases of a file to the output of `model`, in place; the tokenizer that knows them.
+
+    Raises FileProblem, CorruptError; DataError (file and line): a word without a vector, a phrase of one word, vectors of
+    another width, no phrase at all; UsageError for a model that does not write and read fixed vectors, or whose text has no
+    joined phrases.
+    """
+    output, words = getattr(model, "output", None), tokenizer.target.subwords
+    if not isinstance(output, ContinuousOutput) or not isinstance(words, Words) or words.vectors is None:
+        raise UsageError(
+            "phrases can be added to a model with continuous output only: others have no vectors of words to add to",
+            hint="train one with model.output: {kind: word_or_phrase} (docs/continuous_output.md)",
+        )
+    if not words.joined:
+        raise UsageError(
+            "this model writes text without joined phrases; its data were prepared without data.subwords.joined: true"
+        )
+    if not isinstance(getattr(model, "target_embedding", None), TableEmbedding):
+        raise UsageError(
+            "the decoder of this model reads trained embeddings (model.tied: none), and has none of new phrases"
+        )
+    of_vectors = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".vec")
+    rows = _from_vectors(path, words) if of_vectors else _from_words(path, words)
+    new = {phrase: row for phrase, row in rows.items() if phrase not in words.vocabulary}
+    if new:
+        vectors_VM = np.concatenate([words.vectors, unit(np.stack([*new.values()])).astype(np.float32)])
+        words = Words(Vocabulary([*words.vocabulary, *new]), joined=True, vectors=vectors_VM)
+        output.table.rows_VM = torch.from_numpy(vectors_VM).to(output.table.rows_VM)
+        output.pack()
+    sides = (tokenizer.source.language, tokenizer.target.language, tokenizer.source.subwords, words)
+    return Tokenizer(tokenizer.text, *sides), Added(len(new), len(rows) - len(new))
+
+
+def _from_vectors(path: str | Path, words: Words) -> dict[str, np.ndarray]:
+    assert words.vectors is not None
+    tokens, matrix_VM = read_vectors(path, width=words.vectors.shape[1])
+    phrases = {token: matrix_VM[row] for row, token in enumerate(tokens) if is_phrase(token)}
+    if not phrases:
+        raise DataError("no token of these vectors is a phrase: words joined by _", file=path)
+    for phrase, vector in phrases.items():
+        if not vector.any():
+            raise DataError(f"the vector of {phrase!r} is 0", file=path)
+    return phrases
+
+
+def _from_words(path: str | Path, words: Words) -> dict[str, np.ndarray]:
+    assert words.vectors is not None
+    found: dict[str, np.ndarray] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        column = line.partition(COLUMNS)[0].partition("\t")[0].strip()
+        parts = [word for given in column.split(" ") if given for word in split(given)]
+        if len(parts) < 2:
+            raise DataError(f"{column!r} is no phrase of two words or more", file=path, line=number)
+        ids = [words.vocabulary.id(word) for word in map(escape, parts)]
+        if UNK in ids:
+            word = parts[ids.index(UNK)]
+            hint = "give a .vec file with the vector of the phrase: phraseloom embeddings train --vocabulary"
+            raise DataError(f"word {word!r} has no vector in this model", file=path, line=number, hint=hint)
+        total = words.vectors[ids].sum(0, dtype=np.float64)
+        if not total.any():
+            raise DataError(f"the vectors of the words of {column!r} cancel", file=path, line=number)
+        found[join(parts)] = total
+    if not found:
+        raise DataError("a file without phrases", file=path)
+    return found

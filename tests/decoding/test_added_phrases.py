@@ -1,0 +1,131 @@
+"""Phrases added to a trained model: rows of the table, the words they are written as, and files that cannot be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from phraseloom.decoding.added_phrases import Added, add_phrases
+from phraseloom.decoding.translator import Translator
+from phraseloom.errors import DataError, UsageError
+from phraseloom.models import store
+from phraseloom.models.config import ModelConfig
+from phraseloom.text.config import TextConfig
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vectors import write_vectors
+from phraseloom.text.vocabulary import SPECIALS, Vocabulary
+from phraseloom.text.words import Words
+
+M = 6
+WORDS, PHRASES = ["quality", "of", "life", "we", "a&#95;b"], ["of_life"]
+SIZES: dict[str, Any] = {"width": 8, "heads": 2, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+
+
+def tokenizer(*, joined: bool = True) -> Tokenizer:
+    rows = np.random.default_rng(1).normal(size=(4 + len(WORDS) + len(PHRASES), M)).astype(np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    names = [*SPECIALS, *WORDS, *(PHRASES if joined else ["x"])]
+    source = Words(Vocabulary([*SPECIALS, "die", "wir"]))
+    return Tokenizer(TextConfig(), "de", "en", source, Words(Vocabulary(names), joined=joined, vectors=rows))
+
+
+def model(t: Tokenizer, kind: str = "word_or_phrase", tied: str = "two_way") -> Any:
+    torch.manual_seed(0)
+    return store.build(ModelConfig.model_validate({**SIZES, "output": {"kind": kind}, "tied": tied}), t).eval()
+
+
+def test_an_added_phrase_is_found_by_its_vector(tmp_path: Path) -> None:
+    """A row in the direction that the model predicts beats all others; it is written as its words."""
+    t = tokenizer()
+    translator = Translator(model(t), t)
+    (before,) = translator.translate(["wir"], max_length={"factor": 0.0, "constant": 3})
+    hidden = translator.model.decode(torch.tensor([[2]]), translator.model.encode(torch.tensor([[5, 3]]), None))[0]
+    wanted = translator.model.output.predict(hidden[:, 0]).detach().numpy()
+    write_vectors(tmp_path / "more.vec", ["we", "of_life", "quality_of_life"], np.concatenate([wanted] * 3))
+    new, added = add_phrases(translator.model, t, tmp_path / "more.vec")
+    assert added == Added(new=1, known=1)
+    (after,) = Translator(translator.model, new).translate(["wir"], max_length={"factor": 0.0, "constant": 3})
+    assert after.tokens[0] == "quality_of_life" and after.text.startswith("quality of life")
+    assert before.tokens[0] != "quality_of_life"
+    table = translator.model.output.table
+    assert len(table) == 11 and table.first_phrase == 9
+    assert torch.allclose(table.rows_VM.norm(dim=1), torch.ones(11))
+    assert torch.equal(table.rows_VM[9], torch.from_numpy(t.target.subwords.vectors[9]))
+
+
+def test_an_added_phrase_is_a_phrase_to_the_gate(tmp_path: Path) -> None:
+    t = tokenizer()
+    some = model(t)
+    (tmp_path / "more.tsv").write_bytes(b"quality of life\t17\tmore\nof life\nwe_a_b ||| x\n")
+    with pytest.raises(DataError, match=r"more\.tsv:3.*word 'a' has no vector"):
+        add_phrases(some, t, tmp_path / "more.tsv")
+    (tmp_path / "more.tsv").write_bytes(b"quality of life\t17\tmore\nof life\nwe a_b\n")
+    with pytest.raises(DataError, match=r"more\.tsv:3.*word 'a' has no vector"):
+        add_phrases(some, t, tmp_path / "more.tsv")
+    (tmp_path / "more.tsv").write_bytes(b"quality of life\t17\tmore\nof life\nwe a&#95;b\n")
+    new, added = add_phrases(some, t, tmp_path / "more.tsv")
+    assert added == Added(new=2, known=1)
+    words = new.target.subwords
+    assert isinstance(words, Words) and words.vectors is not None and t.target.subwords.vectors is not None
+    assert list(words.vocabulary)[9:] == ["of_life", "quality_of_life", "we_a&#95;b"]
+    assert new.target.decode([11]) == "we a_b" and words.first_phrase == 9
+    mean = t.target.subwords.vectors[[4, 5, 6]].sum(0)
+    assert np.allclose(words.vectors[10], mean / np.linalg.norm(mean), atol=1e-6)
+    h = torch.randn(3, 9, generator=torch.Generator().manual_seed(2))
+    h[:, 8] = 1.0  # λ_word = 1: no phrase at all
+    assert (some.output.candidates(h, 5)[1] < 9).all()
+
+
+def test_searches_with_more_phrases_go_on(tmp_path: Path) -> None:
+    t = tokenizer()
+    some = model(t)
+    (tmp_path / "more").write_bytes(b"quality of life\n")
+    new, _ = add_phrases(some, t, tmp_path / "more")
+    translator = Translator(some, new)
+    for beam in (1, 4):
+        for translation in translator.translate(["wir die", "die"], beam=beam, n_best=beam):
+            (score,) = translator.score(["wir die"], [" ".join(translation.tokens)])
+            assert np.isfinite(score.log_prob)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "without phrases"),
+        (b"quality of\n\n", "more:2.*'' is no phrase"),
+        (b"life\n", "more:1.*no phrase of two words"),
+    ],
+)
+def test_files_that_add_nothing(tmp_path: Path, content: bytes, message: str) -> None:
+    t = tokenizer()
+    (tmp_path / "more").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        add_phrases(model(t), t, tmp_path / "more")
+
+
+def test_vectors_that_add_nothing(tmp_path: Path) -> None:
+    t = tokenizer()
+    for rows, tokens, message in (
+        (np.ones((1, M)), ["we"], "no token of these vectors is a phrase"),
+        (np.zeros((1, M)), ["we_we"], "'we_we' is 0"),
+        (np.ones((1, M + 1)), ["we_we"], "width 7; 6 is needed"),
+    ):
+        write_vectors(tmp_path / "more.vec", tokens, rows)
+        with pytest.raises(DataError, match=message):
+            add_phrases(model(t), t, tmp_path / "more.vec")
+
+
+def test_models_without_a_table_of_phrases(tmp_path: Path) -> None:
+    (tmp_path / "more").write_bytes(b"quality of life\n")
+    t = tokenizer()
+    with pytest.raises(UsageError, match="continuous output only"):
+        add_phrases(model(t, "softmax"), t, tmp_path / "more")
+    with pytest.raises(UsageError, match="trained embeddings"):
+        add_phrases(model(t, tied="none"), t, tmp_path / "more")
+    t = tokenizer(joined=False)
+    with pytest.raises(UsageError, match="without joined phrases"):
+        add_phrases(model(t, "continuous"), t, tmp_path / "more")
