@@ -1,0 +1,149 @@
+"""`phraseloom embeddings train`: fastText vectors for the words and phrases of joined text."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.embeddings import Counted, Progress
+    from phraseloom.text.lines import LineReport
+
+SECONDS = 10.0  # between two messages in an epoch
+ALIKE = 0.5  # mean cosine above which the vectors are called alike
+REMEDY = "the text is too short to tell words apart; more --epochs, a larger --sample (0.001) or more text help"
+
+
+def command(
+    text: Annotated[Path, typer.Argument(metavar="TEXT", help="Joined text, as phrases segment writes it.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The vectors to write: .vec, .vec.gz or .vec.xz.")
+    ],
+    width: Annotated[int, typer.Option(min=1, max=2**16, help="Numbers of a vector.")] = 300,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 5,
+    min_count: Annotated[int, typer.Option(min=1, help="Rarer tokens get no vector.")] = 5,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="These too get a vector, of their n-grams if need be: a token, or a phrase with blanks, a line.",
+        ),
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, max=1000, help="A word predicts at most so many on each side.")] = 5,
+    ngrams: Annotated[str, typer.Option(metavar="MIN-MAX", help="Lengths of character n-grams.")] = "3-6",
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=2**31 - 1, help="Rows that the n-grams share; default: twice their number, at most 2000000."
+        ),
+    ] = None,
+    negative: Annotated[int, typer.Option(min=1, max=1000, help="Words drawn for each word predicted.")] = 5,
+    rate: Annotated[float, typer.Option(help="Step size at the beginning; it falls to 0.")] = 0.05,
+    sample: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Tokens of a larger share of the text are left out at times; 0: never."),
+    ] = 1e-4,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Of all that is drawn.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=256, help="Threads. With more than 1, each run gives other vectors.")
+    ] = 1,
+) -> None:
+    """Learn vectors with fastText's skip-gram: a token's n-grams of characters have vectors too.
+
+    A phrase joined to one token, quality_of_life, gets a vector in the space of the words. The file has the tokens of the
+    text by frequency, then those of --vocabulary, such as all phrases of a table. The same text, options and --jobs 1 give
+    the same bytes. Needs gensim: pip install 'phraseloom[embeddings]'.
+
+    Example: phraseloom embeddings train train.joined.en -o en.vec --vocabulary phrases.tsv
+    """
+    from phraseloom.errors import FileProblem, UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.embeddings import Settings, count_tokens, read_tokens, require_gensim, train_vectors
+    from phraseloom.text.lines import LineReport, read_lines
+    from phraseloom.text.nearest import mean_cosine
+    from phraseloom.text.vectors import write_vectors
+
+    if not 0 < rate < math.inf:
+        raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
+    if math.isnan(sample):
+        raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
+    settings = Settings(width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed)
+    require_gensim()
+    if output in (text, vocabulary):
+        raise UsageError("a file to be written is named twice")
+    if output.is_dir():
+        raise FileProblem("a file to write expected, but this is a folder", file=output)
+    extra = [] if vocabulary is None else read_tokens(vocabulary)
+    report = LineReport()
+    counted = count_tokens(lambda: read_lines(require_file(text, "text file"), report=report), min_count, name=text)
+    _note_changes(text, report)
+    _say(_counted(counted, min_count))
+    if jobs > 1:
+        _say(f"{jobs} threads: another run will give other vectors; --jobs 1 gives the same again")
+    vectors = train_vectors(lambda: read_lines(text), counted, settings, extra=extra, jobs=jobs, report=_Told())
+    write_vectors(output, vectors.tokens, vectors.matrix_VM)
+    _say(_summary(vectors.tokens, counted, extra, output))
+    alike = mean_cosine(vectors.matrix_VM)
+    if alike is not None and alike > ALIKE:
+        _say(f"warning: two vectors have a cosine of {alike:.2f} on average: {REMEDY}")
+
+
+def _range(text: str) -> tuple[int, int]:
+    from phraseloom.errors import UsageError
+
+    found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(f"--ngrams {text}", hint="the shortest and the longest length, such as 3-6")
+    return int(found[1]), int(found[2])
+
+
+def _counted(counted: Counted, min_count: int) -> str:
+    kept = sum(counted.tokens.values())
+    return (
+        f"{counted.lines:,} lines, {counted.words:,} tokens; {len(counted.tokens):,} are there at least {min_count} times, "
+        f"{kept / counted.words:.2%} of the text"
+    )
+
+
+def _summary(tokens: list[str], counted: Counted, extra: list[str], output: Path) -> str:
+    from phraseloom.text.joined import is_phrase
+
+    added = len(tokens) - len(counted.tokens)
+    short = sum(token not in counted.tokens for token in extra) - added
+    more = f", {added:,} of them of n-grams alone" if extra else ""
+    left_out = f"; left out: {short:,} shorter than every n-gram" if short else ""
+    return f"{output}: {len(tokens):,} vectors, {sum(map(is_phrase, tokens)):,} of phrases{more}{left_out}"
+
+
+class _Told:
+    """Says how far training is: each epoch, and now and then in a long one."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, now: Progress) -> None:
+        moment, whole = time.monotonic(), now.done == now.lines
+        if whole or moment - self._last >= SECONDS:
+            self._last = moment
+            part = "" if whole else f": {now.done / now.lines:.0%}"
+            _say(f"epoch {now.epoch} of {now.epochs}{part}")
+
+
+def _note_changes(path: Path, report: LineReport) -> None:
+    from phraseloom.data.report import CHANGES
+
+    for kind, what in CHANGES.items():
+        if count := getattr(report, kind):
+            _say(f"{path}: {count:,} {what} (first: line {report.first[kind]})")
+
+
+def _say(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom embeddings: {escape_controls(text)}", file=sys.stderr)

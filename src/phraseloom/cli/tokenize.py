@@ -1,0 +1,75 @@
+"""`phraseloom tokenize`: lines tokenised, and tokenised lines written as text again."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+STDIN = "-"
+
+
+class Method(StrEnum):
+    """What `--method` takes."""
+
+    moses = "moses"
+    jieba = "jieba"
+
+
+def command(
+    language: Annotated[
+        str, typer.Option("-l", "--language", metavar="CODE", help="Language of the text, such as en, de, tr.")
+    ],
+    text: Annotated[
+        str, typer.Argument(metavar="[TEXT]", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+    ] = STDIN,
+    method: Annotated[
+        Method, typer.Option(help="jieba: for Chinese; other languages are left to moses.")
+    ] = Method.moses,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Moses' punctuation normalisation first.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Tokenised lines as text: words joined as they are written.")
+    ] = False,
+) -> None:
+    """Tokenise lines: words and punctuation between single blanks; one line out per line in, on standard output.
+
+    The same as tokenize, normalize and lowercase under text in a recipe. Characters are not escaped as Moses' scripts do
+    (' stays, and is not &apos;). A blank line stays blank. --undo cannot bring back upper case or what was normalised.
+
+    Example: phraseloom tokenize -l de < train.de > train.tok.de
+
+    Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.text.config import TextConfig
+    from phraseloom.text.normalize import Normaliser
+
+    if undo and (normalize or lowercase):
+        raise UsageError("--undo takes neither --normalize nor --lowercase: they cannot be undone")
+    config = TextConfig(tokenize=method.value, normalize="moses" if normalize else "none", lowercase=lowercase)
+    normaliser = Normaliser(config, language)
+    _filter(text, normaliser.detokenise if undo else normaliser)
+
+
+def _filter(text: str, change: Callable[[str], str]) -> None:
+    """Print every line changed, blank ones as empty lines, as they come."""
+    from phraseloom.data.report import CHANGES
+    from phraseloom.errors import escape_controls
+    from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks
+
+    report = LineReport()
+    name = "stdin" if text == STDIN else text
+    with contextlib.nullcontext(sys.stdin.buffer) if text == STDIN else open_binary(text) as handle:
+        for lines in read_blocks(handle, name=name, report=report):
+            changed = [change(line) if line.strip() else "" for line in lines]
+            sys.stdout.buffer.write(encode_lines(changed, file=name, before=report.lines - len(lines)))
+            sys.stdout.buffer.flush()
+    for kind, what in CHANGES.items():
+        if count := getattr(report, kind):
+            told = f"{name}: {count:,} {what} (first: line {report.first[kind]})"
+            print(f"phraseloom tokenize: {escape_controls(told)}", file=sys.stderr)

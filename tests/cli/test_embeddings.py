@@ -1,0 +1,235 @@
+"""`phraseloom embeddings train`, `nearest` as commands."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import random
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phraseloom.phrases import embeddings
+from phraseloom.phrases.embeddings import Settings
+from phraseloom.text.vectors import Vectors, read_vectors, write_vectors
+
+from .conftest import Command
+
+TRAIN = ["--width", "8", "--min-count", "2", "--epochs", "2"]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """Joined text, a phrase table, and vectors of which the neighbours are known."""
+    rng = random.Random(1)
+    words = ["went", "went_to", "the", "house", "quality_of_life", "é", "counts"]
+    lines = [" ".join(rng.choices(words, k=rng.randint(0, 7))) for _ in range(60)] + ["once"]
+    (tmp_path / "text").write_bytes("".join(line + "\n" for line in lines).encode())
+    (tmp_path / "table").write_bytes(b"went to\t9\nat home\t4\nquality of life\t3\nhouse\t2\n")
+    tokens = ["went", "went_to", "go", "zero", "at_home", "home"]
+    matrix = np.array([[1, 0], [1, 0.1], [1, 0.2], [0, 0], [0, 1], [-0.1, 1]], np.float32)
+    write_vectors(tmp_path / "small.vec", tokens, matrix)
+    return tmp_path
+
+
+def test_the_group(command: Command) -> None:
+    outcome = command("embeddings", "--help")
+    assert outcome.code == 0
+    assert re.findall(r"^  (\w+) +\w", outcome.out.partition("Commands:")[2], re.MULTILINE) == ["train", "nearest"]
+
+
+# --- train --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("files")
+def test_vectors_of_a_text(command: Command) -> None:
+    pytest.importorskip("gensim")
+    outcome = command("embeddings", "train", "text", "-o", "out/a.vec", *TRAIN, "--vocabulary", "table")
+    assert (outcome.code, outcome.out) == (0, "")
+    vectors = read_vectors("out/a.vec", width=8)
+    assert set(vectors.tokens[:7]) == {"went", "went_to", "the", "house", "quality_of_life", "é", "counts"}
+    assert vectors.tokens[7:] == ["at_home"]  # once is too rare
+    text = Path("text").read_bytes().decode()
+    counts = [sum(line.split(" ").count(token) for line in text.split("\n")) for token in vectors.tokens[:7]]
+    assert counts == sorted(counts, reverse=True)
+    total = sum(counts) + 1
+    share = f"{(total - 1) / total:.2%}"
+    assert outcome.err.startswith(
+        f"phraseloom embeddings: 61 lines, {total} tokens; 7 are there at least 2 times, {share} of the text\n"
+        "phraseloom embeddings: epoch 1 of 2\nphraseloom embeddings: epoch 2 of 2\n"
+        "phraseloom embeddings: out/a.vec: 8 vectors, 3 of phrases, 1 of them of n-grams alone\n"
+    )
+
+
+@pytest.mark.usefixtures("files")
+def test_the_same_bytes_again_and_of_compressed_text(command: Command) -> None:
+    pytest.importorskip("gensim")
+    data = Path("text").read_bytes()
+    Path("text.gz").write_bytes(gzip.compress(data))
+    Path("text.xz").write_bytes(lzma.compress(data))
+    for name in ("text", "text.gz", "text.xz"):
+        assert command("embeddings", "train", name, "-o", f"{name}.vec", *TRAIN).code == 0
+    assert command("embeddings", "train", "text", "-o", "packed.vec.gz", *TRAIN).code == 0
+    assert command("embeddings", "train", "text", "-o", "seed.vec", *TRAIN, "--seed", "2").code == 0
+    first = Path("text.vec").read_bytes()
+    assert Path("text.gz.vec").read_bytes() == Path("text.xz.vec").read_bytes() == first
+    assert gzip.decompress(Path("packed.vec.gz").read_bytes()) == first
+    assert Path("seed.vec").read_bytes() != first
+
+
+@pytest.mark.usefixtures("files")
+def test_what_else_is_said(command: Command) -> None:
+    pytest.importorskip("gensim")
+    Path("text").write_bytes(Path("text").read_bytes().replace(b"\n", b"\r\n"))
+    Path("table").write_bytes(b"ab\nabc\n")
+    more = ["--ngrams", "5-6", "--vocabulary", "table", "--jobs", "2", "--rate", "0.00001"]
+    outcome = command("embeddings", "train", "text", "-o", "a.vec", *TRAIN, *more)
+    assert outcome.code == 0
+    assert r"text: 61 lines ended by \r\n, read as \n (first: line 1)" in outcome.err
+    assert "2 threads: another run will give other vectors; --jobs 1 gives the same again" in outcome.err
+    assert "1 of them of n-grams alone; left out: 1 shorter than every n-gram" in outcome.err
+    assert "warning" not in outcome.err
+
+
+@pytest.mark.usefixtures("files")
+def test_every_option_reaches_training(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def train(
+        text: object, counted: object, settings: Settings, *, extra: list[str], jobs: int, report: object
+    ) -> Vectors:
+        given.extend((settings, extra, jobs))
+        return Vectors(["a"], np.ones((1, 2), np.float32))
+
+    monkeypatch.setattr(embeddings, "require_gensim", lambda: None)
+    monkeypatch.setattr(embeddings, "train_vectors", train)
+    options = (
+        "--width 2 --epochs 3 --min-count 4 --window 6 --ngrams 2-7 --buckets 8 --negative 9 --rate 0.5 --sample 0.25 --seed 11"
+        " --jobs 12 --vocabulary table"
+    )
+    assert command("embeddings", "train", "text", "-o", "a.vec", *options.split()).code == 0
+    assert command("embeddings", "train", "text", "-o", "a.vec").code == 0
+    extra = ["at_home", "house", "quality_of_life", "went_to"]
+    assert given == [Settings(2, 3, 4, 6, (2, 7), 8, 9, 0.5, 0.25, 11), extra, 12, Settings(), [], 1]
+
+
+@pytest.mark.usefixtures("files")
+def test_vectors_that_are_all_alike_are_warned_of(command: Command) -> None:
+    """Every vector has moved the same way, and no word has told itself apart."""
+    pytest.importorskip("gensim")
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdefghij", k=4)) for _ in range(150)]
+    Path("short").write_bytes("".join(" ".join(rng.choices(words, k=7)) + "\n" for _ in range(2000)).encode())
+    outcome = command("embeddings", "train", "short", "-o", "a.vec", "--width", "20", "--sample", "0.001")
+    assert outcome.code == 0
+    assert re.search(
+        r"warning: two vectors have a cosine of (0\.9\d|1\.00) on average: the text is too short", outcome.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["text"], 2, "Missing option '-o'"),
+        (["none", "-o", "a"], 1, "none: text file not found"),
+        (["latin", "-o", "a"], 1, "latin:2: invalid UTF-8: byte 3"),
+        (["blank", "-o", "a"], 1, "blank: a text without words"),
+        (["text", "-o", "a", "--min-count", "900"], 1, "text: no token is there 900 times; the most frequent, "),
+        (["text", "-o", "a", "--ngrams", "6-3"], 2, "--ngrams 6-3; the shortest and the longest length, such as 3-6"),
+        (["text", "-o", "a", "--ngrams", "3"], 2, "--ngrams 3; "),
+        (["text", "-o", "a", "--ngrams", "0-3"], 2, "--ngrams 0-3; "),
+        (["text", "-o", "a", "--rate", "nan"], 2, "--rate nan; "),
+        (["text", "-o", "a", "--rate", "inf"], 2, "--rate inf; "),
+        (["text", "-o", "a", "--rate", "0"], 2, "--rate 0.0; "),
+        (["text", "-o", "a", "--sample", "nan"], 2, "--sample"),
+        (["text", "-o", "text"], 2, "a file to be written is named twice"),
+        (["text", "-o", "table", "--vocabulary", "table"], 2, "a file to be written is named twice"),
+        (["text", "-o", "folder"], 1, "folder: a file to write expected, but this is a folder"),
+        (["text", "-o", "a", "--vocabulary", "holes"], 1, "holes:2: a line without a phrase"),
+    ],
+)
+def test_what_train_refuses(arguments: list[str], code: int, message: str, command: Command, files: Path) -> None:
+    pytest.importorskip("gensim")
+    (files / "latin").write_bytes("a\nö\xfc\n".encode("latin-1").replace(b"\xf6", "ö".encode()))
+    (files / "blank").write_bytes(b"\n \n")
+    (files / "holes").write_bytes(b"went to\n\n")
+    (files / "folder").mkdir()
+    outcome = command("embeddings", "train", *arguments)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.is_one_line_of("embeddings"), outcome
+    assert not (files / "a").exists()
+
+
+@pytest.mark.usefixtures("files")
+def test_gensim_is_missed_before_anything_is_read(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gensim", None)
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    outcome = command("embeddings", "train", "none", "-o", "a")
+    assert outcome.code == 2
+    assert outcome.is_one_line_of("embeddings")
+    assert "needs the package gensim; pip install 'phraseloom[embeddings]'" in outcome.err
+
+
+# --- nearest ------------------------------------------------------------------------------------------------------------
+
+NEAREST = """\
+token    neighbour  cosine
+───────  ─────────  ──────
+went     went_to     0.995
+         go          0.981
+went_to  go          0.995
+         went        0.995
+"""
+
+
+@pytest.mark.usefixtures("files")
+def test_the_nearest_tokens(command: Command) -> None:
+    outcome = command("embeddings", "nearest", "small.vec", "went", "went to", "-k", "2", "--json", "n.json")
+    assert (outcome.code, outcome.out, outcome.err) == (0, NEAREST, "")
+    found = json.loads(Path("n.json").read_bytes())
+    assert {name: value for name, value in found.items() if name != "neighbours"} == {
+        "file": "small.vec", "count": 2, "phrases_only": False,
+    }  # fmt: skip
+    assert list(found["neighbours"]) == ["went", "went_to"]
+    assert [token for token, _ in found["neighbours"]["went_to"]] == ["go", "went"]
+    assert found["neighbours"]["went"][0][1] == pytest.approx(1.01**-0.5)
+
+
+@pytest.mark.usefixtures("files")
+def test_nearest_phrases(command: Command) -> None:
+    outcome = command(
+        "embeddings", "nearest", "small.vec", "went_to", "home", "zero", "--phrases-only", "--json", "n.json"
+    )
+    assert outcome.code == 0
+    found = json.loads(Path("n.json").read_bytes())["neighbours"]
+    assert {token: [one for one, _ in some] for token, some in found.items()} == {
+        "went_to": ["at_home"], "home": ["at_home", "went_to"], "zero": [],
+    }  # fmt: skip
+    assert outcome.out.endswith("\nzero\n")
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["small.vec"], 2, "Missing argument 'TOKEN...'"),
+        (["none.vec", "a"], 1, "none.vec: file of vectors not found"),
+        (["small.vec", "wont"], 1, "small.vec: no vector of 'wont'; did you mean went"),
+        (["small.vec", "qqq"], 1, "small.vec: no vector of 'qqq'\n"),
+        (["small.vec", "at work"], 1, "no vector of 'at_work'"),
+        (["text", "went"], 1, "text:1: the first line is"),
+        (["small.vec", "went", "--json", "."], 1, "a file to write expected, but this is a folder"),
+        (["small.vec", "went", "-k", "0"], 2, "'-k'"),
+    ],
+)
+def test_what_nearest_refuses(arguments: list[str], code: int, message: str, command: Command) -> None:
+    outcome = command("embeddings", "nearest", *arguments)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.is_one_line_of("embeddings"), outcome

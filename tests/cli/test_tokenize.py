@@ -1,0 +1,116 @@
+"""`phraseloom tokenize`: what `prepare` does to a line, and what `translate` does to its words."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phraseloom.text.config import SubwordNmtConfig, TextConfig
+from phraseloom.text.normalize import Normaliser
+from phraseloom.text.tokenizer import Side, learn_subwords
+
+from .conftest import Command
+
+LINES = [
+    "The dogs' owner (42) doesn't know, does he?",
+    "",
+    " \u3000 ",
+    "„Schön“ — sagte Z.B. Herr Dr. Müller.",
+    "a  b\tc\u2028d\x85e ",
+    "x & y < z | w [1] @-@ &apos; &#95; quality_of_life 100 %",
+    "İstanbul'da 3,5 km.",
+]
+OPTIONS = [(), ("--normalize",), ("--lowercase",), ("--normalize", "--lowercase")]
+
+
+def encoded(lines: list[str]) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def printed(command: Command, *arguments: str | Path, lines: list[str]) -> list[str]:
+    outcome = command("tokenize", *arguments, stdin=encoded(lines))
+    assert (outcome.code, outcome.err) == (0, "")
+    assert outcome.out.endswith("\n")
+    return outcome.out[:-1].split("\n")
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("language", ["en", "de", "tr", "fr"])
+def test_what_a_recipe_does(language: str, options: tuple[str, ...], command: Command) -> None:
+    """Tokenised text is what the subwords of `Side` are cut of, and undoing it is how `Side` decodes."""
+    normalize, lowercase = "--normalize" in options, "--lowercase" in options
+    config = TextConfig(tokenize="moses", normalize="moses" if normalize else "none", lowercase=lowercase)
+    normaliser = Normaliser(config, language)
+    side = Side(normaliser, learn_subwords([normaliser(line) for line in LINES], SubwordNmtConfig(merges=20)))
+    done = printed(command, "-l", language, *options, lines=LINES)
+    assert [[word for word in line.split(" ") if word] for line in done] == [side.words(line) for line in LINES]
+    undone = printed(command, "-l", language, "--undo", lines=done)
+    assert undone == [side.decode(side.encode(line)) for line in LINES]
+
+
+def test_words_and_back(command: Command) -> None:
+    done = printed(command, "-l", "en", lines=LINES[:3])
+    assert done == ["The dogs ' owner ( 42 ) doesn 't know , does he ?", "", ""]
+    assert printed(command, "--language", "en", "--undo", lines=done) == [LINES[0], "", ""]
+
+
+def test_chinese(command: Command) -> None:
+    pytest.importorskip("jieba")
+    done = printed(command, "-l", "zh", "--method", "jieba", lines=["我来到北京清华大学"])
+    assert done == ["我 来到 北京 清华大学"]
+    assert printed(command, "-l", "zh", "--method", "jieba", "--undo", lines=done) == ["我来到北京清华大学"]
+    assert printed(command, "-l", "zh", "--method", "jieba", "--undo", lines=["  ", "\u3000"]) == ["", ""]
+
+
+@settings(deadline=None)
+@given(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])))
+def test_one_line_stays_one(line: str) -> None:
+    normaliser = Normaliser(TextConfig(tokenize="moses", normalize="moses"), "en")
+    done = normaliser(line)
+    assert "\n" not in done
+    assert "\n" not in normaliser.detokenise(done)
+    assert "\n" not in normaliser.detokenise(line)
+
+
+def test_files(command: Command, tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(encoded(LINES))
+    (tmp_path / "text.gz").write_bytes(gzip.compress(encoded(LINES)))
+    expected = printed(command, "-l", "en", lines=LINES)
+    for name in ("text", "text.gz"):
+        assert printed(command, "-l", "en", name, lines=[]) == expected
+    assert printed(command, "-l", "en", "-", lines=LINES) == expected
+
+
+def test_what_was_changed_in_reading_is_said(command: Command) -> None:
+    outcome = command("tokenize", "-l", "en", stdin=b"\xef\xbb\xbfa\r\nb,\r\n")
+    assert (outcome.code, outcome.out) == (0, "a\nb ,\n")
+    assert outcome.err == (
+        "phraseloom tokenize: stdin: 2 lines ended by \\r\\n, read as \\n (first: line 1)\n"
+        "phraseloom tokenize: stdin: 1 byte order mark at the beginning, left out (first: line 1)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "code", "message"),
+    [
+        ([], b"", 2, "Missing option '-l'"),
+        (["-l", "en", "none"], b"", 1, "none: text file not found"),
+        (["-l", "en"], b"\xff\n", 1, "stdin:1: invalid UTF-8: byte 1"),
+        (["-l", "en", "latin"], b"", 1, "latin:3: invalid UTF-8: byte 2"),
+        (["-l", "en", "--undo", "--lowercase"], b"", 2, "--undo takes neither --normalize nor --lowercase"),
+        (["-l", "en", "--undo", "--normalize"], b"", 2, "--undo takes neither --normalize nor --lowercase"),
+        (["-l", "en", "--method", "spacy"], b"", 2, "'--method'"),
+    ],
+)
+def test_what_is_refused(
+    arguments: list[str], stdin: bytes, code: int, message: str, command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "latin").write_bytes(b"a\nb\nc\xff\n")
+    outcome = command("tokenize", *arguments, stdin=stdin)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.is_one_line_of("tokenize"), outcome
