@@ -113,6 +113,28 @@ def test_a_plot_takes_the_edges_of_the_paper(files: Path, command: Command) -> N
     assert b"20 sentences" in (files / "by length.svg").read_bytes()
 
 
+CHOSEN = (0, 4, 6, 7, 19)
+
+
+def test_chosen_lines_are_scored_as_if_there_were_no_others(files: Path, command: Command) -> None:
+    """Scores, groups of length, resamples, pairs and the note on empty lines are those of files with these lines alone."""
+    names = ("ref", "base", "better", "src")
+    (files / "lines").write_bytes("".join(f"{i + 1}\n" for i in reversed(CHOSEN)).encode())
+    options = ("--by-length", "3,6", "--bootstrap", "40", "--tokenized", "--pairs", "--output", "json")
+    files_of = ("-r", "ref", "-r", "src", "base", "better", "-s", "src")
+    found = command("evaluate", *files_of, *options, "--lines", "lines")
+    assert found.code == 0
+    assert "base: 1 of 5 translations are empty" in found.err
+    text = command("evaluate", *files_of, "--lines", "lines").out
+    assert text.startswith("5 of 20 sentences, 2 references, those of lines\n")
+    for name in names:
+        kept = (files / name).read_bytes().split(b"\n")
+        (files / name).write_bytes(b"".join(kept[i] + b"\n" for i in CHOSEN))
+    alone = json.loads(command("evaluate", *files_of, *options).out)
+    assert json.loads(found.out) == alone | {"lines": {"file": "lines", "of": 20}}
+    assert text.partition("\n")[2] == command("evaluate", *files_of).out.partition("\n")[2]
+
+
 def test_all_empty_is_zero(files: Path, command: Command) -> None:
     (files / "empty").write_bytes(b"\n" * 20)
     outcome = command("evaluate", "-r", "ref", "empty", "--metrics", "bleu,chrf", "--output", "json")
@@ -163,6 +185,15 @@ BAD: list[tuple[list[str], int, str]] = [
     (["-r", "ref", "base", "-s", "src", "--plot", "x.jpeg"], 2, "not 'x.jpeg'"),
     (["-r", "ref", "base", "better", "--pairs"], 2, "--pairs needs resamples; give --bootstrap 1000"),
     (["-r", "ref", "base", "--pairs", "--bootstrap", "9"], 2, "--pairs needs at least two systems"),
+    (["-r", "ref", "base", "--lines", "gone"], 1, "gone: line number file not found"),
+    (
+        ["-r", "ref", "base", "--lines", "ref"],
+        1,
+        "ref:1: 'a cat sat on the mat .' is not the number of a line, 1 to 20",
+    ),
+    (["-r", "ref", "base", "--lines", "void"], 1, "void: no numbers of lines"),
+    (["-r", "ref", "short", "--lines", "void"], 1, "short has 19 lines"),
+    (["-r", "ref", "base", "--lines", "-"], 2, "can only stand for translations"),
     (["-r", "ref", "base", "--bootstrap", "-1"], 2, "--bootstrap"),
     (["-r", "ref", "base", "--bootstrap", "many"], 2, "--bootstrap"),
 ]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from phraseloom.cli import phrases
 from phraseloom.cli.main import run
 
 from .conftest import Command, phraseloom
@@ -47,7 +48,7 @@ def test_the_group(command: Command) -> None:
     outcome = command("phrases", "--help")
     assert outcome.code == 0
     assert re.findall(r"^  (\w+) +\w", outcome.out.partition("Commands:")[2], re.MULTILINE) == [
-        "parse", "extract", "filter", "segment", "mwt",
+        "parse", "extract", "filter", "segment", "mwt", "sample",
     ]  # fmt: skip
 
 
@@ -431,8 +432,9 @@ def test_the_page(root: Path, command: Command, files: Path) -> None:
     plain, joined = re.findall(r"^    (the quality.*?)      (?:the text|joined)$", page, re.MULTILINE)
     write(files / "table", ["quality of life"])
     assert command("phrases", "segment", "--table", "table", stdin=plain.encode()).out == joined + "\n"
-    named = set(re.findall(r"(--[a-z][a-z-]+)", page)) - {"--reference"}
-    helped = "".join(command("phrases", task, "--help").out for task in ("extract", "filter", "segment", "mwt"))
+    named = set(re.findall(r"(--[a-z][a-z-]+)", page))
+    others = (["align", "train"], ["evaluate"], ["translate"])
+    helped = "".join(command(*task, "--help").out for task in (*(["phrases", task] for task in phrases.TASKS), *others))
     assert named <= set(re.findall(r"--[a-z][a-z-]+", helped)), named
     numbers = [
         [int(n.replace(",", "")) for n in row] for row in re.findall(r"\| ([\d,]+) \| ([\d,]+) \|$", page, re.MULTILINE)

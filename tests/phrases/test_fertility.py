@@ -8,9 +8,20 @@ import pytest
 
 from phraseloom.align.links import parse_links
 from phraseloom.errors import DataError, UsageError
-from phraseloom.phrases.fertility import fertility_class, format_fertilities, read_fertilities
+from phraseloom.phrases.fertility import (
+    fertility_class,
+    format_fertilities,
+    read_fertilities,
+    read_labelled,
+    spread,
+)
 from phraseloom.phrases.merge import fertilities, merge_aligned
 from phraseloom.phrases.table import index_phrases
+from phraseloom.text.config import SentencepieceConfig, TextConfig
+from phraseloom.text.subwords import Subwords
+from phraseloom.text.tokenizer import Side, Tokenizer, learn_subwords
+from phraseloom.text.vocabulary import SPECIALS, Vocabulary
+from phraseloom.text.words import Words
 
 CASES = [
     ("he went to town .", "0-0 1-1 1-2 2-3", 4, [1, 2, 1, 0]),  # the last source word has no link
@@ -61,3 +72,73 @@ def test_files_that_do_not_fit(text: str, line: int | None, what: str, tmp_path:
     with pytest.raises(DataError, match=what) as error:
         list(read_fertilities(tmp_path / "f", [3]))
     assert (error.value.file, error.value.line) == (tmp_path / "f", line)
+
+
+def test_lines_with_their_labels(tmp_path: Path) -> None:
+    text = "\ufeffa  b\r\n\n c \u2028d\n\u3000\nlast"
+    (tmp_path / "s").write_bytes(text.encode())
+    (tmp_path / "f").write_bytes(b"1 2\n\n0 3\n1\n0\n")
+    found = list(read_labelled(tmp_path / "s", tmp_path / "f"))
+    assert found == [("a  b", [1, 2]), ("", []), (" c \u2028d", [0, 3]), ("\u3000", [1]), ("last", [0])]
+
+
+@pytest.mark.parametrize(
+    ("labels", "line", "what"),
+    [
+        ("1\n0 1\n", 2, "2 numbers, but the source line has 1 words"),
+        ("1\n", None, "ends after 1 lines, but the source goes on"),
+        ("1\n0\n1\n", 3, "goes on after the 2 lines"),
+    ],
+)
+def test_labels_of_another_text(labels: str, line: int | None, what: str, tmp_path: Path) -> None:
+    (tmp_path / "s").write_bytes(b"a\nb\n")
+    (tmp_path / "f").write_bytes(labels.encode())
+    with pytest.raises(DataError, match=what) as error:
+        list(read_labelled(tmp_path / "s", tmp_path / "f"))
+    assert (error.value.file, error.value.line) == (tmp_path / "f", line)
+
+
+def sides(text: TextConfig) -> dict[str, Side]:
+    words = Words(Vocabulary([*SPECIALS, "der", "Haus", "Büro"]))
+    sentencepiece = learn_subwords(
+        ["das Büro und der Wintergarten ."], SentencepieceConfig(size=30, byte_fallback=False)
+    )
+    kinds: dict[str, Subwords] = {"words": words, "sentencepiece": sentencepiece}
+    return {name: Tokenizer(text, "de", "en", kind, kind).source for name, kind in kinds.items()}
+
+
+MOSES = TextConfig(normalize="moses", tokenize="moses")
+SPREAD = [
+    ("der Büro .", TextConfig(), "012"),
+    (" der  Büro .", TextConfig(), "012"),
+    ("der Büro . \u3000", TextConfig(), "0123"),  # white space that is a word to both
+    ("der neu Büro.", MOSES, "0122"),  # one word of the line, two of the normalised line
+    ("„Haus“ (neu) so", MOSES, "0001112"),
+    ("der\u00a0Haus neu", MOSES, "001"),
+    ("der \u3000 Büro", MOSES, "02"),  # a word of which nothing is left
+    ("der \u3000 neu Büro.", MOSES, "0233"),  # as many words as in the normalised line, but others
+]
+
+
+@pytest.mark.parametrize(("line", "text", "expected"), SPREAD)
+def test_each_subword_has_the_number_of_its_word(line: str, text: TextConfig, expected: str) -> None:
+    num_words = len([word for word in line.split(" ") if word])
+    for kind, side in sides(text).items():
+        ids = side.encode(line)
+        found = spread(side, line, ids, range(num_words))
+        of_words = [words.start for words in side.words_of_piece(ids)]
+        assert len(found) == len(ids), kind
+        assert "".join(str(found[of_words.index(word)]) for word in range(len(expected))) == expected, kind
+        assert found == [int(expected[word]) for word in of_words], kind
+
+
+def test_a_line_of_which_it_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    side = sides(MOSES)["sentencepiece"]
+    monkeypatch.setattr(side, "normaliser", lambda line: line[::-1])
+    side.normaliser.identity = False  # type: ignore[misc]
+    with pytest.raises(DataError):
+        spread(side, "der Büro", side.encode("der Büro"), [1, 2])
+
+
+def test_nothing_of_nothing() -> None:
+    assert spread(sides(MOSES)["words"], " \u3000", [], [2]) == []

@@ -21,7 +21,7 @@ from phraseloom.phrases.pieces import comparable, piece_starts, tree_counts
 from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter
 from phraseloom.phrases.source import build_segmenter, count_flat, load_segmenter, segment_lines, sentence_of
 from phraseloom.phrases.trees import Tree
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import ESCAPE
 from phraseloom.text.tokenizer import Side, learn_subwords
@@ -117,6 +117,15 @@ def test_the_words_of_subword_nmt() -> None:
     assert side.pieces("a@@b") == ["a@@", "@@@", f"{ESCAPE}@@", "1@@", "@@@", "b"]
     assert counts_of(side, "a@@b", "a", "@@", "b") == [1, 4, 1]
     assert counts_of(side, "a  a", "a", "a") == [1, 2]
+
+
+def test_whole_words() -> None:
+    side = Side(Normaliser(TextConfig(), "en"), learn_subwords(LINES, WordsConfig()))
+    for line in LINES:
+        assert counts_of(side, line, *line.split(" ")) == [1] * len(line.split(" "))
+    assert counts_of(side, "dark .", "dark.") == [2] and counts_of(side, "dark.", "dark", ".") == [1, 0]
+    assert counts_of(side, "  the  zoo is", "the", "zoo", "i", "s") == [1, 1, 1, 0]
+    assert counts_of(side, f"{ESCAPE} {ESCAPE}1a  b", ESCAPE, f"{ESCAPE}1a", "b") == [1, 1, 1]
 
 
 @every_side

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +23,10 @@ def command(
     ],
     source: Annotated[
         str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, for --by-length.")
+    ] = None,
+    lines: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Score these lines only: their numbers from 1, one a line."),
     ] = None,
     metrics: Annotated[
         str, typer.Option(metavar="NAMES", help="bleu, chrf, ter, tokenized; commas between.")
@@ -53,7 +57,7 @@ def command(
 
     All files hold one sentence a line, as many lines each. The text should be detokenised; --tokenized is for text that
     is not. The bootstrap compares every system with the first one (Koehn 2004), with --pairs every two. --plot without
-    --by-length takes the edges of the paper.
+    --by-length takes the edges of the paper. With --lines everything is about these lines alone, the bootstrap too.
 
     Example: phraseloom evaluate --reference test.de --bootstrap 1000 baseline.de new.de
     """
@@ -79,11 +83,12 @@ def command(
     if edges and (source is None or lengths_of is None):
         need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
         raise UsageError(f"{'--plot' if by_length is None else '--by-length'} needs {need}")
-    systems, references, sources = _texts(hypotheses, reference, source)
+    systems, references, sources, subset = _texts(hypotheses, reference, source, lines)
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
     report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
+    report |= {"lines": subset} if subset is not None else {}
     if plot is not None:
         lengths.draw(report["by_length"], plot)
     print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
@@ -108,20 +113,21 @@ def _edges(text: str | None) -> list[int]:
 
 
 def _texts(
-    hypotheses: Sequence[str], reference: Sequence[str], source: str | None
-) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None]:
-    """(name → lines of each system, references, source), all with the same number of lines."""
+    hypotheses: Sequence[str], reference: Sequence[str], source: str | None, lines: str | None
+) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None, dict[str, Any] | None]:
+    """(name → lines of each system, references, source), all with the same number of lines, and what `lines` chose."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel
+    from phraseloom.metrics.subset import read_line_numbers, take
 
     repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    if STDIN in (*reference, source):
+    if STDIN in (*reference, source, lines):
         raise UsageError("- (standard input) can only stand for translations")
     kinds = [("hypothesis", hypotheses), ("reference", reference), ("source", [source] if source else [])]
-    for kind, paths in kinds:
+    for kind, paths in [*kinds, ("line number", [lines] if lines else [])]:
         for path in paths:
             if path != STDIN:
                 require_file(path, f"{kind} file")
@@ -130,13 +136,20 @@ def _texts(
     sources = _read(source) if source else None
     first = {reference[0]: references[0]}
     others = [*zip(reference, references, strict=True), *systems.items()]
-    for name, lines in others + ([(source, sources)] if source and sources is not None else []):
-        check_parallel({**first, name: lines})
-    for name, lines in systems.items():
-        empty = sum(not line.strip() for line in lines)
+    for name, text in others + ([(source, sources)] if source and sources is not None else []):
+        check_parallel({**first, name: text})
+    subset: dict[str, Any] | None = None
+    if lines is not None:
+        subset = {"file": lines, "of": len(references[0])}
+        chosen = read_line_numbers(lines, subset["of"])
+        references = take(references, chosen)
+        systems = dict(zip(systems, take(systems.values(), chosen), strict=True))
+        sources = None if sources is None else take([sources], chosen)[0]
+    for name, text in systems.items():
+        empty = sum(not line.strip() for line in text)
         if empty:
-            _note(f"{name}: {empty} of {len(lines)} translations are empty")
-    return systems, references, sources
+            _note(f"{name}: {empty} of {len(text)} translations are empty")
+    return systems, references, sources, subset
 
 
 def _read(path: str) -> list[str]:

@@ -12,6 +12,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "filter": ("phrases_filter", "Make a table of phrases of the candidates: counts, PMI, stop-words."),
     "segment": ("phrases_segment", "Join the words of phrases to one token, and take them apart."),
     "mwt": ("phrases_mwt", "The sentences of a test set in which one word becomes a phrase."),
+    "sample": ("phrases_sample", "Phrases that a system wrote, on a sheet for people to judge."),
 }
 
 load_task = partial(load, TASKS)

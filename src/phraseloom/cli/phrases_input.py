@@ -1,4 +1,4 @@
-"""What the verbs of phrase tables read: lines of files or of standard input, and what was changed in reading them."""
+"""What the verbs of aligned text and phrase tables read: lines of files or standard input, and what was changed in them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ Table = Annotated[
 
 
 class Inputs:
-    """The files of a command, each with a report."""
+    """The files of a command of `verb`, each with a report."""
 
-    def __init__(self) -> None:
+    def __init__(self, verb: str = "phrases") -> None:
+        self._verb = verb
         self._reports: dict[str, LineReport] = {}
 
     def lines(self, path: str) -> Lines:
@@ -51,14 +52,14 @@ class Inputs:
         for name, report in self._reports.items():
             for kind, text in CHANGES.items():
                 if count := getattr(report, kind):
-                    note(f"{name}: {count:,} {text} (first: line {report.first[kind]})")
+                    note(f"{name}: {count:,} {text} (first: line {report.first[kind]})", self._verb)
 
 
-def note(text: str) -> None:
+def note(text: str, verb: str = "phrases") -> None:
     """Say something on standard error."""
     from phraseloom.errors import escape_controls
 
-    print(f"phraseloom phrases: {escape_controls(text)}", file=sys.stderr)
+    print(f"phraseloom {verb}: {escape_controls(text)}", file=sys.stderr)
 
 
 def single_stdin(*paths: str | None) -> None:

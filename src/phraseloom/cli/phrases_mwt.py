@@ -38,9 +38,9 @@ def command(
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file, require_new_folder
     from phraseloom.phrases.aligned import read_aligned
-    from phraseloom.phrases.joined import join_line
     from phraseloom.phrases.merge import merge_aligned
     from phraseloom.phrases.table import index_phrases, read_phrases
+    from phraseloom.text.joined import join_line
     from phraseloom.text.lines import write_lines
 
     files = [source, target, *(also or [])]

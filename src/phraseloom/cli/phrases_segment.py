@@ -80,7 +80,7 @@ def command(
 
 
 def _undo(text: str, inputs: Inputs) -> None:
-    from phraseloom.phrases.joined import split_line
+    from phraseloom.text.joined import split_line
 
     _print(split_line(line) for line in inputs.lines(text).lines)
 
@@ -149,7 +149,7 @@ class Joiner:
             write_lines(fertility, rows())
 
     def _join(self, words: list[str], sizes: list[int]) -> str:
-        from phraseloom.phrases.joined import join_line
+        from phraseloom.text.joined import join_line
 
         self.lines += 1
         if len(sizes) < len(words):

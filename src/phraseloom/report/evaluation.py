@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from phraseloom.errors import escape_controls
 from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens
 from phraseloom.metrics.compare import FEWEST, all_pairs, bootstrap_by_length, paired_bootstrap
 from phraseloom.report.tables import terminal
@@ -106,7 +107,10 @@ def _scores(report: Mapping[str, Any]) -> str:
     headers = ["system", *(s["name"] for s in first)]
     rows = [[r["name"], *(float(s["value"]) for s in r["scores"])] for r in report["systems"]]
     several = f", {report['references']} references" if report["references"] > 1 else ""
-    lines = [f"{report['sentences']:,} sentences{several}", "", terminal(headers, rows), ""]
+    subset = report.get("lines")
+    number, of = f"{report['sentences']:,}", f" of {subset['of']:,} sentences" if subset else " sentences"
+    chosen = f", those of {escape_controls(subset['file'])}" if subset else ""
+    lines = [f"{number}{of}{several}{chosen}", "", terminal(headers, rows), ""]
     if len(rows) == 1:
         lines += [f"{s['name']}: {s['detail']}" for s in first if s["detail"]]
     lines += [f"{s['name']}: {s['signature']}" for s in first]

@@ -28,6 +28,7 @@ EXTRAS = {  # extra: (module, what it enables)
     "plot": ("matplotlib", "learning curves and other pictures"),
     "track": ("tensorboard", "TensorBoard logs (training.tensorboard)"),
     "zh": ("jieba", "Chinese word segmentation (data.text.tokenize: jieba)"),
+    "embeddings": ("gensim", "vectors for words and phrases (embeddings train)"),
 }
 
 

@@ -1,0 +1,141 @@
+"""`phraseloom phrases sample`: phrases of a system for people to judge, and the count of their judgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.phrases_input import Inputs, note, plain_name, single_stdin
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.sample import Counts
+
+SIZE, SEED = 100, 1
+
+
+def command(
+    source: Annotated[str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text.")] = None,
+    reference: Annotated[
+        str | None, typer.Option("-r", "--reference", metavar="FILE", help="Its translation, line by line.")
+    ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Translations of a system: text, or .jsonl of translate --output json. Phrases are drawn from the first.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Phrases to look for in the first system's words, instead of joined tokens."),
+    ] = None,
+    size: Annotated[int, typer.Option("-n", "--size", metavar="N", min=1, help="Phrases to draw.")] = SIZE,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the draw.")] = SEED,
+    output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="The sheet to write.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a sheet that is there.")] = False,
+    tally: Annotated[
+        str | None, typer.Option(metavar="SHEET", help="Count what was filled in on a sheet, and print it.")
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="With --tally: also write the counts to a file as JSON."),
+    ] = None,
+) -> None:
+    """Draw phrases that a system wrote and make a sheet for people to judge them; --tally counts the judgements.
+
+    The sheet is a table with tabs, a row a phrase: fill in category (CN compound noun, VP verb phrase, CO collocation, other)
+    and, for each system, correct (1 or 0). Whether the reference and the other systems have the phrase is filled in already.
+
+    Example: phraseloom phrases sample -s test.de -r test.en --system new=new.jsonl --system base=base.en -o sheet.tsv
+
+    Example: phraseloom phrases sample --tally sheet.tsv
+    """
+    from phraseloom.errors import UsageError
+
+    if tally is not None:
+        if any((source, reference, system, table, output, overwrite)) or (size, seed) != (SIZE, SEED):
+            raise UsageError("--tally takes nothing but a sheet and --json")
+        _tally(tally, json_file)
+        return
+    wanted = {"-s FILE": source, "-r FILE": reference, "--system NAME=FILE": system, "-o FILE": output}
+    missing = [name for name, value in wanted.items() if not value]
+    if missing or source is None or reference is None or output is None:
+        raise UsageError(
+            f"a sheet needs {', '.join(missing)}", hint="to count the judgements of one, give --tally SHEET"
+        )
+    if json_file is not None:
+        raise UsageError("--json is for --tally")
+    files = _systems(system or [])
+    single_stdin(source, reference, table, *files.values())
+    _check_output(plain_name(output), overwrite)
+    _draw(source, reference, files, table, size, seed, output)
+
+
+def _systems(given: list[str]) -> dict[str, str]:
+    """File by name."""
+    from phraseloom.errors import UsageError
+
+    files: dict[str, str] = {}
+    for text in given:
+        name, equals, file = text.partition("=")
+        name = name.strip()
+        if not (name and equals and file) or not name.isprintable():
+            raise UsageError(f"--system {text}: not NAME=FILE", hint="such as --system new=new.en")
+        if name in files:
+            raise UsageError(f"two systems are called {name}")
+        files[name] = file
+    return files
+
+
+def _check_output(path: str, overwrite: bool) -> None:
+    from pathlib import Path
+
+    from phraseloom.errors import UsageError
+
+    if Path(path).is_file() and not overwrite:
+        hint = "choose another name or give --overwrite"
+        raise UsageError("the sheet is there already, and may hold judgements", file=path, hint=hint)
+
+
+def _draw(
+    source: str, reference: str, systems: dict[str, str], table: str | None, size: int, seed: int, output: str
+) -> None:
+    from phraseloom.errors import DataError
+    from phraseloom.phrases.sample import draw, generated
+    from phraseloom.phrases.sheet import write_sheet
+    from phraseloom.phrases.table import index_phrases, read_phrases
+
+    phrases = None if table is None else index_phrases(read_phrases(table))
+    inputs = Inputs()
+    texts = [inputs.lines(path) for path in (source, reference, *systems.values())]
+    drawn, counts = draw(generated(texts[0], texts[1], texts[2:], phrases), size, seed)
+    if not drawn:
+        first = next(iter(systems.values()))
+        what = "phrases of the table" if table else "tokens of joined words, such as quality_of_life"
+        hint = None if table else "give translate's --output json of a model with phrases, or --table FILE"
+        raise DataError(f"no {what} in {counts.lines:,} lines", file=first, hint=hint)
+    write_sheet(output, drawn, list(systems))
+    inputs.note_changes()
+    note(_summary(counts, len(drawn)))
+
+
+def _summary(counts: Counts, drawn: int) -> str:
+    from phraseloom.phrases.sample import FOUND
+
+    shares = ", ".join(f"{kind} {counts.in_reference[kind] / counts.phrases:.1%}" for kind in FOUND)
+    return (
+        f"{counts.lines:,} lines, {counts.with_phrase:,} with a phrase; {counts.phrases:,} phrases, {len(counts.different):,} "
+        f"different; in the reference: {shares}; {drawn:,} drawn"
+    )
+
+
+def _tally(sheet: str, json_file: str | None) -> None:
+    from phraseloom.files import atomic_write_json
+    from phraseloom.phrases.sheet import read_sheet
+    from phraseloom.report.phrase_sample import render, tally
+
+    found = tally(read_sheet(sheet))
+    print(render(found), end="")
+    if json_file is not None:
+        atomic_write_json(json_file, found)
