@@ -35,6 +35,13 @@ What recurrent layers cost (spec §4.5, §6.1), with G gates (LSTM 4, GRU 3):
                    multihead           as cross-attention above
     first states   (parts)·L·D·D       a sentence, with `initial: last`; an LSTM has 2 parts
 
+What a continuous output adds (spec §4), with V types and m the width of their fixed vectors:
+
+    reading        m·D                 a target token: the vector of the token before; no gradient but that of the matrix
+    projection     D·m                 a target token; with a hidden layer + m·m
+    table          V·m                 a target token, in search; in training no product, but with max_margin V·m forward
+    fertility      Σ n·k of its maps   a source token, and 1 a pair for the gate; in search, as it is trained by itself
+
 Slots that would begin before the sentence count as the others (at most n-1 of K), as they are computed. Lengths count EOS.
 """
 
@@ -42,6 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 Pair = tuple[int, int]
@@ -303,6 +311,36 @@ class RecurrentDecoderCost:
         return self.token + source * self.pair
 
 
+@dataclass(frozen=True)
+class OutputCost:
+    """Multiply-adds of a target token: what reads the token before, from fixed vectors; what writes, in training and in
+    search; what a loss does beside that `without` gradient. Of a source token, and of a pair of both: the gate of search."""
+
+    read: int
+    train: int
+    search: int
+    without: int = 0
+    gate_source: int = 0
+    gate_pair: int = 0
+
+    @classmethod
+    def of(cls, model: Any, vocabulary: int, table_width: int) -> OutputCost:
+        """From a ModelConfig, the size of the target vocabulary, and the width of its fixed vectors if it has such."""
+        output, width = model.output, model.width
+        if output.kind == "softmax":
+            return cls(0, width * vocabulary, width * vocabulary)
+        words = vocabulary * table_width
+        project = width * table_width + (table_width**2 if output.hidden_layer else 0)
+        without = words if output.loss == "max_margin" else 0
+        read = width * table_width if model.tied == "two_way" else 0
+        fertility = getattr(output, "fertility", None)
+        maps = 0
+        if fertility is not None:
+            sizes = [(2 if fertility.inputs == "both" else 1) * width, *fertility.widths, fertility.classes]
+            maps = sum(n * k for n, k in pairwise(sizes))
+        return cls(read, project, project + words, without, maps, int(fertility is not None))
+
+
 ENCODERS: dict[str, Any] = {
     "transformer": TransformerEncoderCost,
     "recurrent": RecurrentEncoderCost,
@@ -313,22 +351,22 @@ DECODERS: dict[str, Any] = {"transformer": TransformerDecoderCost, "recurrent": 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """The costs of a model's parts, in multiply-adds; what its methods give is FLOP. `output` is that of a target token."""
+    """The costs of a model's parts, in multiply-adds; what its methods give is FLOP."""
 
     encoder: Any
     decoder: Any
-    output: int
+    output: OutputCost
     phrases: PhraseCost | None = None
 
     @classmethod
-    def of(cls, model: Any, vocabulary: int, *, computed: bool = False) -> ModelCost:
-        """From a ModelConfig and the size of the target vocabulary. `computed`: phrases as the layers compute them, not as
-        the paper writes them."""
+    def of(cls, model: Any, vocabulary: int, *, table_width: int = 300, computed: bool = False) -> ModelCost:
+        """From a ModelConfig and the size of the target vocabulary. `table_width`: of the vectors of a continuous output.
+        `computed`: phrases as the layers compute them, not as the paper writes them."""
         phrases = None if model.phrases is None else PhraseCost.of(model, computed=computed)
         return cls(
             ENCODERS[model.encoder.kind].of(model, phrases),
             DECODERS[model.decoder.kind].of(model, phrases),
-            model.width * vocabulary,
+            OutputCost.of(model, vocabulary, table_width),
             phrases,
         )
 
@@ -339,33 +377,37 @@ class ModelCost:
 
     def forward(self, source: int, target: int) -> int:
         """FLOP of a forward pass of a sentence pair, its loss included."""
-        return self.encode(source) + 2 * (self.decoder.full(target, source) + target * self.output)
+        output = self.output
+        token = output.read + output.train + output.without
+        return self.encode(source) + 2 * (self.decoder.full(target, source) + target * token)
 
     def update(self, source: int, target: int) -> int:
         """FLOP of forward and backward of a sentence pair."""
-        once = self.encoder.constant + self.decoder.constant
+        output, once = self.output, self.encoder.constant + self.decoder.constant
+        once += target * (output.read + 2 * output.without)
         if self.phrases is not None:
             once += self.phrases.without_gradient(self.encoder.layers + 1, source)
         return 3 * self.forward(source, target) - 2 * once
 
     def step(self, source: int, before: int) -> int:
         """FLOP of a step of one hypothesis that has `before` tokens already."""
-        return 2 * (self.decoder.step(source, before) + self.output)
+        output = self.output
+        return 2 * (self.decoder.step(source, before) + output.read + output.search + source * output.gate_pair)
 
     def remember(self, source: int) -> int:
         """FLOP of what is made of a source once before the first step."""
-        return 2 * self.decoder.remember(source)
+        return 2 * (self.decoder.remember(source) + source * self.output.gate_source)
 
 
-def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, computed: bool = False) -> int:
-    """Forward and backward of sentence pairs (source length, target length), once each."""
-    cost = ModelCost.of(model, vocabulary, computed=computed)
+def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], **rest: Any) -> int:
+    """Forward and backward of sentence pairs (source length, target length), once each; `rest` as for `ModelCost.of`."""
+    cost = ModelCost.of(model, vocabulary, **rest)
     return sum(cost.update(source, target) for source, target in pairs)
 
 
-def decoding_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, beam: int, computed: bool = False) -> int:
+def decoding_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, beam: int, **rest: Any) -> int:
     """Encoding and search; pairs of source length and number of steps. The first step has one hypothesis a sentence."""
-    cost, total = ModelCost.of(model, vocabulary, computed=computed), 0
+    cost, total = ModelCost.of(model, vocabulary, **rest), 0
     for source, steps in pairs:
         total += cost.encode(source) + cost.remember(source) + cost.step(source, 0)
         total += beam * sum(cost.step(source, before) for before in range(1, steps))

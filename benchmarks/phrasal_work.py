@@ -1,4 +1,4 @@
-"""The work that phrasal.py and phrases.py measure: an update and a search of a model, the same for every configuration."""
+"""The work that several benchmarks measure: an update and a search of a model, the same for every configuration."""
 
 from __future__ import annotations
 
@@ -58,20 +58,29 @@ def model_config(options: argparse.Namespace, name: str) -> ModelConfig:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Lengths of sentence pairs without EOS, and what they are; the ids are random: no time depends on them."""
+    """Lengths of sentence pairs without EOS, and what they are; the ids are random: no time depends on them.
+
+    `vocabulary`: of both sides, or with `target_vocabulary` of the source.
+    """
 
     source: np.ndarray
     target: np.ndarray
     vocabulary: int
     said: str
+    target_vocabulary: int | None = None
+
+    @property
+    def types(self) -> int:
+        """The size of the target vocabulary."""
+        return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
 
     def batch(self, examples: np.ndarray) -> Batch:
         random = np.random.default_rng(int(examples[0]))
 
-        def ids(lengths: np.ndarray) -> list[np.ndarray]:
-            return [random.integers(len(SPECIALS), self.vocabulary, n) for n in lengths]
+        def ids(lengths: np.ndarray, types: int) -> list[np.ndarray]:
+            return [random.integers(len(SPECIALS), types, n) for n in lengths]
 
-        return make_batch(ids(self.source[examples]), ids(self.target[examples]))
+        return make_batch(ids(self.source[examples], self.vocabulary), ids(self.target[examples], self.types))
 
     def pairs(self, examples: np.ndarray) -> list[Pair]:
         """Lengths with EOS."""
@@ -100,10 +109,15 @@ def nothing(*_: Any) -> Any:
 
 
 class Training:
-    """A run of `phraseloom train` without its folder: `update(n)` is the n-th update, with the same batches for all."""
+    """A run of `phraseloom train` without its folder: `update(n)` is the n-th update, with the same batches for all.
 
-    def __init__(self, options: argparse.Namespace, model_config: ModelConfig, corpus: Corpus) -> None:
-        self.model_config, self.corpus = model_config, corpus
+    `table`: a TargetTable, where the output is continuous.
+    """
+
+    def __init__(
+        self, options: argparse.Namespace, model_config: ModelConfig, corpus: Corpus, table: Any = None
+    ) -> None:
+        self.model_config, self.corpus, self.sizes = model_config, corpus, sizes_of(table)
         device = torch.device(options.device)
         config = TrainingConfig(batch_tokens=options.tokens, micro_batches=options.micro_batches)
         plan = BatchPlan(
@@ -114,7 +128,7 @@ class Training:
             micro_batches=config.micro_batches,
         )
         torch.manual_seed(1)
-        model = build_model(self.model_config, corpus.vocabulary, corpus.vocabulary).to(device).train()
+        model = build_model(self.model_config, corpus.vocabulary, corpus.types, table).to(device).train()
         self.parameters = sum(p.numel() for p in model.parameters())
         self.job = Job(
             config=config,
@@ -124,7 +138,7 @@ class Training:
             validate=nothing,
             write_model=nothing,
             rate=rate_function(config.schedule, width=options.width, max_updates=None),
-            vocabulary=corpus.vocabulary,
+            vocabulary=corpus.types,
             world=World(device=device),
         )
 
@@ -140,20 +154,27 @@ class Training:
     def flop(self, number: int, *, computed: bool = False) -> int:
         """FLOP of that update, padding not counted."""
         pairs = [pair for examples in self.job.plan.update(number) for pair in self.corpus.pairs(examples)]
-        return training_flop(self.model_config, self.corpus.vocabulary, pairs, computed=computed)
+        return training_flop(self.model_config, self.corpus.types, pairs, computed=computed, **self.sizes)
+
+
+def sizes_of(table: Any) -> dict[str, int]:
+    """What flops.py must know of a table."""
+    return {} if table is None else {"table_width": table.width}
 
 
 class Searching:
     """Search for translations of given lengths by an untrained model: one batch of sentences of neighbouring lengths.
 
     Every sentence of a batch gets as many tokens as the mean of their references, so that all structures do the same steps.
+    `table` as for `Training`.
     """
 
-    def __init__(self, options: argparse.Namespace, config: ModelConfig, corpus: Corpus) -> None:
+    def __init__(self, options: argparse.Namespace, config: ModelConfig, corpus: Corpus, table: Any = None) -> None:
         self.config, self.corpus, self.size = config, corpus, options.sentences
+        self.sizes = sizes_of(table)
         self.device = torch.device(options.device)
         torch.manual_seed(1)
-        self.model = build_model(self.config, corpus.vocabulary, corpus.vocabulary).to(self.device).eval()
+        self.model = build_model(self.config, corpus.vocabulary, corpus.types, table).to(self.device).eval()
         self.parameters = sum(p.numel() for p in self.model.parameters())
         pack_for_inference(self.model)  # as Translator.from_pretrained does
         self.order = np.lexsort((corpus.target, corpus.source))
@@ -188,7 +209,7 @@ class Searching:
         examples = self.examples(number)
         steps = self.tokens(examples) + 1
         pairs = [(source, steps) for source, _ in self.corpus.pairs(examples)]
-        return decoding_flop(self.config, self.corpus.vocabulary, pairs, beam=beam, computed=computed)
+        return decoding_flop(self.config, self.corpus.types, pairs, beam=beam, computed=computed, **self.sizes)
 
 
 def synchronize(device: torch.device) -> None:

@@ -36,6 +36,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "align": (),
     "recurrent": DATA,
     "forced": DATA,
+    "segmental": DATA,
 }
 TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
 QUICK = {
@@ -49,6 +50,7 @@ QUICK = {
     "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
     "phrasal": TINY,
     "phrases": TINY,
+    "segmental": ["--width", "32", "--tokens", "60", "--sentences", "2", "--rounds", "1"],
     "align": ["--rounds", "1", "--pairs", "200"],
     "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
     "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],

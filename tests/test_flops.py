@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
@@ -215,6 +216,66 @@ def test_recurrent_cost_by_hand(flops: Any) -> None:
     assert cost.forward(s, t) == 2 * (encoder + decoder + attention + first_states + t * d * v)
     zero_states = 2 * 4 * (d // 2) ** 2 + 5 * 4 * d * d + 4 * d * d  # of the encoder's cells; what is fed to step 1
     assert cost.update(s, t) == 3 * cost.forward(s, t) - 2 * zero_states
+
+
+OUTPUTS: dict[str, dict[str, Any]] = {
+    "continuous": {"kind": "continuous"},
+    "hidden_layer": {"kind": "continuous", "hidden_layer": True},
+    "max_margin": {"kind": "continuous", "loss": "max_margin"},
+    "words_and_phrases": {"kind": "word_or_phrase"},
+    "gate": {"kind": "word_or_phrase", "fertility": {"widths": [10, 6]}},
+    "gate_of_states": {"kind": "word_or_phrase", "fertility": {"widths": [10], "inputs": "states", "classes": 2}},
+}
+TABLE_WIDTH = 12
+
+
+def continuous(name: str, network: dict[str, Any], **changes: Any) -> tuple[ModelConfig, Any]:
+    """A configuration, and a model of it whose target tokens have fixed vectors."""
+    model = {"width": 16, "heads": 4, "ffn_width": 24, **network, "output": OUTPUTS[name], **changes}
+    model_config = ModelConfig.model_validate(model)
+    rows = torch.nn.functional.normalize(torch.randn(VOCABULARY, TABLE_WIDTH), dim=1)
+    return model_config, build_model(model_config, VOCABULARY, VOCABULARY, TargetTable(rows, 20))
+
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "transformer": {"encoder": {"layers": 2}, "decoder": {"layers": 1}},
+    "rnn": changed(attention="general", initial="final"),
+}
+
+
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("tied", ["two_way", "none"])
+@pytest.mark.parametrize("name", ["continuous", "hidden_layer", "max_margin", "words_and_phrases"])
+def test_training_with_continuous_outputs(flops: Any, name: str, tied: str, network: str) -> None:
+    """No product with the table, but the one of max_margin that has no gradient."""
+    model_config, model = continuous(name, NETWORKS[network], tied=tied)
+    source, target, sentences = 7, 5, 3
+    batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
+    with counter_for(model_config) as seen:
+        model.train().loss(batch).objective.backward()
+    pairs = [(source, target)] * sentences
+    assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, table_width=TABLE_WIDTH)
+
+
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_search_with_continuous_outputs(flops: Any, name: str, network: str, beam: int) -> None:
+    torch.manual_seed(1)
+    model_config, model = continuous(name, NETWORKS[network])
+    source, tokens, sentences = 6, 4, 2
+    batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
+    bounds = [tokens] * sentences
+    with counter_for(model_config) as seen, torch.inference_mode():
+        memory = model.eval().encode(batch.source_BS, batch.source_lengths_B)
+        found = search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
+    assert all(len(hypotheses[0].tokens) == tokens for hypotheses in found)
+    pairs = [(source, tokens + 1)] * sentences
+    counted = flops.decoding_flop(model_config, VOCABULARY, pairs, beam=beam, table_width=TABLE_WIDTH)
+    again = flops.ModelCost.of(model_config, VOCABULARY, table_width=TABLE_WIDTH).output.search
+    assert seen.get_total_flops() == counted + 2 * beam * sentences * again
 
 
 def phrases(name: str, attention: Any = "token") -> ModelConfig:

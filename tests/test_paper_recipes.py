@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import torch
 
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.attention_config import AttentionsConfig
 from phraseloom.models.build import build_model
 from phraseloom.models.config import RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.phrases.config import TreeSegmenterConfig
 from phraseloom.recipe import Recipe, load_recipe
-from phraseloom.text.config import SubwordNmtConfig
+from phraseloom.text.config import SubwordNmtConfig, WordsConfig
+from phraseloom.text.vocabulary import SPECIALS
 
 ROOT = Path(__file__).resolve().parents[1] / "recipes"
 PAGES = [ROOT / "README.md", *(ROOT / f"paper00{number}" / "README.md" for number in (0, 1, 2))]
@@ -37,6 +39,17 @@ PARTS_ROWS = [
     (page, found["file"], int(found["parameters"].replace(",", "")), found["encoder"], found["decoder"], found["paper"])
     for page in (ROOT / "README.md", ROOT / "paper004" / "README.md")
     for found in PARTS_ROW.finditer(page.read_bytes().decode())
+]
+# | recipe | row | parameters | words + phrases | output |: models with continuous output, and their baseline
+OUTPUT_ROW = re.compile(
+    r"^\| `(?P<file>[\w/.-]+\.yaml)` \|[^|]*\| (?P<parameters>[\d,]+) \| (?P<words>[\d,]+) \+ (?P<phrases>[\d,]+) \|"
+    r" `(?P<output>\w+)` \|",
+    re.MULTILINE,
+)
+PAPER_003 = ROOT / "paper003"
+OUTPUT_ROWS = [
+    (found["file"], found["output"], *(int(found[n].replace(",", "")) for n in ("parameters", "words", "phrases")))
+    for found in OUTPUT_ROW.finditer((PAPER_003 / "README.md").read_bytes().decode())
 ]
 # A vocabulary of BPE has the size that its text gives it; the tables of paper 001 count with this one.
 BPE_PIECES = 43_000
@@ -292,3 +305,20 @@ def test_what_the_page_of_paper_001_says_about_the_counts() -> None:
     text = (ROOT / "paper001" / "README.md").read_bytes().decode()
     assert f"{BPE_PIECES:,} pieces" in text
     assert all(number in text for number in ("f = 3d (129.1 M", "are 3.7 M"))
+
+
+@pytest.mark.parametrize(("file", "output", "parameters", "words", "phrases"), OUTPUT_ROWS)
+def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: int, phrases: int) -> None:
+    recipe = load(PAPER_003 / file)
+    subwords = recipe.data.subwords
+    assert isinstance(subwords, WordsConfig)
+    assert (recipe.model.output.kind, subwords.size, subwords.phrases) == (output, words, phrases)
+    size = len(SPECIALS) + words
+    with torch.device("meta"):
+        table = TargetTable(torch.empty(size + phrases, 300), size)
+        model = build_model(recipe.model, size, size + phrases, table)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+def test_every_recipe_of_paper_003_is_in_its_table() -> None:
+    assert {row[0] for row in OUTPUT_ROWS} == {p.name for p in PAPER_003.glob("*.yaml") if "npmt" not in p.name}

@@ -18,6 +18,8 @@ FILTERS = {
     "score": (["score", "run"], PAIRS),
     "subwords apply": (["subwords", "apply", "dataset"], LINES),
     "subwords undo": (["subwords", "undo", "dataset"], LINES),
+    "tokenize": (["tokenize", "-l", "en"], LINES),
+    "tokenize undo": (["tokenize", "-l", "en", "--undo"], LINES),
 }
 
 

@@ -23,7 +23,13 @@ def filtered(monkeypatch: pytest.MonkeyPatch, arguments: list[str], given: bytes
 
 
 @pytest.mark.parametrize(
-    "options", [["--size", "320"], ["--size", "60", "--no-byte-fallback"], ["--kind", "subword_nmt", "--size", "20"]]
+    "options",
+    [
+        ["--size", "320"],
+        ["--size", "60", "--no-byte-fallback"],
+        ["--kind", "subword_nmt", "--size", "20"],
+        ["--kind", "words", "--size", "5", "--min-frequency", "1"],
+    ],
 )
 def test_learned_from_files_applied_and_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str]

@@ -49,6 +49,21 @@ def test_neighbours_on_one_source_word_stay_word_links() -> None:
     assert links == [((1, 2), (0, 1), 0.6), ((1, 2), (1, 2), 0.9)]
 
 
+def test_a_target_token_of_several_words_is_a_span() -> None:
+    words = [range(1), range(1, 4), range(4, 5)]
+    cells = {(1, 0, 1, 0): 0.9, (1, 1, 1, 1): 0.7, (1, 2, 1, 0): 0.6}
+    links = link_phrases(look(HETEROGENEOUS, 3, 2, cells), [0, 1], words)
+    assert links == [((0, 1), (0, 1), 0.9), ((1, 2), (1, 4), 0.7), ((0, 1), (4, 5), 0.6)]
+    # In a mean of joined links each of its words counts.
+    cells = {(1, 0, 2, 1): 0.5, (1, 1, 2, 1): 0.9, (1, 2, 1, 0): 0.6}
+    links = link_phrases(look(HETEROGENEOUS, 3, 2, cells), [0, 1], words)
+    assert links == [((0, 2), (0, 4), pytest.approx((0.5 + 3 * 0.9) / 4)), ((0, 1), (4, 5), 0.6)]
+    # An n-gram query reaches to the last word of its last token.
+    cells = {(2, 1, 1, 1): 0.9, (1, 0, 1, 0): 0.5, (1, 1, 1, 0): 0.5, (1, 2, 1, 0): 0.6}
+    links = link_phrases(look(INTERLEAVED, 3, 2, cells), [0, 1], words)
+    assert links == [((1, 2), (0, 4), 0.9), ((0, 1), (4, 5), 0.6)]
+
+
 def test_slots_that_touch_the_same_words_add_up() -> None:
     # a word of two pieces: both unigram slots and the bigram slot inside it are the word itself
     cells = {(1, 0, 1, 0): 0.2, (1, 0, 1, 1): 0.1, (1, 0, 2, 1): 0.2, (1, 0, 2, 2): 0.45, (1, 0, 1, 2): 0.05}

@@ -11,8 +11,9 @@ import pytest
 import torch
 from tests.decoding.conftest import lines_of_words
 
+from phraseloom.decoding.parts import Found
 from phraseloom.decoding.search import Hypothesis
-from phraseloom.decoding.translator import Translator, _Found
+from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ConfigError, FileProblem, ModelError, PhraseloomError, UsageError
 
 
@@ -80,7 +81,7 @@ class _Copy(Translator):
 
     def _search(self, pieces, forced, config, alignments):
         assert all(p.ids for p in pieces)
-        return [_Found([Hypothesis(list(p.ids), -1.0, -1.0, False)], [None]) for p in pieces]
+        return [Found([Hypothesis(list(p.ids), -1.0, -1.0, False)], [None]) for p in pieces]
 
 
 def test_every_pattern_of_blank_lines_in_every_window(translator: Translator) -> None:

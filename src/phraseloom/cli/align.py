@@ -9,6 +9,7 @@ TASKS: dict[str, tuple[str, str]] = {
     "apply": ("align_apply", "Align sentence pairs with a model of align train."),
     "model": ("align_model", "Word alignments from the attention of a translation model."),
     "symmetrize": ("align_symmetrize", "Make one alignment of two, of opposite directions."),
+    "lexicon": ("align_lexicon", "The most frequent translation of each word, from aligned text."),
     "evaluate": ("align_evaluate", "Alignment error rate, precision and recall against gold links."),
 }
 

@@ -1,9 +1,10 @@
-"""`phraseloom align train`: a word alignment model of parallel text, and the links of that text."""
+"""`phraseloom align train`: a word alignment model of parallel text, and the links of that text; or links by other programs."""
 
 from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from enum import StrEnum
 from functools import partial
@@ -18,11 +19,31 @@ if TYPE_CHECKING:
     from phraseloom.align.ibm import Progress
 
 
+# Options that say how a model is learned, and where it goes.
+OF_A_MODEL = (
+    "output",
+    "model",
+    "iterations",
+    "variational_bayes",
+    "alpha",
+    "p_null",
+    "tension",
+    "optimize_tension",
+)
+
+
 class Model(StrEnum):
     """What `--model` takes."""
 
     ibm1 = "ibm1"
     diagonal = "diagonal"
+
+
+class Other(StrEnum):
+    """What `--with` takes."""
+
+    fast_align = "fast_align"
+    eflomal = "eflomal"
 
 
 class Direction(StrEnum):
@@ -34,9 +55,12 @@ class Direction(StrEnum):
 
 
 def command(
+    context: typer.Context,
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The model to write.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; none with --with.")
+    ] = None,
     model: Annotated[Model, typer.Option(help="IBM model 1, or the same with a diagonal prior.")] = Model.diagonal,
     direction: Annotated[
         Direction, typer.Option(help="forward: each target word is linked to one source word; backward: the reverse.")
@@ -59,6 +83,14 @@ def command(
     ] = None,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="How --links are made; see align apply.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=2, help="2: both directions at once. Same result.")] = 1,
+    other: Annotated[
+        Other | None,
+        typer.Option("--with", help="Write --links by this program, which must be installed; no model is made."),
+    ] = None,
+    with_options: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="What the program is told; default: -d -o -v for fast_align, else nothing."),
+    ] = None,
 ) -> None:
     """Learn to align words from parallel text, without any other knowledge.
 
@@ -66,6 +98,8 @@ def command(
     of each sentence pair and about 100 for each distinct one (docs/alignment.md).
 
     Example: phraseloom align train -s train.en -t train.de -o en-de.aligner --links train.links
+
+    Example: phraseloom align train -s train.en -t train.de --with eflomal --links train.links
     """
     from phraseloom.align.aligner import choose_method, learn_aligner
     from phraseloom.align.bitext import read_bitext
@@ -78,13 +112,27 @@ def command(
 
     settings = Settings(model.value, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
     directions = DIRECTIONS if direction is Direction.both else (direction.value,)
-    choose_method(method, directions)
+    chosen = choose_method(method, directions)
+    if other is not None:
+        _refuse_with(other, context, links)
+    elif output is None:
+        raise UsageError("-o FILE is missing", hint="it names the model to write")
+    elif with_options is not None:
+        raise UsageError("--with-options is for --with")
     if links is None and method is not None:
         raise UsageError("--method says how --links are made", hint="align apply takes it too")
-    if output in (source, target, links) or links in (source, target):
+    if (output is not None and output in (source, target, links)) or links in (source, target):
         raise UsageError("a file to be written is named twice")
     _same_length(source, target)
     lines = zip(read_lines(source), read_lines(target), strict=True)
+    if other is not None:
+        assert links is not None
+        counted = _align_with(
+            other.value, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
+        )
+        _say(_left_out(counted, max_words))
+        return
+    assert output is not None
     bitext = read_bitext(lines, lowercase=lowercase, max_words=max_words)
     aligner = learn_aligner(
         bitext, settings, directions=directions, jobs=jobs, lowercase=lowercase, report=partial(_tell, iterations)
@@ -103,12 +151,59 @@ def _tell(iterations: int, now: Progress) -> None:
 
 def _summary(counted: Counted, aligner: Aligner, max_words: int) -> str:
     kept = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
-    left_out = [
+    return f"{_left_out(counted, max_words)}; word pairs kept: {kept}"
+
+
+def _left_out(counted: Counted, max_words: int) -> str:
+    reasons = [
         f"{number:,} {reason}"
         for number, reason in ((counted.blank, "with a blank side"), (counted.long, f"of more than {max_words} words"))
         if number
     ]
-    return f"{counted.used:,} pairs; left out: {', '.join(left_out) or 'none'}; word pairs kept: {kept}"
+    return f"{counted.used:,} pairs; left out: {', '.join(reasons) or 'none'}"
+
+
+def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> None:
+    """Raise UsageError for options of the own aligner beside --with, and where the links have no file."""
+    from phraseloom.errors import UsageError
+
+    if links is None:
+        raise UsageError(f"--with {other.value} writes links only", hint="give --links FILE")
+    for name in OF_A_MODEL:
+        found = context.get_parameter_source(name)
+        if found is not None and found.name == "COMMANDLINE":
+            flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+            hint = "leave it out; --with-options is what the program is told"
+            raise UsageError(f"{flag} is for the model that is learned without --with", hint=hint)
+
+
+def _align_with(
+    name: str,
+    lines: Iterable[tuple[str, str]],
+    links: Path,
+    method: str,
+    options: str | None,
+    *,
+    lowercase: bool,
+    max_words: int,
+    jobs: int,
+) -> Counted:
+    """Write the links of the program `name`; what became of the pairs."""
+    from tempfile import TemporaryDirectory
+
+    from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
+    from phraseloom.align.links import format_links
+    from phraseloom.align.prior import DIRECTIONS
+    from phraseloom.text.lines import write_lines
+
+    program = PROGRAMS[name]
+    program.find()
+    directions = (method,) if method in DIRECTIONS else DIRECTIONS
+    with TemporaryDirectory(prefix="phraseloom-align-") as folder:
+        text = write_numbers(lines, Path(folder) / "text", lowercase=lowercase, max_words=max_words)
+        files = run_program(program, text, directions=directions, options=options, jobs=jobs)
+        write_lines(links, map(format_links, read_links(program, text, files, method)))
+    return text.counted
 
 
 def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, method: str | None) -> None:

@@ -14,6 +14,7 @@ ANALYSES: dict[str, tuple[str, str]] = {
     "phenomena": ("analyse_phenomena", "Accuracy on idioms, compounds, … of translations of the built-in world."),
     "contrastive": ("analyse_contrastive", "How often is a correct translation likelier than one with an error?"),
     "phrases": ("analyse_phrases", "How a model with source phrases cuts a sentence, and what counts in each phrase."),
+    "segments": ("analyse_segments", "How a segmental model cuts sentences; are known phrases segments?"),
     "neighbours": ("analyse_neighbours", "The nearest neighbours of embeddings; do two models agree on them?"),
     "coverage": ("analyse_coverage", "Do the phrase slots that fire cover the gold phrases?"),
 }

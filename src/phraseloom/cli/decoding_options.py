@@ -42,6 +42,14 @@ class AlignmentMethod(Enum):
     grow_diag_final_and = "grow-diag-final-and"
 
 
+class Unknown(Enum):
+    """What happens to unknown words of the output."""
+
+    forbid = "forbid"
+    keep = "keep"
+    replace = "replace"
+
+
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given (not None), enumerations as plain text."""
     return {k: v.value if isinstance(v, Enum) else v for k, v in options.items() if v is not None}

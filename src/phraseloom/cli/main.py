@@ -27,9 +27,12 @@ from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotation."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
+    "tokenize": ("tokenize", "Tokenise lines, and undo it."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
     "phrases": ("phrases", "Phrases: parse trees, tables from alignments, joined text."),
+    "embeddings": ("embeddings", "Vectors for words and phrases: learned, and looked at."),
     "train": ("train", "Train a model from a recipe, or go on with a run."),
+    "fertility": ("fertility", "Train and score what chooses between words and phrases."),
     "average": ("average", "Average the weights of several checkpoints."),
     "translate": ("translate", "Translate lines from standard input."),
     "generate": ("generate", "Write on from prompts with a language model."),

@@ -17,6 +17,7 @@ from phraseloom.cli.decoding_options import (
     LongLines,
     PenaltyName,
     Stop,
+    Unknown,
     given,
     head,
     length,
@@ -57,6 +58,9 @@ Workers = Annotated[
 Penalty = Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")]
 Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
 Beta = Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")]
+WordBonus = Annotated[
+    float | None, typer.Option(help="Added to the log-probability for each subword, by segmental models (NPMT).")
+]
 StopRule = Annotated[
     Stop | None, typer.Option(help="When a sentence is done: beam hypotheses finished, or nothing better can come.")
 ]
@@ -64,11 +68,28 @@ MaxLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at most FA
 MinLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")]
 MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")]
 Long = Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")]
+UnknownWords = Annotated[
+    Unknown | None,
+    typer.Option(
+        help="Unknown words in the output: none, as they come, or the source word that was attended to instead."
+    ),
+]
+Lexicon = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="For --unknown replace: translations of words, a file of align lexicon."),
+]
 Prefixes = Annotated[Path | None, typer.Option(help="File with what each translation must begin with, line by line.")]
 Trees = Annotated[
     Path | None,
     typer.Option(
         help="File with the parse tree of each line in brackets, for a model whose phrases are made of trees."
+    ),
+]
+MorePhrases = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Phrases that the output may also be, for a model with continuous output: one a line, or a .vec file of them.",
     ),
 ]
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
@@ -100,13 +121,17 @@ def command(
     length_penalty: Penalty = None,
     alpha: Alpha = None,
     beta: Beta = None,
+    word_bonus: WordBonus = None,
     stop: StopRule = None,
     max_length: MaxLength = None,
     min_length: MinLength = None,
     max_input_tokens: MaxInput = None,
     long_lines: Long = None,
+    unknown: UnknownWords = None,
+    lexicon: Lexicon = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
+    add_phrases: MorePhrases = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
     alignment_layer: Layer = None,
@@ -132,11 +157,14 @@ def command(
         n_best=n_best,
         batch_sentences=batch,
         workers=workers(workers_),
+        word_bonus=word_bonus,
         stop=stop,
         max_length=length(max_length, "max-length"),
         min_length=length(min_length, "min-length"),
         max_input_tokens=max_input_tokens,
         long_lines=long_lines,
+        unknown=unknown,
+        lexicon=lexicon,
         alignment_layer=alignment_layer,
         alignment_method=alignment_method,
         window=window,
@@ -144,6 +172,11 @@ def command(
     beside = _beside(prefixes, trees)
     translator = _translator(model, device, options, (length_penalty, alpha, beta))
     translator.require_trees(trees is not None)
+    if add_phrases is not None:
+        added = translator.add_phrases(add_phrases)
+        print(f"phraseloom translate: {added.new:,} phrases added, {added.known:,} known before", file=sys.stderr)
+    if translator.lexicon() is None and lexicon is not None:
+        raise UsageError("--lexicon is for --unknown replace")
     run = _Run(translator, output, beside, want_alignments=bool(files), stream=stream)
     try:
         _with_files(run, files)

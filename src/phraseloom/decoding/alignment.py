@@ -31,6 +31,7 @@ from torch import Tensor
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
+from phraseloom.decoding.word_links import Numbers, as_ranges
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.layers.attention.structure import Part, Structure
 
@@ -107,15 +108,17 @@ def slot_weights(weights_BHQK: Tensor, structure: Structure) -> Tensor:
     return result / structure.heads
 
 
-def link_phrases(look: Look, source_word: Sequence[int], target_word: Sequence[int]) -> list[PhraseLink]:
+def link_phrases(look: Look, source_word: Sequence[int], target_words: Numbers) -> list[PhraseLink]:
     """Links of spans of words, in the order of the target words, by the rule above; every target word is in one.
 
     None where no slot exists (a source shorter than every order, not zero-extended).
 
-    `source_word`, `target_word`: the word number of each piece, in ascending order.
+    `source_word`: the word number of each piece; `target_words`: the same, or the numbers of its words where a piece may be of
+    several. Both in ascending order.
     """
-    if not source_word or not target_word:
+    if not source_word or not target_words:
         return []
+    words = as_ranges(target_words)
     choices: list[PhraseLink] = []
     slots, spans = _source_spans(look, source_word)
     if not spans:
@@ -124,13 +127,13 @@ def link_phrases(look: Look, source_word: Sequence[int], target_word: Sequence[i
         by_span = np.zeros((len(spans), len(look.tokens_TS)))
         np.add.at(by_span, slots.span, look.slots_MNTS[m][slots.order, :, slots.end])
         queries: dict[Span, list[int]] = {}
-        for i in range(order - 1, len(target_word)):
-            queries.setdefault((target_word[i - order + 1], target_word[i] + 1), []).append(i)
+        for i in range(order - 1, len(words)):
+            queries.setdefault((words[i - order + 1].start, words[i].stop), []).append(i)
         for target, rows in queries.items():
             weights = by_span[:, rows].sum(1)
             best = int(weights.argmax())
             choices.append(PhraseLink(spans[best], target, float(weights[best]) / len(rows)))
-    return list(_join(_free_choices(choices, max(target_word) + 1)))
+    return list(_join(_free_choices(choices, words[-1].stop)))
 
 
 class _Slots(NamedTuple):

@@ -44,6 +44,8 @@ AlignmentMethod = Literal[
     "grow-diag-final-and",
 ]
 
+UnknownMethod = Literal["forbid", "keep", "replace"]
+
 PenaltyConfig = Annotated[WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig, Field(discriminator="kind")]
 
 
@@ -87,6 +89,10 @@ class DecodingConfig(Config):
     (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the alignments; None is the last but
     one (or the only one). `alignment_head`: its head, from 1; None is the mean of all. `alignment_method`: how words are
     linked (docs/alignment.md). `alignment_selection`: written with these three by `phraseloom align MODEL --select auto`.
+    `unknown`: the output never holds an unknown word (forbid), holds U+2047 for it (keep), or a word of the source instead,
+    translated by `lexicon` where that has it (replace; `decoding/unknown_words.py`). `lexicon`: a file of `align lexicon`; read
+    with replace only.
+    `word_bonus`: what each subword adds to the log-probability by which a segmental model ranks outputs; 0 for other models.
     `window` lines of a stream are sorted and translated together.
     """
 
@@ -105,6 +111,9 @@ class DecodingConfig(Config):
     alignment_head: Annotated[int, Field(ge=1)] | None = None
     alignment_method: AlignmentMethod = "target-to-source"
     alignment_selection: AlignmentSelection | None = None
+    unknown: UnknownMethod = "forbid"
+    lexicon: str | None = None
+    word_bonus: float = Field(0.0, ge=-100.0, le=100.0)
     window: int = Field(2000, ge=1, le=10_000_000)
 
     @property

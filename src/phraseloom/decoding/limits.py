@@ -42,16 +42,34 @@ class SearchModel(Protocol):
         ...
 
 
+class Segment(NamedTuple):
+    """Tokens `start` … `end` - 1 of an output, which source position `source` (from 0) of a segmental model emitted.
+
+    `log_prob` is log p(these tokens and the end of the segment | source position).
+    """
+
+    source: int
+    start: int
+    end: int
+    log_prob: float
+
+    def moved(self, *, source: int = 0, target: int = 0) -> Segment:
+        """The same with so many tokens more before it on each side."""
+        return Segment(self.source + source, self.start + target, self.end + target, self.log_prob)
+
+
 class Hypothesis(NamedTuple):
     """One output: `tokens` without EOS; `log_prob` in nats with that of EOS; `score` = log_prob / divisor.
 
-    `cut` is True where the search ended it at the maximal length although the model wanted to go on.
+    `cut` is True where the search ended it at the maximal length although the model wanted to go on. `segments`: of a
+    segmental model, in the order of the tokens, which they cover.
     """
 
     tokens: list[int]
     log_prob: float
     score: float
     cut: bool
+    segments: list[Segment] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,7 +77,8 @@ class SearchOptions:
     """`beam` hypotheses kept, `n_best` of the finished ones returned; `banned` ids are never produced.
 
     Ids in `banned` may stand in a forced prefix. `exact`: search on until nothing better can come; otherwise a sentence
-    is also done when `beam` of its hypotheses have finished.
+    is also done when `beam` of its hypotheses have finished. `word_bonus`: what each token adds to the score of a
+    segmental model.
     """
 
     beam: int = 1
@@ -69,6 +88,7 @@ class SearchOptions:
     begin: int = BOS
     banned: tuple[int, ...] = (PAD, UNK, BOS)
     exact: bool = True
+    word_bonus: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from phraseloom.decoding.limits import Segment
+    from phraseloom.decoding.unknown_words import Replacement
 
 Links = list[tuple[int, int]]
 
@@ -32,6 +36,8 @@ class Translation:
     `text` detokenised; `score` = `log_prob` (nats, EOS counted) / length penalty (of a split line: the mean over its
     parts, weighted by their tokens); `tokens` the subwords, `words` the target words before detokenisation;
     `alignment` links (source word, target word) from 0, `phrases` the links of spans; both None unless asked for.
+    `segments` of a segmental model, in `tokens` and in subwords of the line; None of any other.
+    `replaced`: the words of `words` that stand for unknown ones (`tokens` keeps these); None unless that was asked for.
     `blank`: there was nothing to translate and the model was not called. `cropped`: the end of the line was left out;
     `parts` > 1: the line was split and so many pieces translated. `hit_max_length`: the search had to end the output.
     `alternatives`: the second to the n-th best.
@@ -44,6 +50,8 @@ class Translation:
     words: list[str]
     alignment: Links | None = None
     phrases: list[PhraseLink] | None = None
+    segments: list[Segment] | None = None
+    replaced: list[Replacement] | None = None
     blank: bool = False
     cropped: bool = False
     parts: int = 1
@@ -78,6 +86,12 @@ class Translation:
             result["phrases"] = [
                 {"source": list(p.source), "target": list(p.target), "weight": p.weight} for p in self.phrases
             ]
+        if self.segments is not None:
+            result["segments"] = [
+                {"source": s.source, "target": [s.start, s.end], "log_prob": s.log_prob} for s in self.segments
+            ]
+        if self.replaced is not None:
+            result["replaced"] = [r._asdict() for r in self.replaced]
         result |= {
             "blank": self.blank,
             "cropped": self.cropped,

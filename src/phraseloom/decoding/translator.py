@@ -8,44 +8,39 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, islice
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.alignment import attention_of, choose, link_phrases
 from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.parts import Aligned, Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
+from phraseloom.decoding.segment_links import look_at_segments, refuse_attention
+from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
-from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Links, PhraseLink, Translation, TranslationReport
+from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
+from phraseloom.decoding.unknown_words import UnknownWord, unknown_words
 from phraseloom.decoding.word_links import link_words
-from phraseloom.errors import UsageError
+from phraseloom.errors import ModelError, UsageError
+from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter, cut_sizes
+from phraseloom.text.vocabulary import BOS, PAD, UNK
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
 logger = logging.getLogger(__name__)
-
-
-class _Aligned(NamedTuple):
-    """Word links and phrase links of one hypothesis; source words are those of the line."""
-
-    words: Links
-    phrases: list[PhraseLink]
-
-
-class _Found(NamedTuple):
-    """The n-best list of one piece and, where asked for, the alignments of each entry."""
-
-    hypotheses: list[Hypothesis]
-    aligned: list[_Aligned | None]
 
 
 class Translator:
@@ -67,6 +62,7 @@ class Translator:
         self.tokenizer, self.config = tokenizer, config or DecodingConfig()
         self.device = next(model.parameters()).device
         self.segmenter = segmenter if needs_phrases(model) else None
+        self._lexicons: dict[str, dict[str, str]] = {}
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Translator:
@@ -87,10 +83,34 @@ class Translator:
         """The same model with other default options."""
         return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
 
+    def add_phrases(self, path: str | Path) -> Added:
+        """Let the output also be the phrases of a file (`decoding/added_phrases.py`); how many were new."""
+        self.tokenizer, added = add_phrases(self.model, self.tokenizer, path)
+        return added
+
     @property
     def can_align(self) -> bool:
-        """Whether the model attends to source tokens, so that there are alignments."""
-        return bool(self.model.decoder.cross_structures)
+        """Whether the model attends to source tokens or emits segments, so that there are alignments."""
+        return is_segmental(self.model) or bool(self.model.decoder.cross_structures)
+
+    def lexicon(self, config: DecodingConfig | None = None) -> dict[str, str] | None:
+        """What unknown words are translated by: empty where no lexicon is named, None where they are not replaced.
+
+        Raises ModelError where the model attends to nothing, FileProblem, DataError (file, line).
+        """
+        config = config or self.config
+        if config.unknown != "replace":
+            return None
+        if not self.can_align:
+            raise ModelError(
+                "unknown words cannot be replaced: this model attends to no source tokens",
+                hint="choose unknown: keep or forbid",
+            )
+        if config.lexicon is None:
+            return {}
+        if config.lexicon not in self._lexicons:
+            self._lexicons[config.lexicon] = read_lexicon(require_file(config.lexicon, "lexicon"))
+        return self._lexicons[config.lexicon]
 
     def require_trees(self, given: bool) -> None:
         """UsageError unless parse trees are given exactly where the phrases of the model are made of them."""
@@ -182,7 +202,10 @@ class Translator:
         alignments: bool,
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
-        if alignments:
+        lexicon = self.lexicon(config)
+        if is_segmental(self.model):
+            refuse_attention(config)
+        elif alignments or lexicon is not None:
             choose(config, self.model.decoder.cross_structures)
         ids = side.encode_batch(lines)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
@@ -202,25 +225,34 @@ class Translator:
             workers=workers,
         )
 
-        def work(batch: list[int]) -> list[_Found]:
+        def work(batch: list[int]) -> list[Found]:
             return self._search([pieces[i] for i in batch], [forced[i] for i in batch], config, alignments)
 
-        found: dict[int, list[_Found]] = {}
-        done: dict[int, _Found] = {}
+        found: dict[int, list[Found]] = {}
+        done: dict[int, Found] = {}
         for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
             done.update(zip(batch, part, strict=True))
         for number, piece in enumerate(pieces):
             found.setdefault(piece.line, []).append(done[number])
+        blank = BLANK_ALIGNED if alignments else BLANK
+        blank = blank if lexicon is None else replace(blank, replaced=[])
         return [
-            self._join(of_line[n], found[n], len(ids[n]) > limit and config.long_lines == "crop")
+            join_parts(
+                self.tokenizer,
+                line,
+                of_line[n],
+                found[n],
+                cropped=len(ids[n]) > limit and config.long_lines == "crop",
+                lexicon=lexicon,
+            )
             if n in found
-            else (BLANK_ALIGNED if alignments else BLANK)
-            for n in range(len(lines))
+            else blank
+            for n, line in enumerate(lines)
         ]
 
     def _search(
         self, pieces: list[Piece], forced: list[list[int]], config: DecodingConfig, alignments: bool
-    ) -> list[_Found]:
+    ) -> list[Found]:
         """Translate one batch; runs in a worker thread."""
         sizes = [len(p.ids) for p in pieces]
         limits = Limits.of(
@@ -234,63 +266,47 @@ class Translator:
             beam=config.beam,
             n_best=config.n_best,
             penalty=build_penalty(config.length_penalty),
+            banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
             exact=config.stop == "exact",
+            word_bonus=config.word_bonus,
         )
         with torch.inference_mode():
             phrases = [p.phrases for p in pieces if p.phrases is not None] or None
             batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(self.device)
             memory = self.model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
             found = search(self.model, memory, limits, options)
-            if not alignments:
-                return [_Found(some, [None] * len(some)) for some in found]
-            return self._align(pieces, found, memory, config)
+            return self._look(pieces, found, memory, config, alignments)
 
-    def _align(
-        self, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any, config: DecodingConfig
-    ) -> list[_Found]:
-        """Word and phrase links of every hypothesis of every piece, from the cross-attention of one layer."""
+    def _look(
+        self, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any, config: DecodingConfig, alignments: bool
+    ) -> list[Found]:
+        """What the cross-attention of one layer says: word and phrase links, and where unknown words come from."""
+        replacing = config.unknown == "replace"
+        if is_segmental(self.model):
+            return look_at_segments(self.tokenizer, pieces, found, alignments=alignments, replacing=replacing)
+        wanted = [[alignments or (replacing and UNK in h.tokens) for h in some] for some in found]
+        if not any(map(any, wanted)):
+            return [Found(some, [None] * len(some)) for some in found]
         choice = choose(config, self.model.decoder.cross_structures)
-        owners = [b for b, some in enumerate(found) for _ in some]
-        looks = iter(attention_of(self.model, memory, owners, [h.tokens for some in found for h in some], choice))
+        seen = [(b, h.tokens) for b, some in enumerate(found) for h, want in zip(some, wanted[b], strict=True) if want]
+        looks = iter(attention_of(self.model, memory, [b for b, _ in seen], [tokens for _, tokens in seen], choice))
         result = []
-        for piece, some in zip(pieces, found, strict=True):
-            source_word, before = self.tokenizer.source.word_of_piece(piece.ids), piece.first_word
-            aligned: list[_Aligned | None] = []
-            for hypothesis in some:
-                look, target_word = next(looks), self.tokenizer.target.word_of_piece(hypothesis.tokens)
-                links = link_words(look.tokens_TS, source_word, target_word, choice.method)
-                phrases = link_phrases(look, source_word, target_word)
-                aligned.append(_Aligned([(s + before, t) for s, t in links], [p.moved(source=before) for p in phrases]))
-            result.append(_Found(some, aligned))
+        for piece, some, want in zip(pieces, found, wanted, strict=True):
+            source_word = self.tokenizer.source.word_of_piece(piece.ids)
+            aligned: list[Aligned | None] = [None] * len(some)
+            unknown: list[list[UnknownWord]] = [[] for _ in some]
+            for rank in (rank for rank, is_wanted in enumerate(want) if is_wanted):
+                look, tokens = next(looks), some[rank].tokens
+                target_words = self.tokenizer.target.words_of_piece(tokens)
+                if replacing:
+                    unknown[rank] = unknown_words(look.tokens_TS, tokens, source_word, target_words)
+                if alignments:
+                    links = link_words(look.tokens_TS, source_word, target_words, choice.method)
+                    aligned[rank] = Aligned(links, link_phrases(look, source_word, target_words)).moved(
+                        piece.first_word
+                    )
+            result.append(Found(some, aligned, unknown))
         return result
-
-    def _join(self, pieces: list[Piece], found: list[_Found], cropped: bool) -> Translation:
-        """The translation of a line from those of its pieces, n-best by rank."""
-        ranks = min(len(f.hypotheses) for f in found)
-        best, *rest = [self._one([(f.hypotheses[r], f.aligned[r]) for f in found], cropped) for r in range(ranks)]
-        if not rest:
-            return best
-        return Translation(**{**best.__dict__, "alternatives": rest})
-
-    def _one(self, parts: list[tuple[Hypothesis, _Aligned | None]], cropped: bool) -> Translation:
-        side = self.tokenizer.target
-        words = [side.words_of(h.tokens) for h, _ in parts]
-        before = list(accumulate(map(len, words), initial=0))
-        aligned = [(a, n) for (_, a), n in zip(parts, before, strict=False) if a is not None]
-        sizes = [len(h.tokens) + 1 for h, _ in parts]
-        weighted = sum(h.score * n for (h, _), n in zip(parts, sizes, strict=True)) / sum(sizes)
-        return Translation(
-            text=" ".join(side.decode(h.tokens).replace("\n", " ") for h, _ in parts),
-            score=weighted if len(parts) > 1 else parts[0][0].score,
-            log_prob=sum(h.log_prob for h, _ in parts),
-            tokens=[side.vocabulary.piece(i) for h, _ in parts for i in h.tokens],
-            words=[word for some in words for word in some],
-            alignment=[(s, t + n) for a, n in aligned for s, t in a.words] if aligned else None,
-            phrases=[p.moved(target=n) for a, n in aligned for p in a.phrases] if aligned else None,
-            cropped=cropped,
-            parts=len(parts),
-            hit_max_length=any(h.cut for h, _ in parts),
-        )
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

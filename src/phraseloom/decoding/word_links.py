@@ -9,7 +9,8 @@ Given the attention (target pieces, source pieces) of one decoder layer, of one 
 3. **Methods.** One of the directions, or both joined (`align/symmetrize.py`; target-to-source is the forward one). Paper 004
    takes the union.
 
-Words without a piece are in no link. Weights are float32 values summed in float64, so that equal sums are equal.
+Words without a piece are in no link. A target piece of several words (a phrase) counts as one word; what is linked to it is
+linked to all its words. Weights are float32 values summed in float64, so that equal sums are equal.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ class WordWeights(NamedTuple):
     weights: np.ndarray
     source: list[int]
     target: list[int]
+
+
+Numbers = Sequence[int] | Sequence[range]
+
+
+def as_ranges(numbers: Numbers) -> list[range]:
+    """The words of each piece, where a plain number is one word."""
+    return [n if isinstance(n, range) else range(n, n + 1) for n in numbers]
 
 
 def word_weights(weights: np.ndarray, source_word: Sequence[int], target_word: Sequence[int]) -> WordWeights:
@@ -66,10 +75,29 @@ def combine(to_source: Links, to_target: Links, method: str) -> Links:
 
 
 def link_words(
-    weights_TS: np.ndarray, source_word: Sequence[int], target_word: Sequence[int], method: str = TARGET_TO_SOURCE
+    weights_TS: np.ndarray, source_word: Sequence[int], target_words: Numbers, method: str = TARGET_TO_SOURCE
 ) -> list[tuple[int, int]]:
-    """Links (source word, target word) in the order of the target words; see `word_weights` for the arguments."""
-    if not source_word or not target_word:
+    """Links (source word, target word) in the order of the target words; see `word_weights` for the arguments.
+
+    `target_words`: the word number of each piece, or the numbers of its words, in ascending order; pieces of one word share it.
+    """
+    if not source_word or not target_words:
         return []
-    links = combine(*directions(word_weights(weights_TS, source_word, target_word)), method)
-    return sorted(links, key=lambda link: (link[1], link[0]))
+    units, words = _units(as_ranges(target_words))
+    links = combine(*directions(word_weights(weights_TS, source_word, units)), method)
+    return sorted(((s, word) for s, unit in links for word in words[unit]), key=lambda link: (link[1], link[0]))
+
+
+def _units(target_words: list[range]) -> tuple[list[int], dict[int, range]]:
+    """Numbers of the pieces in which a phrase counts as one word, so that neighbours stay neighbours; the words of each."""
+    units: list[int] = []
+    words: dict[int, range] = {}
+    more = 0
+    for number, of_piece in enumerate(target_words):
+        if number and of_piece == target_words[number - 1]:
+            units.append(units[-1])
+        else:
+            units.append(of_piece.start - more)
+            more += len(of_piece) - 1
+        words[units[-1]] = of_piece
+    return units, words

@@ -52,14 +52,18 @@ def pack_for_inference(model: nn.Module) -> bool:
 
     Every module that has large products offers a method `pack()`.
     """
-    parameter = next(model.parameters())
-    if parameter.device.type != "cpu" or parameter.dtype != torch.float32 or not _works():
+    if not can_pack(next(model.parameters())):
         return False
     for module in model.modules():
         pack: Any = getattr(module, "pack", None)
         if pack is not None:
             pack()
     return True
+
+
+def can_pack(weight: Tensor) -> bool:
+    """Whether products with this matrix can be packed here."""
+    return weight.device.type == "cpu" and weight.dtype == torch.float32 and _works()
 
 
 def _works() -> bool:

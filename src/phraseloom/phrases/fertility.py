@@ -3,17 +3,20 @@
     4 classes   min(number, 3)
     2 classes   0 for at most one word, 1 for a phrase
 
-Park and Tsvetkov 2019, §2.3. The numbers are made in `merge.py`.
+Park and Tsvetkov 2019, §2.3. The numbers are made in `merge.py`. Every subword of a source word is of the class of the word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.phrases.aligned import closing
+from phraseloom.phrases.aligned import closing, words_of
+from phraseloom.phrases.pieces import tree_counts, word_counts
 from phraseloom.text.lines import read_lines
+from phraseloom.text.tokenizer import Side
 
 CLASSES = (2, 4)
 """How many classes there can be."""
@@ -51,3 +54,38 @@ def read_fertilities(path: str | Path, lengths: Iterable[int]) -> Iterator[list[
             yield [int(field) for field in fields]
         if next(lines, None) is not None:
             raise DataError(f"goes on after the {number:,} lines of the source", file=path, line=number + 1)
+
+
+def read_labelled(source: str | Path, labels: str | Path) -> Iterator[tuple[str, list[int]]]:
+    """The lines of a text, each with the fertilities of its words (what stands between blanks).
+
+    Raises DataError as `read_fertilities`.
+    """
+    current = ""
+
+    def lengths() -> Generator[int]:
+        nonlocal current
+        lines = read_lines(source)
+        with closing(lines):
+            for current in lines:
+                yield len(words_of(current))
+
+    words = lengths()
+    with contextlib.closing(words):
+        for counts in read_fertilities(labels, words):
+            yield current, counts
+
+
+def spread(side: Side, line: str, ids: Sequence[int], counts: Sequence[int]) -> list[int]:
+    """For each subword id of a raw line the number of its word, given those of the words of the line.
+
+    A subword is of the word in which its first character stands, however the line was normalised. Raises DataError where
+    normalisation changes more than the single words, so that this cannot be told.
+    """
+    if not ids:
+        return []
+    words, text = words_of(line), side.normaliser(line)
+    sizes = word_counts(side, ids, words) if words_of(text) == words else None
+    if sizes is None:
+        sizes = tree_counts(side, text, ids, words)
+    return [count for count, size in zip(counts, sizes, strict=True) for _ in range(size)]

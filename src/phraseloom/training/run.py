@@ -273,6 +273,9 @@ def train_or_skip(job: Job) -> str:
         f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "
         f"{job.world.device}, padding {100 * job.plan.padding():.1f} %"
     )
+    remark: Any = getattr(job.model, "remark", None)
+    if remark is not None and (text := remark(job.plan.source, job.plan.target)):
+        job.say(text)
     probe_largest(job)
     reason = train(job)
     job.say(f"finished: {reason}")

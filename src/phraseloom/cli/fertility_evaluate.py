@@ -1,0 +1,68 @@
+"""`phraseloom fertility evaluate`: precision, recall and F1 of each class of fertility, as in Tables 4 and 5 of paper 003."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.fertility_train import say
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.fertility import ClassScore, FertilityScore
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A model folder that fertility train wrote.")],
+    source: Annotated[
+        Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised as it was for the labels.")
+    ],
+    labels: Annotated[
+        Path, typer.Option(metavar="FILE", help="How many words each source word gave: phrases segment --fertility.")
+    ],
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Longer lines are left out.")] = 256,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
+
+    Over source tokens (each subword is of the class of its word). The second table is the choice between word and phrase that
+    the module alone would make: a phrase, where that is likelier.
+
+    Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
+    """
+    from phraseloom.analysis.fertility import evaluate_fertility
+    from phraseloom.cli.layer_files import can_write
+    from phraseloom.files import atomic_write_json, require_file
+
+    can_write(json, None, 1)
+    require_file(source, "source text")
+    require_file(labels, "file of fertilities")
+    found = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
+    print(_tables(found))
+    if json is not None:
+        given = {"model": str(model), "source": str(source), "labels": str(labels)}
+        atomic_write_json(json, {**given, **found.as_dict()})
+
+
+def _tables(found: FertilityScore) -> str:
+    about = (
+        f"{found.sentences:,} sentences, {found.tokens:,} source tokens; in per cent; accuracy {100 * found.accuracy:.2f}, "
+        f"loss {found.loss:.4f}"
+    )
+    gate = _table("choice", found.gate, found.tokens)
+    return f"{about}\n\n{_table('words', found.classes, found.tokens)}\n\n{gate}"
+
+
+def _table(first: str, scores: Mapping[str, ClassScore], tokens: int) -> str:
+    from phraseloom.report.tables import terminal
+
+    rows: list[list[Any]] = [
+        [name, *(100 * value for value in (s.total / tokens, s.precision, s.recall, s.f1)), s.total, s.predicted]
+        for name, s in scores.items()
+    ]
+    return terminal([first, "share", "precision", "recall", "F1", "tokens", "predicted"], rows)

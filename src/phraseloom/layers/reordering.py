@@ -1,0 +1,74 @@
+"""Soft local reordering of a source before it is encoded (NPMT, Huang et al. 2018, §3.2; spec §5.1).
+
+    g_t = σ(W vec(e_{t-w} … e_{t+w}) + b) ∈ R^{2w+1},   h_t = tanh(Σ_i g_{t,i} e_{t-w+i})
+
+One scalar gate for each place of a window of 2w+1 tokens, centred on t; beyond the ends of a sentence the vectors are zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from phraseloom.errors import ConfigError
+
+
+class SoftReordering(nn.Module):
+    """W is (K, K·D) for a window of K tokens, which is odd; it begins even in ± 1/√(K·D), b at zero."""
+
+    def __init__(self, *, width: int, window: int = 7) -> None:
+        super().__init__()
+        if window < 1 or window % 2 == 0:
+            raise ConfigError(f"a reordering window of {window} tokens has no middle", hint="an odd number has one")
+        self.width, self.window = width, window
+        self.gates = nn.Linear(window * width, window)
+        bound = (window * width) ** -0.5
+        nn.init.uniform_(self.gates.weight, -bound, bound)
+        nn.init.zeros_(self.gates.bias)
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """(B, S, D) → (B, S, D); `lengths_B` real tokens (None: nothing is padded). Padded positions give zero."""
+        length, half = x_BSD.shape[1], self.window // 2
+        padding_BS1: Tensor | None = None
+        if lengths_B is not None:
+            padding_BS1 = (torch.arange(length, device=x_BSD.device) >= lengths_B[:, None])[:, :, None]
+            x_BSD = x_BSD.masked_fill(padding_BS1, 0.0)
+        wide_BSD = F.pad(x_BSD, (0, 0, half, half))
+        taps = self.gates.weight.view(self.window, self.window, self.width).transpose(1, 2)
+        gates_BKS = F.conv1d(wide_BSD.transpose(1, 2), taps, self.gates.bias).sigmoid()
+        mixed_BSD = torch.zeros_like(x_BSD)
+        for place, gate_BS in enumerate(gates_BKS.unbind(1)):
+            mixed_BSD = torch.addcmul(
+                mixed_BSD, gate_BS[:, :, None].to(x_BSD.dtype), wide_BSD[:, place : place + length]
+            )
+        mixed_BSD = mixed_BSD.tanh()
+        return mixed_BSD if padding_BS1 is None else mixed_BSD.masked_fill(padding_BS1, 0.0)
+
+
+class ReorderedEncoder(nn.Module):
+    """Layers of soft reordering before any encoder."""
+
+    def __init__(self, encoder: Any, reorderings: list[SoftReordering]) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.reorderings: Sequence[SoftReordering] = nn.ModuleList(reorderings)  # type: ignore[assignment]
+
+    @property
+    def structures(self) -> Any:
+        """Those of the encoder."""
+        return self.encoder.structures
+
+    @property
+    def layers(self) -> Any:
+        """Those of the encoder."""
+        return self.encoder.layers
+
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None, **rest: Any) -> Any:
+        """As of the encoder."""
+        for reordering in self.reorderings:
+            x_BSD = reordering(x_BSD, lengths_B)
+        return self.encoder(x_BSD, lengths_B, **rest)

@@ -1,0 +1,197 @@
+"""log p of every segment of a batch, and log p(target | source) with its gradient, in two passes (spec §5.2).
+
+1. Without a graph: the states of all rows and what they say of the words that follow, kept as numbers only. The dynamic
+   program over them gives log p and the posterior probability of every segment.
+2. In the backward pass: ∇ log p(y | x) = Σ posterior · ∇ log p(segment). The rows are run again, now with a graph, portion by
+   portion, each as far as its posterior is not nothing: tokens whose weight is below the resolution of the numbers are left
+   out. What a model has learnt never to cut costs no second pass.
+
+So memory holds the graph of one portion, and never the logits of more than a few hundred rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from phraseloom.losses.segment_softmax import Gradient, Pairs, Softmax
+from phraseloom.losses.segmental import IMPOSSIBLE, Segmentations, segmentations
+from phraseloom.models.segment_decoder import Read
+from phraseloom.models.segment_run import Inputs, Job, Portion
+
+
+class Scores(NamedTuple):
+    """log p of the words of each segment, and with its END, (B, S, C, X) in float64; impossible where it is no row."""
+
+    words_BSCX: Tensor
+    whole_BSCX: Tensor
+
+
+def score_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Scores:
+    """The first pass."""
+    lengths = job.max_segment + 1
+    count, device = len(job.rows.words_R), job.sentences.words_N.device
+    word_RX = torch.zeros(count, lengths, dtype=torch.float64, device=device)
+    end_RX = torch.full((count, lengths), -torch.inf, dtype=torch.float64, device=device)
+    with torch.no_grad():
+        for positions, rows in job.rows.portions(job.steps_together):
+            portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
+            word, end = word_RX[rows], end_RX[rows]  # views
+            for step, top in enumerate(portion.run(part, portion.order_R, portion.alive, None)):
+                rows_R = portion.order_R[: portion.alive[step]]
+                unit_R = (
+                    portion.unit_R.index_select(0, rows_R) if step == 0 else torch.arange(len(rows_R), device=device)
+                )
+                normalizer = softmax.log_normalizers(top)
+                ends = softmax.scores(top, portion.ends(len(top))) - normalizer
+                end[rows_R, step] = ends.index_select(0, unit_R).double()
+                pairs, more = portion.asked(step, rows_R, unit_R)
+                if len(more):
+                    found = softmax.scores(top, pairs) - normalizer.index_select(0, pairs.row_P)
+                    word[rows_R.index_select(0, more), step + 1] = found.double()
+        words_RX = word_RX.cumsum(1)
+        whole_RX = words_RX + end_RX
+        return Scores(_spread(job, words_RX.masked_fill(end_RX == -torch.inf, IMPOSSIBLE)), _spread(job, whole_RX))
+
+
+def _spread(job: Job, values_RX: Tensor) -> Tensor:
+    source, target, _ = job.sentences
+    shape = (len(source), max(1, int(source.max())), int(target.max()) + 1, values_RX.shape[1])
+    result = values_RX.new_full(shape, IMPOSSIBLE)
+    result[_places(job)] = values_RX
+    return result
+
+
+def _places(job: Job) -> tuple[Tensor, Tensor, Tensor]:
+    rows = job.rows
+    return rows.sentence_K[rows.position_R], rows.place_K[rows.position_R], rows.cut_R
+
+
+def _add_gradients(
+    job: Job, inputs: Inputs, softmax: Softmax, weights_RX: Tensor, parameters: list[Tensor], gradient: Gradient
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """The second pass: gradients of Σ weight · log p(segment), of the inputs and of the parameters of the cells."""
+    of_inputs = [torch.zeros_like(t) for t in inputs.tensors()]
+    of_parameters: list[Tensor | None] = [None] * len(parameters)
+    for positions, rows in job.rows.portions(job.steps_together):
+        portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
+        tops, grads = _run_again(portion, part, weights_RX[rows], softmax, gradient)
+        if not tops:
+            continue
+        wanted = part.tensors()
+        found = torch.autograd.grad(tops, [*wanted, *parameters], grads, allow_unused=True)
+        spans = [positions, *[job.words_of(rows)] * 2, *[slice(None)] * 2]
+        spans += [] if inputs.history_HD is None else [job.cuts_of(rows)]
+        for total, span, grad in zip(of_inputs, spans, found, strict=False):
+            if grad is not None:
+                total[span] += grad
+        for number, grad in enumerate(found[len(wanted) :]):
+            if grad is not None:
+                before = of_parameters[number]
+                of_parameters[number] = grad if before is None else before.add_(grad)
+    return of_inputs, of_parameters
+
+
+def _run_again(
+    portion: Portion, part: Inputs, weights_RX: Tensor, softmax: Softmax, gradient: Gradient
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The top states of a portion, with a graph, and the gradient of each."""
+    mass_RX = weights_RX.flip(1).cumsum(1).flip(1)  # of all segments that have at least so many words
+    nothing = torch.finfo(softmax.weight_VD.dtype).eps / 2
+    words_R = ((mass_RX.abs() > nothing).sum(1) - 1).minimum(portion.words_R)  # -1: not even its START counts
+    device = words_R.device
+    unit_mass = torch.zeros(portion.units, dtype=mass_RX.dtype, device=device)
+    unit_mass.index_add_(0, portion.unit_R, mass_RX[:, 0])
+    unit_end = torch.zeros_like(unit_mass).index_add_(0, portion.unit_R, weights_RX[:, 0])
+    units_U = (unit_mass.abs() > nothing).nonzero()[:, 0]
+    if not len(units_U):
+        return [], []
+    order_R = words_R.argsort(descending=True, stable=True)
+    counts = torch.bincount(words_R.clamp(min=0), minlength=portion.job.max_segment + 1).flip(0).cumsum(0).flip(0)
+    alive = [int((words_R >= 0).sum()), *counts[1:].tolist()]
+    places = torch.empty(portion.units, dtype=torch.int64, device=device)
+    places[units_U] = torch.arange(len(units_U), device=device)
+    tops, grads = [], []
+    with torch.enable_grad():
+        for step, top in enumerate(portion.run(part, order_R, alive, units_U)):
+            rows_R = order_R[: alive[step]]
+            if step == 0:
+                unit_R, mass, end = (
+                    places[portion.unit_R.index_select(0, rows_R)],
+                    unit_mass[units_U],
+                    unit_end[units_U],
+                )
+            else:
+                unit_R, mass, end = (
+                    torch.arange(len(rows_R), device=device),
+                    mass_RX[rows_R, step],
+                    weights_RX[rows_R, step],
+                )
+            asked, more = portion.asked(step, rows_R, unit_R)
+            ends = portion.ends(len(top))
+            after = mass_RX[rows_R.index_select(0, more), step + 1] if len(more) else mass.new_zeros(0)
+            pairs = Pairs(torch.cat([ends.row_P, asked.row_P]), torch.cat([ends.token_P, asked.token_P]))
+            kind = torch.promote_types(top.dtype, torch.float32)
+            with torch.no_grad():
+                grads.append(gradient.add(top.detach(), mass.to(kind), pairs, torch.cat([end, after]).to(kind)))
+            tops.append(top)
+    return tops, grads
+
+
+class _LogLikelihood(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, job: Job, softmax: Softmax, *tensors: Tensor) -> Tensor:
+        inputs, ctx.history = _inputs(tensors, job.connects)
+        found = segmentations(score_rows(job, inputs, softmax).whole_BSCX, *job.sentences[:2])
+        ctx.job, ctx.softmax = job, softmax
+        ctx.save_for_backward(found.posterior_BSCX[_places(job)], *tensors)
+        return found.log_p_B
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_B: Tensor) -> tuple[Tensor | None, ...]:
+        posterior_RX, *tensors = ctx.saved_tensors
+        job, softmax = ctx.job, ctx.softmax
+        inputs, count = _inputs(tensors, job.connects)
+        weight, bias, *parameters = tensors[count:]
+        wanted = [p for p in parameters if p.requires_grad]
+        gradient = Gradient(
+            softmax._replace(weight_VD=weight, bias_V=None if softmax.bias_V is None else bias),
+            of_weight=weight.requires_grad,
+            of_bias=bias.requires_grad,
+        )
+        weights_RX = posterior_RX * grad_B[job.rows.sentence_K[job.rows.position_R], None]
+        with _autocast(job, weight.device):
+            of_inputs, of_wanted = _add_gradients(job, inputs, gradient.softmax, weights_RX, wanted, gradient)
+        found = iter(of_wanted)
+        of_parameters = [next(found) if p.requires_grad else None for p in parameters]
+        return None, None, *of_inputs, gradient.weight_VD, gradient.bias_V, *of_parameters
+
+
+def _inputs(tensors: Any, connects: bool) -> tuple[Inputs, int]:
+    states, gates, residual, start_gates, start_residual, *rest = tensors
+    history = rest[0] if connects else None
+    return Inputs(states, Read(gates, residual), Read(start_gates, start_residual), history), 6 if connects else 5
+
+
+def _autocast(job: Job, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast(device.type, dtype=job.mixed, enabled=job.mixed is not None)
+
+
+@torch.compiler.disable
+def log_likelihood_of_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Tensor:
+    """log p(target | source) of each pair, (B,) in float64, differentiable; -inf, without a gradient, where there is none."""
+    tensors = inputs.tensors()
+    bias = softmax.weight_VD.new_zeros(0) if softmax.bias_V is None else softmax.bias_V
+    parameters = [p for cell in job.cells.cells for p in cell.parameters()]
+    result: Tensor = _LogLikelihood.apply(job, softmax, *tensors, softmax.weight_VD, bias, *parameters)
+    return result
+
+
+def segmentations_of_rows(job: Job, inputs: Inputs, softmax: Softmax) -> tuple[Scores, Segmentations]:
+    """log p of every segment, and the sum over all segmentations; without a gradient."""
+    scores = score_rows(job, inputs, softmax)
+    return scores, segmentations(scores.whole_BSCX, *job.sentences[:2])

@@ -1,0 +1,221 @@
+"""Neural phrase-based machine translation (NPMT, Huang et al. 2018; spec §5): segments of the target, one a source position.
+
+    p(y | x) = Σ over all cuts of y into as many segments as x has words  Π_t p(segment_t END | h_t)
+
+Each source position t in turn writes a segment of 0 … `max_segment` target words, from its vector h_t alone (and, with
+a `history`, from the words written before it: its top state there is added to h_t). There is no attention. END after
+`max_segment` words has its probability like any other END, so a search that forces it there must count it.
+
+Both sides lose their EOS: a memory has as many positions as the source has words, and the end of the last segment is the end
+of the translation. An empty source can only give an empty target, and does so surely.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from phraseloom.data.tensors import Batch
+from phraseloom.errors import ModelError
+from phraseloom.layers.embeddings import TokenEmbedding
+from phraseloom.layers.packed import Packed, can_pack
+from phraseloom.losses.segment_softmax import Softmax
+from phraseloom.losses.segmental import best_segmentation, token_log_probs
+from phraseloom.models.decoder import Memory
+from phraseloom.models.segment_decoder import CellStates, ResidualCells
+from phraseloom.models.segment_likelihood import log_likelihood_of_rows, segmentations_of_rows
+from phraseloom.models.segment_rows import SegmentRows
+from phraseloom.models.segment_run import Inputs, Job, Sentences
+from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
+from phraseloom.text.vocabulary import PAD
+
+
+class SegmentDecoder(nn.Module):
+    """The network that writes segments, and the one that reads what was written before, if there is one."""
+
+    cross_structures: tuple[()] = ()
+    own_structures: tuple[()] = ()
+
+    def __init__(self, cells: ResidualCells, history: ResidualCells | None) -> None:
+        super().__init__()
+        self.segment, self.history = cells, history
+
+
+class Segments(NamedTuple):
+    """The likeliest segmentation of each pair: words that each source position writes, (B, S), its log p and that of all
+    together, (B,); and how likely each segment is, (B, S, C, X), given the pair (`losses/segmental.py`)."""
+
+    lengths_BS: Tensor
+    log_p_B: Tensor
+    marginal_B: Tensor
+    posterior_BSCX: Tensor
+
+
+class SegmentalModel(nn.Module):
+    """`target_embedding` and `output` have a row for every token of the target vocabulary, then for START and for END.
+
+    `encoder`: an entry of ENCODERS of `models/build.py`. `max_segment`: words of a segment at most. `steps_together` tokens are
+    run at once, which bounds the memory of the backward pass (None: as many as suit the device).
+    """
+
+    phrases = None
+    needs_phrases = False
+
+    def __init__(
+        self,
+        *,
+        source_embedding: TokenEmbedding,
+        target_embedding: TokenEmbedding,
+        encoder: Any,
+        decoder: SegmentDecoder,
+        output: SoftmaxOutput,
+        max_segment: int = 6,
+        steps_together: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.source_embedding, self.target_embedding = source_embedding, target_embedding
+        self.encoder, self.decoder, self.output = encoder, decoder, output
+        self.max_segment, self.steps_together = max_segment, steps_together
+        self.start_token, self.end_token = len(output.weight) - 2, len(output.weight) - 1
+
+    @property
+    def connects(self) -> bool:
+        """Whether a segment is also given the words before it."""
+        return self.decoder.history is not None
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+        """Source ids with EOS and their lengths (EOS counted) → memory without EOS: states (B, S-1, D), lengths 0 … S-1.
+
+        It has one position at least, even where no source has a word; its lengths are None where nothing is padded.
+        """
+        words_B = source_BS.new_full((len(source_BS),), source_BS.shape[1]) if lengths_B is None else lengths_B
+        words_B = words_B - 1
+        source_BS = source_BS[:, : max(1, source_BS.shape[1] - 1)]
+        positions = torch.arange(source_BS.shape[1], device=source_BS.device)
+        source_BS = source_BS.masked_fill(positions >= words_B[:, None], PAD)
+        full = bool((words_B == source_BS.shape[1]).all())
+        read_B = None if full else words_B.clamp(min=1)
+        states_BSD = self.encoder(self.source_embedding(source_BS), read_B)[0]
+        return Memory(states_BSD, None if full else words_B)
+
+    def look(self, *given: Any, **rest: Any) -> Any:
+        """ModelError: there is no attention to be looked at."""
+        raise ModelError(
+            "a segmental model has no attention to be looked at", hint="phraseloom analyse segments shows what it does"
+        )
+
+    def history_start(self, rows: int) -> CellStates | None:
+        """The state of the words written, before the first: its `output_RD` goes to `segment_start`. None if not `connects`."""
+        history = self.decoder.history
+        if history is None:
+            return None
+        state = history.start(self.output.weight.new_zeros(rows, history.width))
+        self.history_step(torch.full((rows,), self.start_token, device=self.output.weight.device), state)
+        return state
+
+    def history_step(self, tokens_R: Tensor, state: CellStates) -> None:
+        """Take one more written word into every row of the state."""
+        history = self.decoder.history
+        assert history is not None
+        history.step(history.read(self._embedded(tokens_R)), state)
+
+    def segment_start(self, states_RD: Tensor, history_RD: Tensor | None = None) -> CellStates:
+        """The state before the START of a segment, for the memory vectors of R source positions."""
+        return self.decoder.segment.start(states_RD if history_RD is None else states_RD + history_RD)
+
+    def segment_step(self, tokens_R: Tensor, state: CellStates) -> Tensor:
+        """Feed one token to every row (START first): log p of the next, (R, V), over the vocabulary, START and END.
+
+        The state, which has `reorder(rows_R)`, goes on.
+        """
+        cells = self.decoder.segment
+        return self.output.log_probs(cells.step(cells.read(self._embedded(tokens_R)), state))
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        embedded: Tensor = self.target_embedding(tokens[:, None])
+        return embedded[:, 0]
+
+    def forward(self, batch: Batch) -> LossSums:
+        """-log p(y | x) of the pairs that can be segmented, summed; `tokens` counts theirs, each EOS too (same as `loss`).
+
+        The others, with more than `max_segment` target words for each source word, add nothing.
+        """
+        job, inputs, softmax = self._rows(batch)
+        log_p_B = log_likelihood_of_rows(job, inputs, softmax)
+        possible_B = log_p_B != -torch.inf
+        nll = -log_p_B.masked_fill(~possible_B, 0.0).sum()
+        return LossSums(nll, nll.detach(), int((batch.target_lengths_B * possible_B).sum()))
+
+    loss = forward
+
+    def score(self, batch: Batch) -> Tensor:
+        """log p of every target token given those before it, EOS too, (B, T); zero beyond the length. Without a gradient.
+
+        Their sum is log p(y | x), over all segmentations; -inf stands where a translation becomes impossible.
+        """
+        with torch.no_grad():
+            job, inputs, softmax = self._rows(batch, unfinished=True)
+            scores, found = segmentations_of_rows(job, inputs, softmax)
+            return token_log_probs(found, scores.words_BSCX, *job.sentences[:2])
+
+    def remark(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> str | None:
+        """What is to be said of training pairs with so many tokens each, EOS not counted: how many cannot be segmented."""
+        count = int((target_lengths > source_lengths.astype(np.int64) * self.max_segment).sum())
+        if not count:
+            return None
+        return (
+            f"{count:,} of {len(target_lengths):,} pairs have more than {self.max_segment} target tokens for each source "
+            "token: they cannot be segmented, and add nothing to the loss"
+        )
+
+    def segments(self, batch: Batch) -> Segments:
+        """How the model segments given translations; without a gradient."""
+        with torch.no_grad():
+            job, inputs, softmax = self._rows(batch)
+            scores, found = segmentations_of_rows(job, inputs, softmax)
+            log_p_B, lengths_BS = best_segmentation(scores.whole_BSCX, *job.sentences[:2])
+            return Segments(lengths_BS, log_p_B, found.log_p_B, found.posterior_BSCX)
+
+    def _rows(self, batch: Batch, *, unfinished: bool = False) -> tuple[Job, Inputs, Softmax]:
+        memory = self.encode(batch.source_BS, batch.source_lengths_B)
+        source_B, target_B = batch.source_lengths_B - 1, batch.target_lengths_B - 1
+        positions = torch.arange(batch.target_out_BT.shape[1], device=target_B.device)
+        words_N = batch.target_out_BT[positions < target_B[:, None]]
+        rows = SegmentRows.of(source_B, target_B, self.max_segment, unfinished=unfinished)
+        cells, drops = self.decoder.segment, self.training and self.decoder.segment.dropout > 0
+        device = words_N.device
+        on_gpu, mixed = device.type == "cuda", torch.is_autocast_enabled(device.type)
+        job = Job(
+            cells=cells,
+            end_token=self.end_token,
+            max_segment=self.max_segment,
+            sentences=Sentences(source_B, target_B, words_N),
+            rows=rows,
+            connects=self.connects,
+            steps_together=self.steps_together or (2**17 if on_gpu else 2**13),
+            seed=int(torch.randint(2**62, (1,))) if drops else None,
+            mixed=torch.get_autocast_dtype(device.type) if mixed else None,
+        )
+        states_KD = memory.states_BSD[rows.sentence_K, rows.place_K]
+        start = torch.full((1,), self.start_token, device=device)
+        inputs = Inputs(
+            states_KD,
+            cells.read(self._embedded(words_N)),
+            cells.read(self._embedded(start)),
+            self._history(batch.target_out_BT, target_B, positions),
+        )
+        weight, bias = self.output.weight, self.output.bias
+        packed = Packed(weight, bias) if mixed is False and can_pack(weight) else None
+        return job, inputs, Softmax(weight, bias, 2**12 if on_gpu else 2**8, packed)
+
+    def _history(self, target_out_BT: Tensor, target_B: Tensor, positions: Tensor) -> Tensor | None:
+        """What was written before each cut, sentence by sentence, (N + B, D)."""
+        history = self.decoder.history
+        if history is None:
+            return None
+        start_B1 = torch.full_like(target_out_BT[:, :1], self.start_token)
+        read_BT = torch.cat([start_B1, target_out_BT[:, :-1]], 1)
+        return history.run(self.target_embedding(read_BT))[positions <= target_B[:, None]]

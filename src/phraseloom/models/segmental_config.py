@@ -1,0 +1,94 @@
+"""Options of models that write segments (NPMT; spec §5). No torch here: recipes are checked without it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator
+
+from phraseloom.config import Config
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class ColumnsEncoderConfig(Config):
+    """Two columns of recurrent layers, one begun forwards, one backwards, that turn round from layer to layer.
+
+    `width`: of each column (null: half the model's); `dropout` acts between layers and on what comes out.
+    """
+
+    kind: Literal["columns"]
+    layers: Annotated[int, Field(ge=1, le=100)] = 2
+    cell: Literal["lstm", "gru"] = "gru"
+    width: Annotated[int, Field(ge=1, le=16384)] | None = None
+    dropout: Fraction = 0.0
+
+
+class SegmentalDecoderConfig(Config):
+    """Each source position writes a segment of 0 to `max_segment` target tokens with recurrent layers that begin at its state.
+
+    `connect`: they also begin with what layers of the same kind have read of the target before. `dropout` acts behind each.
+    """
+
+    kind: Literal["segmental"]
+    layers: Annotated[int, Field(ge=1, le=100)] = 2
+    cell: Literal["lstm", "gru"] = "gru"
+    max_segment: Annotated[int, Field(ge=1, le=100)] = 6
+    connect: bool = False
+    dropout: Fraction = 0.0
+
+
+class ReorderingConfig(Config):
+    """Layers that let each source token take up its neighbours in a window, before the encoder."""
+
+    window: Annotated[int, Field(ge=1, le=99)] = 7
+    layers: Annotated[int, Field(ge=1, le=100)] = 1
+
+    @field_validator("window")
+    @classmethod
+    def _has_a_middle(cls, window: int) -> int:
+        if window % 2 == 0:
+            raise ValueError(f"a window of {window} tokens has no middle: it is odd")
+        return window
+
+
+def fill_segmental(value: Any) -> Any:
+    """`value` with what follows from a segmental decoder: no label smoothing, and matrices of their own."""
+    if not isinstance(value, dict):
+        return value
+    decoder, output = value.get("decoder"), value.get("output", {})
+    kind = decoder.get("kind") if isinstance(decoder, dict) else getattr(decoder, "kind", None)
+    if kind != "segmental":
+        return value
+    if isinstance(output, dict):
+        output = {"label_smoothing": 0.0, **output} if output.get("kind", "softmax") == "softmax" else output
+    return {"tied": "none", **value, "output": output}
+
+
+def check_segmental(config: Any) -> None:
+    """ValueError where a ModelConfig asks for what a model of columns or segments cannot have."""
+    if config.encoder.kind == "columns":
+        if config.encoder.width is None and config.width % 2:
+            raise ValueError(
+                f"width {config.width} is odd: each column has half of it, unless encoder.width says another"
+            )
+        if config.phrases is not None:
+            raise ValueError("phrases are made at every layer of an encoder; the two columns have no layers in common")
+    if config.decoder.kind != "segmental":
+        return
+    if config.phrases is not None:
+        raise ValueError("phrases are read by the layers of a Transformer decoder; the decoder here is segmental")
+    if config.output.kind != "softmax":
+        raise ValueError(
+            f"output.kind: {config.output.kind} has no end of a segment; a segmental decoder needs a softmax"
+        )
+    if config.output.label_smoothing:
+        raise ValueError(
+            "a segmental model is trained on the sum over all segmentations: output.label_smoothing must be 0"
+        )
+    if config.tied == "three_way":
+        raise ValueError(
+            "tied: three_way shares one matrix, but only the target of a segmental model has START and END"
+        )
+    if config.positions.target.kind != "none":
+        raise ValueError("positions.target: a segmental decoder reads its words in order, and has none")

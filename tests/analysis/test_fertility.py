@@ -1,0 +1,131 @@
+"""Precision, recall and F1 of fertility: by hand, over tokens alone, the same in any batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.training import fertility_net as net
+from torch import Tensor
+
+from phraseloom.analysis.fertility import ClassScore, FertilityScore, evaluate_fertility, score, scores_of
+from phraseloom.errors import DataError, ModelError
+from phraseloom.layers.fertility import Fertility
+from phraseloom.losses.fertility import CLASS_WEIGHTS
+from phraseloom.training import fertility_data
+from phraseloom.training.fertility_data import LabelledText
+
+CPU = torch.device("cpu")
+
+
+def test_scores_by_hand() -> None:
+    confusion = np.array([[5, 1, 0], [2, 0, 0], [1, 0, 3]])
+    found = scores_of(confusion, ("a", "b", "c"))
+    assert found == {"a": ClassScore(6, 8, 5), "b": ClassScore(2, 1, 0), "c": ClassScore(4, 3, 3)}
+    assert (found["a"].precision, found["a"].recall, found["a"].f1) == (5 / 8, 5 / 6, pytest.approx(10 / 14))
+    assert (found["b"].precision, found["b"].recall, found["b"].f1) == (0.0, 0.0, 0.0)
+    assert (found["c"].precision, found["c"].recall, found["c"].f1) == (1.0, 0.75, pytest.approx(6 / 7))
+
+
+def test_nothing_predicted_and_nothing_there() -> None:
+    for one in (ClassScore(0, 0, 0), ClassScore(3, 0, 0), ClassScore(0, 3, 0)):
+        assert (one.precision, one.recall, one.f1) == (0.0, 0.0, 0.0)
+
+
+def test_as_plain_data() -> None:
+    whole = FertilityScore(np.array([[3, 1], [0, 4]]), np.array([[3, 1], [0, 4]]), 0.5, 2)
+    assert whole.tokens == 8
+    assert whole.accuracy == 7 / 8
+    data = whole.as_dict()
+    assert data["classes"]["0-1"] == {
+        "precision": 1.0,
+        "recall": 0.75,
+        "f1": pytest.approx(6 / 7),
+        "total": 4,
+        "predicted": 3,
+        "right": 3,
+    }
+    assert list(data["classes"]) == ["0-1", "2+"]
+    assert list(data["gate"]) == ["word", "phrase"]
+    assert data["confusion"] == [[3, 1], [0, 4]]
+
+
+class Known:
+    """A model whose states are the logits of a table by id; what lies on EOS and padding would be class 3."""
+
+    def __init__(self, table_VC: Tensor) -> None:
+        self.table = table_VC
+
+    def source_states(self, source_BS: Tensor, lengths_B: Tensor, phrases: Any) -> tuple[Tensor, Tensor]:
+        """No embeddings, and states."""
+        return self.table[source_BS][..., :0], self.table[source_BS]
+
+
+def identity(classes: int) -> Fertility:
+    one = Fertility(0, classes, classes, "states", ())
+    with torch.no_grad():
+        linear: Any = one.maps[0]
+        linear.weight.copy_(torch.eye(classes))
+        linear.bias.zero_()
+    return one
+
+
+@pytest.mark.parametrize("classes", [4, 2])
+@pytest.mark.parametrize("sentences", [1, 3, 256])
+def test_counts_are_those_of_a_loop(classes: int, sentences: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fertility_data, "BATCH_SENTENCES", sentences)
+    random = np.random.default_rng(4)
+    torch.manual_seed(4)
+    table = torch.randn(12, classes)
+    table[:4] = torch.tensor([-9.0] * (classes - 1) + [9.0])
+    lengths = random.integers(1, 7, 20)
+    ids, labels = random.integers(4, 12, lengths.sum()), random.integers(0, classes, lengths.sum())
+    text = LabelledText(ids.astype(np.int32), labels.astype(np.int8), np.concatenate([[0], lengths.cumsum()]))
+    found = score(Known(table), identity(classes), text, device=CPU)
+    pairs = Counter((int(y), int(table[i].argmax())) for i, y in zip(ids, labels, strict=True))
+    assert {(a, b): int(found.confusion_CC[a, b]) for a in range(classes) for b in range(classes)} == {
+        (a, b): pairs[a, b] for a in range(classes) for b in range(classes)
+    }
+    bound = classes // 2
+    share = table.softmax(-1)[:, :bound].sum(-1)
+    gate = Counter((int(y >= bound), int(share[i] < 0.5)) for i, y in zip(ids, labels, strict=True))
+    assert {(a, b): int(found.gate_22[a, b]) for a in (0, 1) for b in (0, 1)} == {
+        (a, b): gate[a, b] for a in (0, 1) for b in (0, 1)
+    }
+    weights = torch.tensor(CLASS_WEIGHTS[classes])
+    expected = torch.nn.functional.cross_entropy(table[ids], torch.from_numpy(labels), weights)
+    assert found.loss == pytest.approx(expected.item(), rel=1e-5)
+    assert (found.tokens, found.sentences) == (len(ids), 20)
+
+
+def test_the_gate_is_not_the_likeliest_class() -> None:
+    table = torch.zeros(6, 4)
+    table[5] = torch.tensor([0.3, 0.3, 0.4, 0.0]).clamp(min=1e-9).log()  # likeliest: 2 words; yet a word is likelier
+    text = LabelledText(np.array([5], np.int32), np.array([1], np.int8), np.array([0, 1]))
+    found = score(Known(table), identity(4), text, device=CPU)
+    assert found.confusion_CC[1, 2] == 1
+    assert found.gate_22[0, 0] == 1
+
+
+def test_a_model_without_the_module(tmp_path: Path) -> None:
+    net.saved(tmp_path / "net")
+    net.written(tmp_path, s=["an"], l=["1"])
+    with pytest.raises(ModelError, match="no fertility module; phraseloom fertility train gives it one"):
+        evaluate_fertility(tmp_path / "net", tmp_path / "s", tmp_path / "l")
+
+
+def test_files_and_classes_of_the_model(tmp_path: Path) -> None:
+    module = {"classes": 2, "widths": [3]}
+    net.saved(tmp_path / "net", {**net.OUTPUT, "fertility": module})
+    net.written(tmp_path, s=["an Haus", "Hochschule", "an an an"], l=["1 0", "4", "1 1 1"])
+    lines: list[str] = []
+    arguments = (tmp_path / "net", tmp_path / "s", tmp_path / "l")
+    found = evaluate_fertility(*arguments, max_tokens=2, report=lines.append)
+    assert {name: s.total for name, s in found.classes.items()} == {"0-1": 2, "2+": 1}
+    assert lines == [f"{tmp_path / 's'}: 1 lines left out of more than 2 tokens"]
+    with pytest.raises(DataError, match="no line of it can be used"):
+        evaluate_fertility(tmp_path / "net", *(tmp_path / n for n in ("s", "l")), max_tokens=0, report=lines.append)

@@ -1,0 +1,110 @@
+"""`phraseloom fertility train` and `evaluate` on files: tables, JSON, options that reach the module, faults."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.cli.conftest import Command
+from tests.training import fertility_net as net
+
+from phraseloom.analysis.fertility import evaluate_fertility
+from phraseloom.training import fertility as fertility_training
+
+QUICK = ("--widths", "16,8", "--epochs", "4", "--learning-rate", "0.01", "--batch", "16")
+TEXT = ("-s", "s", "--labels", "l")
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path: Path, command: Command) -> None:
+    net.saved(tmp_path / "net")
+    sources, labels = net.lines(60)
+    net.written(tmp_path, s=sources, l=labels, short=labels[:-1])
+
+
+def test_train_and_evaluate(command: Command) -> None:
+    done = command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK)
+    assert (done.code, done.out) == (0, "")
+    said = done.err.split("\n")
+    assert all(line.startswith("phraseloom fertility: ") for line in said[:-1])
+    assert re.fullmatch(r"phraseloom fertility: new: as after epoch \d, validation loss 0\.\d{4}", said[-2])
+    assert [line.split(": ")[1] for line in said[1:5]] == [f"epoch {n} of 4" for n in range(1, 5)]
+    done = command("fertility", "evaluate", "new", *TEXT, "--json", "scores.json")
+    assert (done.code, done.err) == (0, "")
+    found = evaluate_fertility("new", Path("s"), Path("l"))
+    data = json.loads(Path("scores.json").read_bytes())
+    assert data == {"model": "new", "source": "s", "labels": "l", **found.as_dict()}
+    assert data["classes"]["2"]["recall"] > 0.9
+    assert any(one.total != one.predicted for one in found.classes.values())
+    for name, one in (found.classes | found.gate).items():
+        percents = [one.total / found.tokens, one.precision, one.recall, one.f1]
+        row = next(line for line in done.out.split("\n") if line.split()[:1] == [name])
+        assert row.split() == [name, *(f"{100 * value:.2f}" for value in percents), str(one.total), str(one.predicted)]
+    rows = [line.split()[0] for line in done.out.split("\n") if line]
+    assert rows[3:7] == ["0", "1", "2", "3+"]
+    assert rows[-2:] == ["word", "phrase"]
+    assert done.out.startswith(f"60 sentences, {found.tokens:,} source tokens; in per cent; accuracy ")
+
+
+def test_options_reach_the_training(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def spy(model: Path, files: Any, output: Path, options: Any, **rest: Any) -> Any:
+        seen.extend((model, files, output, options, rest["device"], rest["overwrite"]))
+        return [fertility_training.Epoch(1, 0.5, 0.25)]
+
+    monkeypatch.setattr(fertility_training, "train_fertility", spy)
+    done = command(
+        "fertility", "train", "net", *TEXT, "--valid-source", "s", "--valid-labels", "l", "-o", "new", "--classes", "2",
+        "--inputs", "states", "--widths", "", "--weights", "1,2.5", "--no-downsample", "--epochs", "3",
+        "--learning-rate", "0.1", "--batch", "9", "--max-tokens", "77", "--seed", "4", "--memory", "0.5", "--overwrite",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.err == "phraseloom fertility: new: as after epoch 1, validation loss 0.2500\n"
+    text = Path("s"), Path("l")
+    assert seen[:3] == [Path("net"), fertility_training.Files(*text, *text), Path("new")]
+    assert seen[3] == fertility_training.Options(2, "states", (), (1.0, 2.5), False, 3, 0.1, 9, 4, 77, 2**29)
+    assert seen[4:] == ["cpu", True]
+    seen.clear()
+    assert command("fertility", "train", "net", *TEXT, "-o", "new").code == 0
+    assert seen[3] == fertility_training.Options()
+    assert seen[4:] == ["cpu", False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "what"),
+    [
+        (("train", "net", "-s", "s", "--labels", "short", "-o", "new"), 1, "short: ends after 59 lines, but the source"),
+        (("train", "net", "-s", "none", "--labels", "l", "-o", "new"), 1, "none: source text not found"),
+        (("train", "net", *TEXT, "-o", "new", "--valid-source", "s"), 2, "a validation text and its labels go together"),
+        (("train", "net", *TEXT, "-o", "new", "--widths", "4,x"), 2, "--widths '4,x': whole numbers from 1 to 65,536"),
+        (("train", "net", *TEXT, "-o", "new", "--widths", "4,0"), 2, "--widths '4,0': whole numbers"),
+        (("train", "net", *TEXT, "-o", "new", "--widths", "1.5"), 2, "--widths '1.5': whole numbers"),
+        (("train", "net", *TEXT, "-o", "new", "--weights", "1,nan,1,1"), 2, "--weights '1,nan,1,1': positive numbers"),
+        (("train", "net", *TEXT, "-o", "new", "--weights", "1,3"), 2, "one positive number for each of the 4 classes"),
+        (("train", "net", *TEXT, "-o", "new", "--classes", "3"), 2, "'3' is not one of"),
+        (("train", "net", *TEXT, "-o", "net"), 2, "the model is made from one in this folder"),
+        (("evaluate", "net", *TEXT), 1, "this model has no fertility module; phraseloom fertility train gives it one"),
+        (("evaluate", "net", *TEXT, "--json", "."), 1, "a file to write expected, but this is a folder"),
+        (("evaluate", "net", "-s", "s", "--labels", "none"), 1, "none: file of fertilities not found"),
+    ],
+)  # fmt: skip
+def test_faults(arguments: tuple[str, ...], code: int, what: str, command: Command) -> None:
+    done = command("fertility", *arguments)
+    assert done.code == code, done.err
+    assert what in done.err
+    assert done.is_one_line_of("fertility")
+    assert not Path("new").exists()
+
+
+def test_a_model_of_another_kind(command: Command, tmp_path: Path) -> None:
+    net.saved(tmp_path / "plain", {"kind": "continuous"})
+    done = command("fertility", "train", "plain", *TEXT, "-o", "new")
+    assert done.is_one_line_of("fertility")
+    assert (
+        "plain: this model has a continuous output; fertility chooses between words and phrases; train a model"
+        in done.err
+    )
