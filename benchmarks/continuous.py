@@ -7,7 +7,8 @@ one process on batches of the same lengths (those of a dataset, or like Multi30k
 300 channels. Ratios are medians over the rounds of the ratio within a round.
 
 train    softmax (label smoothing, its matrix shared with the target embeddings) and continuous (the released loss) by number of
-         types; word_or_phrase, whose table has words and phrases, against continuous with the words alone
+         types; word_or_phrase, whose table has words and phrases, against continuous with the words alone, these two in
+         turns of their own, since what runs behind a large softmax finds other caches
 profile  where an update goes: network, projection (of a softmax all of its output), loss, optimiser; the von Mises-Fisher
          normaliser, a part of the loss, once more by itself
 decode   encoding and search to a given length, greedy and with a beam; also with the gate of the fertility module
@@ -126,13 +127,14 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
     grown = [v for key, v in ratios.items() if key.endswith("time")]
     rising = all(a < b for a, b in itertools.pairwise(grown))
     words = str(Row("continuous", options.words))
-    of_phrases = ratios[f"train: {both} / {words}, time"] = ratio(times[str(both)], times[words])
-    wide = spread(times[str(both)], times[words])
+    pair = take_turns([words, str(both)], options.rounds, lambda name, turn: work[name].seconds(turn))
+    of_phrases = ratios[f"train: {both} / {words}, time"] = ratio(pair[str(both)], pair[words])
+    wide = spread(pair[str(both)], pair[words])
     print(f"softmax / continuous grows with the types: {verdict(rising)}")
     print(
         f"{both} / {words}: {of_phrases:.3f}, spread {wide:.3f}, bar {PHRASES_BAR}: {verdict(of_phrases <= PHRASES_BAR)}\n"
     )
-    return ratios, {"seconds": times, "flop": flop, "sizes": counts}
+    return ratios, {"seconds": times, "pair": pair, "flop": flop, "sizes": counts}
 
 
 def profile(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], Any]:

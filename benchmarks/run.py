@@ -37,8 +37,10 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "recurrent": DATA,
     "forced": DATA,
     "segmental": DATA,
+    "continuous": DATA,
 }
 TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
+TINY_TYPES = ["--types", "50", "100", "--words", "50", "--phrases", "30", "--table-width", "12"]
 QUICK = {
     "limits": ["--seconds", "1"],
     "loss": ["--seconds", "1", "--rows", "100"],
@@ -53,6 +55,19 @@ QUICK = {
     "segmental": ["--width", "32", "--tokens", "60", "--sentences", "2", "--rounds", "1"],
     "align": ["--rounds", "1", "--pairs", "200"],
     "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
+    "continuous": [
+        *TINY_TYPES,
+        "--width",
+        "16",
+        "--layers",
+        "1",
+        "--tokens",
+        "60",
+        "--sentences",
+        "4",
+        "--rounds",
+        "1",
+    ],
     "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],
 }
 
@@ -92,7 +107,7 @@ def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.dataset is not None:
         data = options.dataset.name
     else:
-        without = "stated lengths" if name in ("phrasal", "phrases", "recurrent", "forced") else "world"
+        without = "stated lengths" if name in ("phrasal", "phrases", "recurrent", "forced", "continuous") else "world"
         data = options.recipe.stem if options.recipe is not None else without
     return {"cores": options.cores, "data": data, "torch": torch.__version__}
 

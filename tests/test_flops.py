@@ -397,6 +397,21 @@ def test_the_benchmark_of_recurrent_models_runs(tmp_path: Path) -> None:
     assert not any("OpenNMT" in name for name in ratios)
 
 
+def test_the_benchmark_of_continuous_output_runs(tmp_path: Path) -> None:
+    """In training only the products of a softmax grow with the types; in search those of both do."""
+    types = "--types 60 120 --words 60 --phrases 40 --table-width 12"
+    sizes = "--width 16 --layers 1 --tokens 60 --updates 1 --sentences 3 --threads 1"
+    ratios = run_benchmark("continuous", f"{types} {sizes}", tmp_path / "found.json")
+    of_train, of_greedy = (
+        [ratios[f"{what}: softmax {n} / continuous, FLOP"] for n in (60, 120)] for what in ("train", "greedy")
+    )
+    assert of_train[0] < of_train[1] and of_greedy[0] == pytest.approx(of_greedy[1], rel=0.1)
+    assert {f"beam 5: word_or_phrase 60+40 gate / without, {what}" for what in ("time", "FLOP")} < ratios.keys()
+    assert 0 < ratios["profile: continuous 60, loss / update"] < 1
+    assert all(value > 0 for value in ratios.values())
+    assert {f"memory: {kind}, scoring / rows × types" for kind in ("softmax", "continuous")} < ratios.keys()
+
+
 def test_the_benchmark_of_forced_decoding_runs(tmp_path: Path) -> None:
     rows = ["token", "queryk interleaved 1-2", "no encoder", "lstm"]
     ratios = run_benchmark(

@@ -332,6 +332,16 @@ def test_nothing_to_search():
     assert run(ToySegmental(0), [0], beam=3, shortest=[1])[0][0].tokens == []
 
 
+@pytest.mark.parametrize("beam", [1, 2])
+def test_segments_that_are_too_long_take_no_place_from_those_that_fit(beam):
+    longer = {w: row_of(end=0.01, w4=0.98, w5=0.01) for n in (0, 2, 3) for w in _products(n)}
+    longer |= {w: row_of(end=0.001, w4=0.5, w5=0.499) for w in _products(1)}
+    model = ToySegmental(0, max_segment=3, spoiled={(0, 0, words): row for words, row in longer.items()})
+    best = run(model, [1], beam=beam, longest=1, shortest=[1])[0][0]
+    assert best.tokens == [4]
+    assert best.log_prob == pytest.approx(math.log(0.98 * 0.001))
+
+
 @pytest.mark.parametrize("connects", [False, True])
 @pytest.mark.parametrize("beam", [1, 2])
 def test_a_beginning_loses_none_of_its_probability(beam, connects):

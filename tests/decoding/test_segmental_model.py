@@ -141,6 +141,9 @@ def test_segments_of_a_split_line_count_on(translator):
     source = translator.tokenizer.source.encode(line)
     assert [s.source for s in one.segments] == sorted({s.source for s in one.segments})
     assert 9 < one.segments[-1].source < len(source)
+    words = translator.tokenizer.source.word_of_piece(source)
+    spoke = {words[s.source] for s in one.segments}
+    assert {s for s, _ in one.alignment} == spoke >= {p.source[0] for p in one.phrases}
 
 
 def test_a_translation_begins_as_it_must(translator):

@@ -288,7 +288,7 @@ MISFITS: list[tuple[dict[str, Any], str]] = [
     ({"encoder": {**RECURRENT, "cell": "gru"}, "decoder": {**RECURRENT, "initial": "final"}}, "the same cell"),
     ({"encoder": {"kind": "none", "layers": 2}}, r"unknown key encoder\.layers"),
     ({"encoder": {"kind": "none"}, "preset": "tiny", "decoder": {"cell": "gru"}}, r"unknown key decoder\.cell"),
-    ({"encoder": {"kind": "recurent"}}, "encoder: .*'transformer', 'recurrent', 'none'"),
+    ({"encoder": {"kind": "recurent"}}, "encoder: .*'transformer', 'recurrent', 'columns', 'none'"),
     ({"decoder": {"kind": "none"}}, "decoder: .*'transformer', 'recurrent'"),
     ({"encoder": {**RECURRENT, "cell": "rnn"}}, r"encoder\.cell: .*'lstm' or 'gru'"),
     ({"encoder": {**RECURRENT, "attention": "mlp"}}, r"unknown key encoder\.attention"),

@@ -133,7 +133,7 @@ def test_a_folder_gives_back_the_model(tmp_path: Path) -> None:
     model = build(options, tokenizer).eval()
     save_model(tmp_path / "model", model, options, tokenizer)
     found, _, _ = load_model(tmp_path / "model")
-    assert isinstance(found, SegmentalModel)
+    assert isinstance(found, SegmentalModel) and found.connects
     b = make_batch([[5, 6, 7]], [[7, 8, 9]])
     assert torch.equal(found.score(b), model.score(b))  # type: ignore[operator]
     card = (tmp_path / "model" / "README.md").read_bytes().decode()

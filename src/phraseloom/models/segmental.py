@@ -30,7 +30,6 @@ from phraseloom.models.segment_likelihood import log_likelihood_of_rows, segment
 from phraseloom.models.segment_rows import SegmentRows
 from phraseloom.models.segment_run import Inputs, Job, Sentences
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
-from phraseloom.text.vocabulary import PAD
 
 
 class SegmentDecoder(nn.Module):
@@ -94,12 +93,8 @@ class SegmentalModel(nn.Module):
         words_B = source_BS.new_full((len(source_BS),), source_BS.shape[1]) if lengths_B is None else lengths_B
         words_B = words_B - 1
         source_BS = source_BS[:, : max(1, source_BS.shape[1] - 1)]
-        positions = torch.arange(source_BS.shape[1], device=source_BS.device)
-        source_BS = source_BS.masked_fill(positions >= words_B[:, None], PAD)
-        full = bool((words_B == source_BS.shape[1]).all())
-        read_B = None if full else words_B.clamp(min=1)
-        states_BSD = self.encoder(self.source_embedding(source_BS), read_B)[0]
-        return Memory(states_BSD, None if full else words_B)
+        real_B = None if bool((words_B == source_BS.shape[1]).all()) else words_B
+        return Memory(self.encoder(self.source_embedding(source_BS), real_B)[0], real_B)
 
     def look(self, *given: Any, **rest: Any) -> Any:
         """ModelError: there is no attention to be looked at."""

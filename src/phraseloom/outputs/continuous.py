@@ -46,8 +46,8 @@ GateScore = Literal["mixture", "density", "released"]
 class ContinuousOutput(nn.Module):
     """Hidden vectors (…, D) → vectors of the table's width m, and the words near them.
 
-    `loss`: a kind of `losses/vmf.py`, or max_margin; the lambdas and `approximation` are its. `forbidden`: ids that are never an
-    output.
+    `loss`: a kind of `losses/vmf.py`, or max_margin; the lambdas and `approximation` are its. `forbidden`: ids that are never
+    an output.
     """
 
     def __init__(
