@@ -237,6 +237,16 @@ def test_the_word_bonus_counts_whenever_something_is_left_out():
         assert [c.words for c in few if c.words] == [c.words for c in ranked if c.words][:8]
 
 
+def test_a_prefix_lives_on_for_the_bonus_of_longer_segments():
+    """Two words are worth less than one here, three are worth most."""
+    spoiled = {(0, 0, ()): row_of(end=0.1, w4=0.9), (0, 0, (4,)): row_of(end=0.999, w4=0.001)}
+    spoiled |= {(0, 0, (4, 4)): row_of(end=0.001, w4=0.999), (0, 0, (4, 4, 4)): row_of(end=1.0)}
+    model = ToySegmental(0, max_segment=3, spoiled=spoiled)
+    states = model.memory([1]).states_BSD[0]
+    (some,) = best_segments(model, states, None, count=1, banned=(*BANNED, 3), bonus=5.0)
+    assert [c.words for c in some] == [(4, 4, 4), ()]
+
+
 def test_segments_are_those_of_enumeration(monkeypatch):
     model = ToySegmental(5, max_segment=3)
     states = model.memory([4]).states_BSD[0]

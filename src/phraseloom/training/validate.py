@@ -69,11 +69,10 @@ class Validator:
         return results
 
     def _sums(self, job: Job) -> tuple[float, float, int]:
-        """Objective and nll, summed over all target tokens, and their number."""
+        """Objective and nll, summed over all target tokens that the model can give a probability, and the number of these."""
         batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
         world = job.world
-        sums = torch.zeros(2, len(batches), dtype=torch.float64, device=world.device)
-        tokens = int(self.lengths[1].sum()) + len(self.lengths[1])
+        sums = torch.zeros(3, len(batches), dtype=torch.float64, device=world.device)
         for begin in range(0, len(batches), world.size):
             _leave_if_signalled(job)
             if begin + world.rank < len(batches):
@@ -81,8 +80,9 @@ class Validator:
                     loss = job.loss(self.batch_of(batches[begin + world.rank]))
                 sums[0, begin + world.rank] = torch.as_tensor(loss.objective).double()
                 sums[1, begin + world.rank] = torch.as_tensor(loss.nll).double()
-        objective, nll = (math.fsum(row) for row in world.sum_(sums).tolist())
-        return objective, nll, tokens
+                sums[2, begin + world.rank] = loss.tokens
+        objective, nll, tokens = (math.fsum(row) for row in world.sum_(sums).tolist())
+        return objective, nll, int(tokens)
 
     def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
         from phraseloom.decoding.translator import Translator
