@@ -40,6 +40,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "continuous": DATA,
 }
 TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
+TINY_LSTM = ["--width", "16", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
 TINY_TYPES = ["--types", "50", "100", "--words", "50", "--phrases", "30", "--table-width", "12"]
 QUICK = {
     "limits": ["--seconds", "1"],
@@ -55,19 +56,7 @@ QUICK = {
     "segmental": ["--width", "32", "--tokens", "60", "--sentences", "2", "--rounds", "1"],
     "align": ["--rounds", "1", "--pairs", "200"],
     "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
-    "continuous": [
-        *TINY_TYPES,
-        "--width",
-        "16",
-        "--layers",
-        "1",
-        "--tokens",
-        "60",
-        "--sentences",
-        "4",
-        "--rounds",
-        "1",
-    ],
+    "continuous": [*TINY_TYPES, *TINY_LSTM],
     "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],
 }
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.test_phrases_page import pairs, write
 
 ROOT = Path(__file__).resolve().parents[1]
