@@ -79,7 +79,7 @@ class TranslationModel(nn.Module):
         embedded_BSE = self.source_embedding(source_BS)
         states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, kept=kept)
         memory = Memory(states, lengths_B, final=final)
-        if self.fertility is not None:
+        if self.fertility is not None and not self.training:  # it is trained by itself
             memory.word_share_BS = self._word_share(embedded_BSE, states, lengths_B)
         if self.phrases is not None and levels is not None:
             memory.mixed = self.phrases.token_states(levels)

@@ -18,7 +18,8 @@ which comes as one more column of h, λ of w is λ_word for a word and 1 - λ_wo
 
 At m = 300 log C is near 427, so the last two are a switch at λ = ½ rather than a mixture (spec §4.9).
 
-Nothing here makes a tensor of hypotheses × words: the table is read in chunks that keep their best words and their sum.
+The best words are found without a tensor of hypotheses × words where that would be large: the table is read in chunks that keep
+their best words and their sum.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from phraseloom.outputs.topk import best_columns
 
 NEVER = float("-inf")
 CHUNK_ELEMENTS = 2**24
+COLUMNS = 64  # products of whole blocks of columns are faster
 
 GateScore = Literal["mixture", "density", "released"]
 
@@ -105,6 +107,8 @@ class ContinuousOutput(nn.Module):
 
     def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` best tokens of each row and their log p, (R, count) each, best first; ties go to the lower id."""
+        if len(self.table) <= self._chunk(len(hidden_RD)):
+            return best_columns(self.log_probs(hidden_RD), count)
         best: Tensor | None = None
         ids: Tensor | None = None
         total: Tensor | None = None
@@ -131,16 +135,18 @@ class ContinuousOutput(nn.Module):
         ]
         return torch.cat(parts)
 
+    @staticmethod
+    def _chunk(rows: int) -> int:
+        """How many rows of the table are compared with `rows` predictions at a time."""
+        size = max(1, CHUNK_ELEMENTS // max(1, rows))
+        return size // COLUMNS * COLUMNS if size >= COLUMNS else size
+
     def _all_scores(self, hidden_RD: Tensor) -> Tensor:
         return self._scores(hidden_RD, self._products(self.predict(hidden_RD)), 0)
 
     def _chunks(self, hidden_RD: Tensor) -> Iterator[tuple[int, Tensor]]:
         """Scores (R, C) of the table's rows, chunk by chunk, each with its first row."""
-        size = max(1, CHUNK_ELEMENTS // max(1, len(hidden_RD)))
-        if size >= len(self.table):
-            yield 0, self._all_scores(hidden_RD)
-            return
-        predicted_RM = self.predict(hidden_RD)
+        size, predicted_RM = self._chunk(len(hidden_RD)), self.predict(hidden_RD)
         for first in range(0, len(self.table), size):
             products = F.linear(predicted_RM, self.table.rows_VM[first : first + size])
             yield first, self._scores(hidden_RD, products, first)
@@ -173,21 +179,19 @@ class WordOrPhraseOutput(ContinuousOutput):
         if hidden_RD.shape[-1] > self.width:
             gate_R = hidden_RD[:, self.width].to(products_RC.dtype).clamp(0.0, 1.0)
             bound = min(max(self.table.first_phrase - first, 0), products_RC.shape[1])
-            constant_R = self._constant(hidden_RD)
-            words_RC = self._gated(products_RC[:, :bound], gate_R, constant_R)
-            phrases_RC = self._gated(products_RC[:, bound:], 1 - gate_R, constant_R)
-            products_RC = torch.cat([words_RC, phrases_RC], 1)
+            parts = ((products_RC[:, :bound], gate_R), (products_RC[:, bound:], 1 - gate_R))
+            if self.score == "mixture":
+                for part_RC, share_R in parts:
+                    part_RC += share_R.clamp(min=torch.finfo(share_R.dtype).tiny).log()[:, None]
+            else:
+                constant_R1 = self._constant(hidden_RD)[:, None]
+                gated = [share_R[:, None] * (constant_R1 + part_RC) for part_RC, share_R in parts]
+                products_RC = torch.cat(gated, 1)
         return self._without_forbidden(products_RC, first)
 
     def _constant(self, hidden_RD: Tensor) -> Tensor:
-        if self.score == "mixture":
-            return hidden_RD.new_zeros(len(hidden_RD))
+        """log C of each row, (R,), as the score has it."""
         kappa = concentration(self.predict(hidden_RD))
         if self.score == "released":
             kappa = torch.log1p(kappa)
         return log_normalizer(kappa, self.table.width, approximation=self.approximation)
-
-    def _gated(self, products_RC: Tensor, share_R: Tensor, constant_R: Tensor) -> Tensor:
-        if self.score == "mixture":
-            return products_RC + share_R.clamp(min=torch.finfo(share_R.dtype).tiny).log()[:, None]
-        return share_R[:, None] * (constant_R[:, None] + products_RC)
