@@ -135,6 +135,22 @@ def test_any_chunk_of_the_table_gives_the_same_best(monkeypatch: pytest.MonkeyPa
     assert torch.allclose(output.gold_log_probs(h, gold), output.log_probs(h)[torch.arange(5), gold])
 
 
+@pytest.mark.parametrize("name", ["continuous-vmf", "gated-mixture"])
+def test_no_product_is_wider_than_a_chunk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    output, widths = CASES[name]().eval(), []
+    linear = nn.functional.linear
+
+    def spy(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
+        if weight.shape[1] == M:
+            widths.append(len(weight))
+        return linear(x, weight, *rest)
+
+    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", 7 * 5)
+    monkeypatch.setattr(continuous.F, "linear", spy)
+    output.candidates(hidden(name, 5), 3)
+    assert sum(widths) == SIZE and max(widths) == 7
+
+
 def test_the_table_is_not_trained_and_not_stored() -> None:
     output = of_table("continuous")()
     assert {name for name, _ in output.named_parameters()} == {"project.weight", "project.bias"}
