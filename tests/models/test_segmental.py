@@ -72,8 +72,10 @@ def memory_of(model: SegmentalModel, source: list[int]) -> list[Tensor]:
     return [outer.encoder.joined.weight @ torch.cat(pair) for pair in zip(*columns, strict=True)]
 
 
-def by_loops(model: SegmentalModel, source: list[int], target: list[int]) -> dict[tuple[int, int, int], Tensor]:
-    """log p of every segment (t, j, l), END counted, each from its own run of the network."""
+def tokens_by_loops(
+    model: SegmentalModel, source: list[int], target: list[int]
+) -> dict[tuple[int, int, int], tuple[Tensor, Tensor]]:
+    """log p of the l words of every segment (t, j, l), and of its END, each from its own run of the network."""
     decoder, found = model.decoder, {}
     cells, start = [cell_of(cell) for cell in decoder.segment.cells], TARGET_SIZE
     before: list[Any] = [None] * (len(target) + 1)
@@ -92,8 +94,14 @@ def by_loops(model: SegmentalModel, source: list[int], target: list[int]) -> dic
                 logits = torch.stack(tops) @ model.output.weight.T
                 logits = logits if model.output.bias is None else logits + model.output.bias
                 log_p = logits.log_softmax(-1)
-                found[t, j, x] = log_p[torch.arange(x + 1), torch.tensor([*words, TARGET_SIZE + 1])].sum()
+                tokens = log_p[torch.arange(x + 1), torch.tensor([*words, TARGET_SIZE + 1])]
+                found[t, j, x] = tokens[:-1], tokens[-1]
     return found
+
+
+def by_loops(model: SegmentalModel, source: list[int], target: list[int]) -> dict[tuple[int, int, int], Tensor]:
+    """log p of every segment (t, j, l), END counted."""
+    return {at: words.sum() + end for at, (words, end) in tokens_by_loops(model, source, target).items()}
 
 
 def total(segments: dict[tuple[int, int, int], Tensor], positions: int, words: int) -> Tensor:

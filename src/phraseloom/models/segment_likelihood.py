@@ -3,8 +3,9 @@
 1. Without a graph: the states of all rows and what they say of the words that follow, kept as numbers only. The dynamic
    program over them gives log p and the posterior probability of every segment.
 2. In the backward pass: ∇ log p(y | x) = Σ posterior · ∇ log p(segment). The rows are run again, now with a graph, portion by
-   portion, each as far as its posterior is not nothing: tokens whose weight is below the resolution of the numbers are left
-   out. What a model has learnt never to cut costs no second pass.
+   portion, each as far as its posterior is not nothing: words that its segments are less likely to hold than the resolution of
+   the numbers (or than `Job.negligible`, an approximation) are left out. What a model has learnt never to cut
+   costs no second pass.
 
 So memory holds the graph of one portion, and never the logits of more than a few hundred rows.
 """
@@ -71,14 +72,20 @@ def _places(job: Job) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _add_gradients(
-    job: Job, inputs: Inputs, softmax: Softmax, weights_RX: Tensor, parameters: list[Tensor], gradient: Gradient
+    job: Job,
+    inputs: Inputs,
+    softmax: Softmax,
+    posterior_RX: Tensor,
+    factor_R: Tensor,
+    parameters: list[Tensor],
+    gradient: Gradient,
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    """The second pass: gradients of Σ weight · log p(segment), of the inputs and of the parameters of the cells."""
+    """The second pass: gradients of Σ factor · posterior · log p(segment), of the inputs and of the parameters of the cells."""
     of_inputs = [torch.zeros_like(t) for t in inputs.tensors()]
     of_parameters: list[Tensor | None] = [None] * len(parameters)
     for positions, rows in job.rows.portions(job.steps_together):
         portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
-        tops, grads = _run_again(portion, part, weights_RX[rows], softmax, gradient)
+        tops, grads = _run_again(portion, part, posterior_RX[rows], factor_R[rows], softmax, gradient)
         if not tops:
             continue
         wanted = part.tensors()
@@ -96,22 +103,23 @@ def _add_gradients(
 
 
 def _run_again(
-    portion: Portion, part: Inputs, weights_RX: Tensor, softmax: Softmax, gradient: Gradient
+    portion: Portion, part: Inputs, posterior_RX: Tensor, factor_R: Tensor, softmax: Softmax, gradient: Gradient
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The top states of a portion, with a graph, and the gradient of each."""
-    mass_RX = weights_RX.flip(1).cumsum(1).flip(1)  # of all segments that have at least so many words
-    nothing = torch.finfo(softmax.weight_VD.dtype).eps / 2
-    words_R = ((mass_RX.abs() > nothing).sum(1) - 1).minimum(portion.words_R)  # -1: not even its START counts
-    device = words_R.device
+    job, device = portion.job, posterior_RX.device
+    likely_RX = posterior_RX.flip(1).cumsum(1).flip(1)  # that a segment of the row has at least so many words
+    nothing = max(torch.finfo(softmax.weight_VD.dtype).eps / 2, job.negligible)
+    words_R = ((likely_RX > nothing).sum(1) - 1).minimum(portion.words_R)  # -1: not even its START counts
+    if not bool((words_R >= 0).any()):
+        return [], []
+    weights_RX, mass_RX = posterior_RX * factor_R[:, None], likely_RX * factor_R[:, None]
     unit_mass = torch.zeros(portion.units, dtype=mass_RX.dtype, device=device)
     unit_mass.index_add_(0, portion.unit_R, mass_RX[:, 0])
     unit_end = torch.zeros_like(unit_mass).index_add_(0, portion.unit_R, weights_RX[:, 0])
-    units_U = (unit_mass.abs() > nothing).nonzero()[:, 0]
-    if not len(units_U):
-        return [], []
+    units_U = (words_R >= 0).nonzero()[:, 0] if job.connects else torch.arange(portion.units, device=device)
     order_R = words_R.argsort(descending=True, stable=True)
-    counts = torch.bincount(words_R.clamp(min=0), minlength=portion.job.max_segment + 1).flip(0).cumsum(0).flip(0)
-    alive = [int((words_R >= 0).sum()), *counts[1:].tolist()]
+    counts = torch.bincount(words_R.clamp(min=0), minlength=job.max_segment + 1).flip(0).cumsum(0).flip(0)
+    alive = [len(units_U) if job.connects else len(words_R), *counts[1:].tolist()]
     places = torch.empty(portion.units, dtype=torch.int64, device=device)
     places[units_U] = torch.arange(len(units_U), device=device)
     tops, grads = [], []
@@ -163,9 +171,10 @@ class _LogLikelihood(torch.autograd.Function):
             of_weight=weight.requires_grad,
             of_bias=bias.requires_grad,
         )
-        weights_RX = posterior_RX * grad_B[job.rows.sentence_K[job.rows.position_R], None]
+        factor_R = grad_B[job.rows.sentence_K[job.rows.position_R]]
         with _autocast(job, weight.device):
-            of_inputs, of_wanted = _add_gradients(job, inputs, gradient.softmax, weights_RX, wanted, gradient)
+            given = (posterior_RX, factor_R, wanted, gradient)
+            of_inputs, of_wanted = _add_gradients(job, inputs, gradient.softmax, *given)
         found = iter(of_wanted)
         of_parameters = [next(found) if p.requires_grad else None for p in parameters]
         return None, None, *of_inputs, gradient.weight_VD, gradient.bias_V, *of_parameters

@@ -5,6 +5,9 @@ and so does every position behind it, hence of T1 positions and T2 words
 
     max(0, T2 - (T1 - t) X) ≤ j ≤ min(T2, t X)
 
+With a band of w words around the diagonal (an approximation) also |j - t T2 / T1| ≤ w, both where a segment begins and where
+it ends. That leaves a segmentation to every pair that has one, since w is one half at least.
+
 Rows stand by sentence, position and cut. A portion is a run of positions with all their rows.
 """
 
@@ -40,23 +43,35 @@ class SegmentRows:
 
     @classmethod
     def of(
-        cls, source_lengths_B: Tensor, target_lengths_B: Tensor, max_segment: int, *, unfinished: bool = False
+        cls,
+        source_lengths_B: Tensor,
+        target_lengths_B: Tensor,
+        max_segment: int,
+        *,
+        unfinished: bool = False,
+        band: float | None = None,
     ) -> SegmentRows:
         """Of pairs with so many words.
 
         `unfinished`: also the cuts from which the end of the target cannot be reached, and pairs where it never can be.
+        `band`: only cuts so near to the diagonal.
         """
         device = source_lengths_B.device
         source, target = source_lengths_B.cpu().numpy(), target_lengths_B.cpu().numpy()
         numbers = np.arange(len(source))
         positions = source * (unfinished | (target <= source * max_segment))
         sentence, place = np.repeat(numbers, positions), _counts(positions)
-        low = np.maximum(0, target[sentence] - (source[sentence] - place) * max_segment) * (not unfinished)
-        high = np.minimum(target[sentence], place * max_segment)
+        of = source[sentence], target[sentence]
+        low = np.maximum(0, of[1] - (of[0] - place) * max_segment) * (not unfinished)
+        high, furthest = np.minimum(of[1], place * max_segment), of[1]
+        if band is not None:
+            low = np.maximum(low, np.ceil((place * of[1] - band * of[0]) / of[0]).astype(np.int64))
+            high = np.minimum(high, _below(place, band, *of))
+            furthest = np.minimum(furthest, _below(place + 1, band, *of))
         size = high - low + 1
         position = np.repeat(np.arange(len(size)), size)
         cut = _counts(size) + np.repeat(low, size)
-        words = np.minimum(max_segment, target[sentence[position]] - cut)
+        words = np.minimum(max_segment, furthest[position] - cut)
         before = np.cumsum(target) - target
         word = before[sentence[position]] + cut
         history = word + sentence[position]
@@ -81,6 +96,11 @@ class SegmentRows:
 
     def _portion(self, begin: int, end: int) -> tuple[slice, slice]:
         return slice(begin, end), slice(int(self.first_row_K[begin]), int(self.first_row_K[end]))
+
+
+def _below(place_K: np.ndarray, band: float, source_K: np.ndarray, target_K: np.ndarray) -> np.ndarray:
+    """The last cut within the band before a position."""
+    return np.floor((place_K * target_K + band * source_K) / source_K).astype(np.int64)
 
 
 def _counts(sizes: np.ndarray) -> np.ndarray:

@@ -58,7 +58,10 @@ def _leaves(given: Inputs) -> Inputs:
 
 @dataclass
 class Job:
-    """The rows of a batch and the network that runs them."""
+    """The rows of a batch and the network that runs them.
+
+    `negligible`: words of a row whose probability, given the pair, is not above it have no gradient.
+    """
 
     cells: ResidualCells
     end_token: int
@@ -69,6 +72,7 @@ class Job:
     steps_together: int
     seed: int | None  # None: no dropout
     mixed: torch.dtype | None = None  # of autocast, where it is on
+    negligible: float = 0.0
 
     def words_of(self, rows: slice) -> slice:
         """The words that rows may write, among those of the batch."""

@@ -29,6 +29,7 @@ from phraseloom.models.segment_decoder import CellStates, ResidualCells
 from phraseloom.models.segment_likelihood import log_likelihood_of_rows, segmentations_of_rows
 from phraseloom.models.segment_rows import SegmentRows
 from phraseloom.models.segment_run import Inputs, Job, Sentences
+from phraseloom.models.segmental_config import ApproximationConfig
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
 
@@ -57,7 +58,8 @@ class SegmentalModel(nn.Module):
     """`target_embedding` and `output` have a row for every token of the target vocabulary, then for START and for END.
 
     `encoder`: an entry of ENCODERS of `models/build.py`. `max_segment`: words of a segment at most. `steps_together` tokens are
-    run at once, which bounds the memory of the backward pass (None: as many as suit the device).
+    run at once, which bounds the memory of the backward pass (None: as many as suit the device). `approximation`: what
+    training leaves out.
     """
 
     phrases = None
@@ -73,11 +75,12 @@ class SegmentalModel(nn.Module):
         output: SoftmaxOutput,
         max_segment: int = 6,
         steps_together: int | None = None,
+        approximation: ApproximationConfig | None = None,
     ) -> None:
         super().__init__()
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output = encoder, decoder, output
-        self.max_segment, self.steps_together = max_segment, steps_together
+        self.max_segment, self.steps_together, self.approximation = max_segment, steps_together, approximation
         self.start_token, self.end_token = len(output.weight) - 2, len(output.weight) - 1
 
     @property
@@ -179,7 +182,8 @@ class SegmentalModel(nn.Module):
         source_B, target_B = batch.source_lengths_B - 1, batch.target_lengths_B - 1
         positions = torch.arange(batch.target_out_BT.shape[1], device=target_B.device)
         words_N = batch.target_out_BT[positions < target_B[:, None]]
-        rows = SegmentRows.of(source_B, target_B, self.max_segment, unfinished=unfinished)
+        left_out = (self.approximation if self.training else None) or ApproximationConfig()
+        rows = SegmentRows.of(source_B, target_B, self.max_segment, unfinished=unfinished, band=left_out.band)
         cells, drops = self.decoder.segment, self.training and self.decoder.segment.dropout > 0
         device = words_N.device
         on_gpu, mixed = device.type == "cuda", torch.is_autocast_enabled(device.type)
@@ -193,6 +197,7 @@ class SegmentalModel(nn.Module):
             steps_together=self.steps_together or (2**17 if on_gpu else 2**13),
             seed=int(torch.randint(2**62, (1,))) if drops else None,
             mixed=torch.get_autocast_dtype(device.type) if mixed else None,
+            negligible=left_out.posterior,
         )
         states_KD = memory.states_BSD[rows.sentence_K, rows.place_K]
         start = torch.full((1,), self.start_token, device=device)

@@ -68,4 +68,5 @@ def segmental_model(
         decoder=SegmentDecoder(cells(), cells() if options.connect else None),
         output=output,
         max_segment=options.max_segment,
+        approximation=options.approximation,
     )

@@ -24,10 +24,24 @@ class ColumnsEncoderConfig(Config):
     dropout: Fraction = 0.0
 
 
+class ApproximationConfig(Config):
+    """What training leaves out of the sum over all segmentations; scores, losses of validation and search stay exact.
+
+    `posterior`: a word has no gradient as part of the segments of a position and a beginning that, given the pair, are less likely
+    than this to hold it; the likelihood is still that of all.
+    `band`: only segments count that begin and end within so many target tokens of the diagonal of the pair, from its beginning
+    to its end, which gives a lower bound of the likelihood (null: all).
+    """
+
+    posterior: Fraction = 0.0
+    band: Annotated[float, Field(ge=0.5, le=1000)] | None = None
+
+
 class SegmentalDecoderConfig(Config):
     """Each source position writes a segment of 0 to `max_segment` target tokens with recurrent layers that begin at its state.
 
     `connect`: they also begin with what layers of the same kind have read of the target before. `dropout` acts behind each.
+    `approximation`: what training may leave out (null: nothing).
     """
 
     kind: Literal["segmental"]
@@ -36,6 +50,7 @@ class SegmentalDecoderConfig(Config):
     max_segment: Annotated[int, Field(ge=1, le=100)] = 6
     connect: bool = False
     dropout: Fraction = 0.0
+    approximation: ApproximationConfig | None = None
 
 
 class ReorderingConfig(Config):
