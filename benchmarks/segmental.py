@@ -1,4 +1,4 @@
-"""NPMT beside an LSTM with attention of the same width: speed of an update and of a search, FLOP, and where an update goes.
+"""NPMT beside LSTMs with attention of the same width: speed of an update and of a search, FLOP, and where an update goes.
 
 Run: python benchmarks/segmental.py [--dataset FOLDER] [--width 512] [--tokens 1500] [--rounds 3] [--connect] [--json FILE]
 All rows take turns in one run on the same batches (ids are random, lengths those of the dataset or like those of Multi30k), in
@@ -6,7 +6,8 @@ one process. An update is all that `phraseloom train` does, without making its b
 batch by untrained models; npmt is made to write about one word a position.
 
 npmt   spec §5.4: embeddings of half the width, window 7, two columns of 2 GRUs, 2 GRUs write segments of up to 6 words
-lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding
+lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding, softmax
+pconmt the same, continuous output over the words and as many phrases (paper 003); it has no search here
 
 FLOP of npmt: multiply-adds, EOS not counted. A row is a source position with a cut of the target where its segment may
 begin; those count that lie on some segmentation. W: the words that all rows read, up to 6 behind each cut.
@@ -20,6 +21,9 @@ begin; those count that lie on some segmentation. W: the words that all rows rea
 
 An update is three of these (`plain`). As it is computed the rows are run twice forward, so at most four; rows that hold no
 posterior probability are left out of the second run, which an untrained model has few of.
+
+The bar: npmt / lstm in time at most 1.3 × npmt / lstm in FLOP. What approximations of a trained model save and cost is told by
+segmental_approximation.py.
 """
 
 from __future__ import annotations
@@ -31,16 +35,18 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from common import finish, parser, table, take_cores
 from corpora import add_data_options
-from flops import GATES, cell_cost, training_flop
+from flops import GATES, cell_cost
 from phrasal import take_turns
 
 BEAMS = (1, 5)
+BAR = 1.3
 
 
 def arguments() -> argparse.Namespace:
@@ -53,6 +59,7 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--rounds", type=int, default=3)
     result.add_argument("--max-segment", type=int, default=6)
     result.add_argument("--connect", action="store_true", help="segments are given the words before them")
+    result.add_argument("--table-width", type=int, default=300, help="of pconmt")
     result.add_argument("--threads", type=int, help="default: one a core")
     return result.parse_args()
 
@@ -78,9 +85,11 @@ def configs(options: argparse.Namespace) -> dict[str, Any]:
     }
     recurrent = {"kind": "recurrent", "layers": 2, "cell": "lstm", "dropout": 0.1}
     lstm = {"encoder": {**recurrent, "bidirectional": 2}, "decoder": {**recurrent, "initial": "final"}}
+    continuous = {"tied": "none", "output": {"kind": "word_or_phrase"}}
     return {
         "npmt": ModelConfig.model_validate({**sizes, **segmental}),
         "lstm": ModelConfig.model_validate(sizes | lstm),
+        "pconmt": ModelConfig.model_validate(sizes | lstm | continuous),
     }
 
 
@@ -190,6 +199,7 @@ class Search:
 def main() -> None:
     options = arguments()
     cores = take_cores(options.cores)
+    from continuous_work import Row, random_table
     from phrasal_work import Training, corpus_of
     from phraseloom.training.run import _settle_torch
 
@@ -197,13 +207,17 @@ def main() -> None:
     options.device, options.micro_batches = "cpu", 1
     torch.set_num_threads(options.threads)
     corpus, models = corpus_of(options), configs(options)
-    own = {name: Training(options, config, corpus) for name, config in models.items()}
+    words = corpus.types
+    both = random_table(options, Row("word_or_phrase", 2 * words, words))
+    tables = {"pconmt": (replace(corpus, target_vocabulary=2 * words), both)}
+    own = {name: Training(options, config, *tables.get(name, (corpus, None))) for name, config in models.items()}
     _settle_torch(own["npmt"].job.world)
     times = take_turns(list(own), options.rounds, lambda name, number: own[name].update(number))
     pieces = [e for n in range(1, options.rounds + 1) for e in own["npmt"].job.plan.update(n)]
     pairs = [pair for examples in pieces for pair in corpus.pairs(examples)]
     cost = forward_cost(models["npmt"], corpus.types, pairs)
-    flop = {"npmt": 6 * sum(cost.values()), "lstm": training_flop(models["lstm"], corpus.types, pairs)}
+    flop = {"npmt": 6 * sum(cost.values())}
+    flop |= {n: sum(own[n].flop(i) for i in range(1, options.rounds + 1)) for n in ("lstm", "pconmt")}
     said = f"{corpus.said}; {corpus.vocabulary} types, width {options.width}, {options.tokens} target tokens an update"
     print(f"{said}; {options.threads} thread(s)")
     rows = []
@@ -214,10 +228,14 @@ def main() -> None:
             [name, own[name].parameters, speed, flop[name] / updates / 1e9, flop[name] / updates / 1e9 / seconds]
         )
     table(["training", "parameters", "pairs/s", "GFLOP/update, plain", "GFLOP/s"], rows)
-    ratios = {"training: time, npmt / lstm": ratio(times["npmt"], times["lstm"])}
-    ratios["training: FLOP, npmt / lstm"] = flop["npmt"] / flop["lstm"]
+    ratios = {}
+    for name in ("lstm", "pconmt"):
+        ratios[f"training: time, npmt / {name}"] = of_time = ratio(times["npmt"], times[name])
+        ratios[f"training: FLOP, npmt / {name}"] = of_flop = flop["npmt"] / flop[name]
+        said = "" if name != "lstm" else f"; bar {BAR}: {'ok' if of_time <= BAR * of_flop else 'MISSED'}"
+        print(f"npmt / {name}: time {of_time:.1f}, FLOP {of_flop:.1f}, time by FLOP {of_time / of_flop:.2f}{said}")
     ratios |= parts(own["npmt"], options.rounds + 1, cost)
-    ratios |= searches(options, models, corpus)
+    ratios |= searches(options, {name: models[name] for name in ("npmt", "lstm")}, corpus)
     finish("segmental", options, ratios=ratios, figures={"seconds": times, "flop": flop, "forward": cost})
 
 

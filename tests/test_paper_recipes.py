@@ -320,5 +320,35 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
+# | recipe | as in | parameters | source types | target types |: segmental models
+SEGMENTAL_ROW = re.compile(
+    r"^\| `(?P<file>[\w/.-]+\.yaml)` \|[^|]*\| (?P<parameters>[\d,]+) \| (?P<source>[\d,]+) \| (?P<target>[\d,]+) \|$",
+    re.MULTILINE,
+)
+SEGMENTAL_ROWS = [
+    (page.parent / found["file"], *(int(found[n].replace(",", "")) for n in ("parameters", "source", "target")))
+    for page in (ROOT / "README.md", PAPER_003 / "README.md")
+    for found in SEGMENTAL_ROW.finditer(page.read_bytes().decode())
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "source", "target"), SEGMENTAL_ROWS, ids=lambda v: getattr(v, "stem", v)
+)
+def test_segmental_recipes(path: Path, parameters: int, source: int, target: int) -> None:
+    with torch.device("meta"):
+        model = build_model(load(path).model, source, target)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
 def test_every_recipe_of_paper_003_is_in_its_table() -> None:
-    assert {row[0] for row in OUTPUT_ROWS} == {p.name for p in PAPER_003.glob("*.yaml") if "npmt" not in p.name}
+    told = {PAPER_003 / row[0] for row in OUTPUT_ROWS} | {row[0] for row in SEGMENTAL_ROWS}
+    assert told == {*PAPER_003.glob("*.yaml"), *(ROOT / "segments").glob("*.yaml")}
+
+
+def test_twins_of_segmental_models_have_their_budget() -> None:
+    for name, twins in {"world": ["world_lstm"], "multi30k": ["multi30k_lstm", "multi30k_transformer"]}.items():
+        own = load(ROOT / "segments" / f"{name}.yaml")
+        for twin in (load(ROOT / "segments" / f"{other}.yaml") for other in twins):
+            assert twin.data == own.data
+            assert twin.training.model_copy(update={"clip_norm": own.training.clip_norm}) == own.training
