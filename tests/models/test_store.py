@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.errors import CorruptError, ModelError, PhraseloomError
+from phraseloom.errors import CorruptError, ModelError, PhraseloomError, UsageError
 from phraseloom.files import read_json, write_manifest
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
@@ -140,3 +140,13 @@ def test_a_pickle_under_the_name_of_the_weights_does_nothing(tmp_path: Path) -> 
     with pytest.raises(CorruptError):
         load_tensors(path)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:9", "gpu", "abacus:1"])
+def test_a_device_that_is_not_there(
+    tmp_path: Path, tokenizer: Tokenizer, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    saved(tmp_path / "m", tokenizer)
+    with pytest.raises(UsageError, match=device):
+        load_model(tmp_path / "m", device)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from phraseloom import __version__
 from phraseloom.config import validate
-from phraseloom.errors import CorruptError, ModelError
+from phraseloom.errors import CorruptError, ModelError, UsageError
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
@@ -236,8 +236,19 @@ OTHER = {
 }
 
 
+def _usable(device: str | torch.device) -> torch.device:
+    """UsageError for a device that is not there."""
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise UsageError(f"there is no device {str(device)!r}", hint="cpu, cuda or cuda:0") from None
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device {device} is asked for, but there is no such GPU", hint="--device cpu")
+    return found
+
+
 def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    folder = find_model(path)
+    device, folder = _usable(device), find_model(path)
     names = verify_manifest(folder)
     for name in (CONFIG, WEIGHTS, GENERATION):
         if name not in names:
