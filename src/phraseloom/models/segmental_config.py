@@ -27,8 +27,8 @@ class ColumnsEncoderConfig(Config):
 class ApproximationConfig(Config):
     """What training leaves out of the sum over all segmentations; scores, losses of validation and search stay exact.
 
-    `posterior`: a word has no gradient as part of the segments of a position and a beginning that, given the pair, are less likely
-    than this to hold it; the likelihood is still that of all.
+    `posterior`: a word has no gradient in those segments of a position and a beginning that, given the pair, are together less
+    likely than this to hold it; the likelihood is still that of all.
     `band`: only segments count that begin and end within so many target tokens of the diagonal of the pair, from its beginning
     to its end, which gives a lower bound of the likelihood (null: all).
     """
