@@ -120,14 +120,14 @@ def sum_of(model, sentence, hypothesis, positions):
     return total
 
 
-def slow_greedy(model, sentence, positions):
+def slow_greedy(model, sentence, positions, bonus):
     words, total = (), 0.0
     for t in range(positions):
         segment = ()
         while True:
             row = model.log_probs(sentence, t, words, segment)
             allowed = [END] if len(segment) == model.max_segment else [*WORDS, END]
-            best = max(allowed, key=lambda i: (float(row[i]), -i))
+            best = max(allowed, key=lambda i: (float(row[i]) + bonus * (i != END), -i))
             total += float(row[best])
             if best == END:
                 break
@@ -136,14 +136,16 @@ def slow_greedy(model, sentence, positions):
     return words, total
 
 
+@pytest.mark.parametrize("bonus", [0.0, 0.8, -0.5])
 @pytest.mark.parametrize("connects", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_greedy_is_the_loop(seed, connects):
+def test_greedy_is_the_loop(seed, connects, bonus):
     model, lengths = ToySegmental(seed, max_segment=3, connects=connects), [4, 0, 2, 5]
-    found = run(model, lengths)
+    found = run(model, lengths, word_bonus=bonus)
     for b, positions in enumerate(lengths):
-        words, total = slow_greedy(model, b, positions)
+        words, total = slow_greedy(model, b, positions, bonus)
         (hypothesis,) = found[b]
+        assert hypothesis.score == pytest.approx(total + bonus * len(words), abs=1e-9)
         assert tuple(hypothesis.tokens) == words
         assert hypothesis.log_prob == pytest.approx(total, abs=1e-9)
         assert hypothesis.log_prob == pytest.approx(sum_of(model, b, hypothesis, positions), abs=1e-9)

@@ -2,7 +2,8 @@
 
     p(y | x) = Σ over segmentations of y into T1 segments  Π_t p(segment t | source position t)
 
-**Greedy** (a beam of 1): each position emits its greedy segment. `log_prob` is that of this one segmentation.
+**Greedy** (a beam of 1): each position emits its greedy segment, a word instead of END where log p + word bonus is as high.
+`log_prob` is that of this one segmentation.
 
 **Beam**: the hypotheses at position t are the outputs of positions 1 … t, each with the sum over its segmentations. Each is
 followed by the segments that position t+1 may emit; hypotheses of equal words are merged by adding their probabilities; the
@@ -128,13 +129,10 @@ class _Search:
     def _candidates(
         self, states_RD: Tensor, history_RD: Tensor | None, count: int, bounds: Bounds | None
     ) -> list[list[Candidate]]:
+        given: dict[str, Any] = {"banned": self.banned, "bounds": bounds, "bonus": self.options.word_bonus}
         if count == 1:
-            some = greedy_segments(self.model, states_RD, history_RD, banned=self.banned, bounds=bounds)
-            return [[candidate] for candidate in some]
-        bonus = self.options.word_bonus
-        return best_segments(
-            self.model, states_RD, history_RD, count=count, banned=self.banned, bounds=bounds, bonus=bonus
-        )
+            return [[candidate] for candidate in greedy_segments(self.model, states_RD, history_RD, **given)]
+        return best_segments(self.model, states_RD, history_RD, count=count, **given)
 
     def _at_once(self, sentences: Sequence[int]) -> dict[int, list[_Path]]:
         """Hypotheses from lists of segments without bounds; none for a sentence that cannot meet its bounds so."""

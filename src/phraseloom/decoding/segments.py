@@ -131,8 +131,11 @@ def greedy_segments(
     *,
     banned: Sequence[int],
     bounds: Bounds | None = None,
+    bonus: float = 0.0,
 ) -> list[Candidate]:
-    """For each context the segment that takes the best token at each step. Ties go to the lower id, so to a word.
+    """For each context the segment that takes the best token at each step, where a word is better by `bonus` than it is likely.
+
+    Ties go to the lower id, so to a word.
 
     Raises ModelError where the model gives NaN.
     """
@@ -141,12 +144,17 @@ def greedy_segments(
     for begin in range(0, len(states_RD), size):
         some = slice(begin, begin + size)
         history = None if history_RD is None else history_RD[some]
-        result += _greedy(model, states_RD[some], history, banned, None if bounds is None else bounds.rows(some))
+        result += _greedy(model, states_RD[some], history, banned, None if bounds is None else bounds.rows(some), bonus)
     return result
 
 
 def _greedy(
-    model: SegmentModel, states_RD: Tensor, history_RD: Tensor | None, banned: Sequence[int], bounds: Bounds | None
+    model: SegmentModel,
+    states_RD: Tensor,
+    history_RD: Tensor | None,
+    banned: Sequence[int],
+    bounds: Bounds | None,
+    bonus: float,
 ) -> list[Candidate]:
     size, end, num, device = model.max_segment, model.end_token, len(states_RD), states_RD.device
     words_RS = torch.full((num, size + 1), end, dtype=torch.long, device=device)
@@ -159,7 +167,7 @@ def _greedy(
         end_N = log_probs_NV[:, end].clone()
         _only_words(log_probs_NV, model, banned, bounds, open_N, length)
         best_N, tokens_N = log_probs_NV.max(1)
-        stops_N = end_N > best_N if length < size else torch.ones_like(end_N, dtype=torch.bool)
+        stops_N = end_N > best_N + bonus if length < size else torch.ones_like(end_N, dtype=torch.bool)
         if bounds is not None:
             stops_N = (stops_N | (bounds.most_R[open_N] == length)) & (bounds.fewest_R[open_N] <= length)
         tokens_N = tokens_N.masked_fill(stops_N, end)
