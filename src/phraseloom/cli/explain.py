@@ -1,0 +1,163 @@
+"""`phraseloom explain`: a page that shows why a model translates as it does."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from phraseloom.cli.decoding_options import AlignmentMethod, given, head
+from phraseloom.errors import UsageError
+
+MAX_MODELS = 2
+
+
+class Use(Enum):
+    """Which attention."""
+
+    cross = "cross"
+    encoder_self = "encoder-self"
+    decoder_self = "decoder-self"
+    all = "all"
+
+
+def command(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NAME=]MODEL...",
+            help="Model folder, run folder (its best checkpoint) or checkpoint; two: side by side.",
+        ),
+    ],
+    source: Annotated[
+        str,
+        typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line; - is standard input."),
+    ],
+    targets: Annotated[
+        str | None,
+        typer.Option("-t", "--targets", metavar="FILE", help="Translations to force; default: each model's own."),
+    ] = None,
+    reference: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Translations by people, to be shown beside.")
+    ] = None,
+    trees: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+    ] = None,
+    lines: Annotated[
+        str | None, typer.Option(metavar="LINES", help="Which lines, such as 3,7-9; default: from the first on.")
+    ] = None,
+    max_sentences: Annotated[int, typer.Option(min=1, help="Sentences on the page at most.")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Subwords of a sentence at most, on each side.")] = 250,
+    use: Annotated[Use, typer.Option(help="Which attention the page holds.")] = Use.all,
+    beam: Annotated[
+        int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")
+    ] = None,
+    alignment_layer: Annotated[
+        int | None, typer.Option(min=1, help="Decoder layer whose attention links words, from 1; default: the model's.")
+    ] = None,
+    alignment_head: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Its head, from 1, or mean: of all; default: mean with --alignment-layer."),
+    ] = None,
+    alignment_method: Annotated[
+        AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
+    ] = None,
+    json_: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Also, or only, the data of the page as JSON.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Write a page with everything a model does with some sentences: links of words and phrases, every attention, shares of
+    phrases, segments, source phrases, fertilities. It is one file, works without network and asks nobody.
+
+    Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
+    """
+    from phraseloom.cli.explain_input import choose, named
+
+    if len(models) > MAX_MODELS:
+        raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")
+    folders = named(models)
+    _check_outputs(output, json_, overwrite=overwrite)
+    chosen = choose(
+        {"source": source, "targets": targets, "reference": reference, "trees": trees}, lines, max_sentences
+    )
+    from phraseloom.analysis.explain import ORDER, explain
+    from phraseloom.decoding.translator import Translator
+
+    options = given(
+        beam=beam,
+        n_best=None if beam is None else 1,
+        alignment_layer=alignment_layer,
+        alignment_method=alignment_method,
+    )
+    options |= head(alignment_head, "alignment-head")
+    translators = {
+        name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()
+    }
+    with chosen.places():
+        document = explain(
+            translators,
+            chosen.texts["source"] or [],
+            chosen.texts["targets"],
+            references=chosen.texts["reference"],
+            trees=chosen.texts["trees"],
+            lines=chosen.lines,
+            uses=ORDER if use is Use.all else (use.value,),
+            max_tokens=max_tokens,
+        )
+    _write(document, output, json_)
+    _say(document, chosen.asked)
+
+
+def _check_outputs(output: Path | None, json_: Path | None, *, overwrite: bool) -> None:
+    files = [path for path in (output, json_) if path is not None]
+    if not files:
+        raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
+    if len({path.resolve() for path in files}) < len(files):
+        raise UsageError(f"-o and --json are the same file, {output}")
+    for path in files:
+        if path.is_dir():
+            raise UsageError("a file is to be written, and this is a folder", file=path)
+        if path.exists() and not overwrite:
+            raise UsageError("there is such a file already", file=path, hint="choose another name or give --overwrite")
+
+
+def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:
+    from phraseloom.cli.phrases_input import note
+    from phraseloom.files import atomic_write_text
+
+    texts = []
+    if json_ is not None:
+        texts.append((json_, json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"))
+    if output is not None:
+        from phraseloom.report.explain_page import explain_page
+
+        texts.append((output, explain_page(document)))
+    for path, text in texts:
+        atomic_write_text(path, text)
+        note(f"{path}: {len(document['sentences'])} sentences, {path.stat().st_size / 1e6:.1f} MB", "explain")
+
+
+def _say(document: dict[str, Any], asked: int) -> None:
+    """On standard error, what is not on the page or not as it was meant."""
+    from phraseloom.cli.phrases_input import note
+
+    left_out = asked - len(document["sentences"])
+    if left_out:
+        note(f"{left_out:,} of {asked:,} lines were left out; --lines and --max-sentences choose", "explain")
+    found: dict[str, list[int]] = {}
+    for sentence in document["sentences"]:
+        for model, view in zip(document["models"], sentence["views"], strict=True):
+            for text in view["notes"]:
+                found.setdefault(f"{model['label']}: {text}", []).append(sentence["line"])
+    for text, places in found.items():
+        where = ", ".join(map(str, places[:5])) + (", …" if len(places) > 5 else "")
+        note(f"{text} (line {where})", "explain")

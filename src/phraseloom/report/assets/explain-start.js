@@ -1,0 +1,1 @@
+Explain.show(JSON.parse(document.getElementById("document").textContent), document.getElementById("explain"));
