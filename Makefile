@@ -5,7 +5,7 @@ DEMO ?= demo
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: help install demo test check format test-full bench clean
+.PHONY: help install demo test check format test-full bench docs clean
 
 help:
 	@echo "make demo       install, write the built-in corpus, train a small model, translate, evaluate (a few minutes)"
@@ -13,6 +13,7 @@ help:
 	@echo "make check      format, lint and types only"
 	@echo "make test-full  every test, also the long ones"
 	@echo "make bench      speed and memory, as ratios within one run (peers when installed, see benchmarks/README.md)"
+	@echo "make docs       the pages of docs/ as a site in build/site; every link is checked"
 	@echo "make format     rewrite the code in the project's format"
 	@echo "make clean      remove what make demo made"
 
@@ -41,6 +42,9 @@ test-full: check
 
 bench: install
 	$(BIN)/python benchmarks/run.py
+
+docs: install
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(DEMO)

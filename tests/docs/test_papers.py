@@ -1,0 +1,74 @@
+"""docs/papers: links to code that is there, names that are defined in it, figures that docs/results.md has."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from tests.docs.pages import ROOT
+
+PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
+RESULTS = (ROOT / "docs" / "results.md").read_bytes().decode().replace("−", "-")
+SECTIONS = ["What it says", "Where each equation is", "How to run it", "What we found", "What differs from the paper"]
+each = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+
+
+def sections(page: Path) -> dict[str, str]:
+    found = re.split(r"^## (.+)$", page.read_bytes().decode(), flags=re.MULTILINE)
+    return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def defined(path: Path) -> set[str]:
+    """Classes, functions, fields and tables of a module, methods included."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_there_is_a_page_a_paper() -> None:
+    assert [page.stem for page in PAGES] == [f"00{n}" for n in range(5)]
+
+
+@each
+def test_sections(page: Path) -> None:
+    assert list(sections(page)) == SECTIONS
+
+
+@each
+def test_code_is_where_the_page_says(page: Path) -> None:
+    """`[file](path)`, then the names in it: each link resolves, its text is the path, each name is defined there."""
+    rows = sections(page)["Where each equation is"].split("\n")
+    links = 0
+    for row in rows:
+        parts = re.split(r"\[([\w/.]+)\]\(([\w/.]+)\)", row)
+        for text, path, behind in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            file = (page.parent / path).resolve()
+            assert file.is_file(), path
+            assert path.endswith(f"src/phraseloom/{text}"), f"{text} is the text of {path}"
+            names = re.findall(r"`([A-Za-z]\w*)`", behind)
+            missing = set(names) - defined(file)
+            assert not missing, f"{text} has no {sorted(missing)}"
+            links += 1
+    assert links >= 6
+
+
+@each
+def test_figures_are_those_of_the_results(page: Path) -> None:
+    """Numbers of our own: what has a decimal point, or counts parameters, stands in docs/results.md."""
+    text = sections(page)["What we found"].replace("−", "-")
+    for column in re.findall(r"(?m)^\|.*paper, .*\|$", text):  # the last column of a table may be the paper's
+        table = text[text.index(column) :].split("\n\n")[0]
+        text = text.replace(table, "\n".join(row.rstrip("|").rpartition("|")[0] for row in table.split("\n")))
+    numbers = set(re.findall(r"(?<![\d.,])[+-]?\d+\.\d+|\d{1,3}(?:,\d{3})+", text))
+    assert len(numbers) > 8
+    missing = [
+        n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n.lstrip('+'))}(?!\d)", RESULTS.replace("+", ""))
+    ]
+    assert not missing, sorted(missing)

@@ -1,0 +1,70 @@
+"""`make docs`: the site is built with every link and anchor checked, and asks nothing of the network."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.docs.pages import ROOT
+
+CONFIG = yaml.safe_load((ROOT / "mkdocs.yml").read_bytes())
+needs_mkdocs = pytest.mark.skipif(
+    importlib.util.find_spec("mkdocs") is None, reason="mkdocs is not installed: pip install 'phraseloom[docs]'"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    words = ["-m", "mkdocs", "build", "--strict", "--config-file", str(ROOT / "mkdocs.yml"), "--site-dir", str(folder)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    return folder
+
+
+@needs_mkdocs
+def test_every_page_is_built_and_every_link_holds(site: Path) -> None:
+    """Strict: a link or anchor that leads nowhere, or a page outside the navigation, would have stopped it."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).is_file()
+    assert "make demo" in (site / "index.html").read_bytes().decode()
+    assert not (site / "site.py").exists()
+
+
+@needs_mkdocs
+def test_nothing_is_fetched_from_elsewhere(site: Path) -> None:
+    loads = r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=[\"']?(?:https?:)?//[^\"' >]+"
+    found = {
+        load
+        for page in site.rglob("*.html")
+        for load in re.findall(loads, page.read_bytes().decode())
+        if 'rel="canonical"' not in load
+    }
+    assert not found
+    styles = [
+        load
+        for page in site.rglob("*.css")
+        for load in re.findall(r"url\([\"']?(?:https?:)?//[^)]*", page.read_bytes().decode())
+    ]
+    assert not styles
+
+
+@needs_mkdocs
+def test_links_out_of_the_pages_are_paths(site: Path) -> None:
+    text = (site / "papers" / "000.html").read_bytes().decode()
+    assert "<code>src/phraseloom/layers/attention/queryk.py</code>" in text
+    assert "../../src" not in text
+
+
+def test_the_site_is_the_one_of_make_docs() -> None:
+    assert re.search(
+        r"(?m)^docs: install\n\t\$\(BIN\)/mkdocs build --strict$", (ROOT / "Makefile").read_bytes().decode()
+    )
+    assert CONFIG["validation"]["links"] == dict.fromkeys(
+        ("not_found", "anchors", "absolute_links", "unrecognized_links"), "warn"
+    )

@@ -1,0 +1,42 @@
+"""The tree of files in README.md: what it names is there, and every folder of the project and the package is in it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from tests.docs.pages import ROOT
+
+README = (ROOT / "README.md").read_bytes().decode()
+TREE = README[README.index("## The files") : README.index("## Licence")]
+PACKAGE = ROOT / "src" / "phraseloom"
+
+
+def named() -> list[Path]:
+    """The paths at the beginning of the tree's lines."""
+    found = []
+    for indent, names in re.findall(r"^    ( {0,2})(?! )((?:[\w.]+/?(?: |(?=$)|(?<=/)))+) ", TREE, re.MULTILINE):
+        folder = PACKAGE if indent else ROOT
+        found += [folder / name for name in names.split()]
+    return found
+
+
+def test_what_the_tree_names_is_there() -> None:
+    paths = named()
+    assert len(paths) > 20
+    assert not [str(path) for path in paths if not path.exists()]
+
+
+def test_every_folder_is_in_the_tree() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+    assert not {name for name in folders if f" {name}/" not in TREE}
+    assert not {path.name for path in (ROOT / "recipes").iterdir() if path.is_dir() and f"{path.name}/" not in TREE}
+
+
+def test_every_page_is_in_the_tree() -> None:
+    """Of docs/, by name; of its folders, the folder."""
+    docs = TREE[TREE.index("docs/ ") : TREE.index("src/phraseloom/")]
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    missing = {name for name in pages if f"{name} " not in f"{docs} ".replace("\n", " ")}
+    assert not missing
+    assert "papers/" in docs and "decisions/" in docs
