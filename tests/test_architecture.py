@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": TEXT | MODEL | {"align", "phrases", "world", "data", "decoding", "metrics", "recipe", "training"},
     "report": TEXT | {"align", "phrases", "data", "metrics", "analysis", "recipe"},
     "serving": TEXT | MODEL | {"data", "decoding", "analysis", "report"},
+    "reproduce": TEXT | MODEL | {"data", "metrics", "recipe", "report", "training"},
     "__init__": {"decoding"},
     "__main__": {"cli"},
 }

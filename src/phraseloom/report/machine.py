@@ -29,6 +29,7 @@ EXTRAS = {  # extra: (module, what it enables)
     "track": ("tensorboard", "TensorBoard logs (training.tensorboard)"),
     "zh": ("jieba", "Chinese word segmentation (data.text.tokenize: jieba)"),
     "embeddings": ("gensim", "vectors for words and phrases (embeddings train)"),
+    "serve": ("h11", "translations over HTTP (serve)"),
 }
 
 

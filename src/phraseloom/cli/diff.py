@@ -1,0 +1,172 @@
+"""`phraseloom diff`: what is different in two runs, and the sentences that they translate most differently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from phraseloom.cli.report_input import Text
+    from phraseloom.report.parts import Part
+    from phraseloom.report.runs import System
+    from phraseloom.report.sentence_diff import Side
+
+ENDINGS = (".html", ".htm", ".json", ".txt")
+
+
+class By(Enum):
+    """By which difference sentences are listed."""
+
+    chrf = "chrf"
+    log_prob = "log-prob"
+
+
+def command(
+    first: Annotated[str, typer.Argument(metavar="RUN1", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds.")],
+    second: Annotated[str, typer.Argument(metavar="RUN2", help="The other one, likewise.")],
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources that both translate.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="Translations that NAME (the last part of a RUN) made. Repeatable."),
+    ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the sources, for models whose phrases are made of trees."),
+    ] = None,
+    sentences: Annotated[int, typer.Option(metavar="N", min=0, help="How many sentences are listed.")] = 10,
+    by: Annotated[By, typer.Option(help="Listed by the difference of chrF, or of log P of the reference.")] = By.chrf,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="With the phrase alignments of the translations.")
+    ] = False,
+    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Resamples of the paired test.")] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write .html, .json or .txt, not the terminal."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Compare two runs: recipe, data, versions, learning curves; with texts also their translations.
+
+    Differences are the second minus the first. With --source both translate it (or --outputs has it); with --reference there
+    are scores with a paired test, and the sentences are listed where the two are furthest apart in sentence chrF or in the
+    log-probability of the reference; without one, those whose translations are least alike.
+
+    Example: phraseloom diff runs/base runs/phrases -s test.de -r test.en --sentences 20 -o diff.html
+    """
+    from phraseloom.cli import report_input as inputs
+    from phraseloom.report.run_diff import build
+    from phraseloom.report.runs import parse_systems, read_system
+
+    if output is not None:
+        inputs.can_write(output, None, overwrite=overwrite, endings=ENDINGS)
+    systems = parse_systems([first, second])
+    files = inputs.parse_outputs(outputs or [], systems)
+    strangers = [name for name in files if name not in {s.name for s in systems}]
+    if strangers:
+        raise UsageError(
+            f"--outputs of {strangers[0]}: no such run", hint=f"they are called {systems[0].name} and {systems[1].name}"
+        )
+    if files and len(files) == 1 and source is None:
+        raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
+    text = inputs.read_texts(source, reference, trees, None)
+    if by is By.log_prob and (text.sources is None or text.references is None):
+        raise UsageError("--by log-prob is about the reference", hint="give --source and --reference")
+    if text.sources is None and (reference is not None or trees is not None) and not files:
+        raise UsageError("there are no translations to compare", hint="give --source, or --outputs of both")
+    known = [read_system(system) for system in systems]
+    translations = inputs.read_outputs(files, text)
+    lacks: list[dict[str, Any]] = []
+    sides = _sides(systems, known, text, translations, alignments, device, lacks)
+    scores, found = _compare(sides, text, by.value, sentences, (bootstrap, seed)) if sides else (None, None)
+    _write(build(known, scores=scores, sentences=found, lacks=lacks), output)
+
+
+def _sides(
+    systems: Sequence[System],
+    known: Sequence[dict[str, Any]],
+    text: Text,
+    translations: dict[str, list[list[str]]],
+    alignments: bool,
+    device: str,
+    lacks: list[dict[str, Any]],
+) -> list[Side]:
+    """Both systems on the texts; none where nothing was asked for or one of them cannot translate."""
+    from phraseloom.cli.report_input import NO_TRANSLATION
+    from phraseloom.report.run_report import translates
+    from phraseloom.report.sentence_diff import Side
+
+    if text.sources is None:
+        return [Side(system.name, translations[system.name]) for system in systems] if translations else []
+    for system, facts in zip(systems, known, strict=True):
+        if not all(run["has_model"] for run in facts["runs"]):
+            lacks.append({"system": system.name, "what": "translations", "why": "there is no checkpoint yet"})
+        elif not translates(facts):
+            lacks.append({"system": system.name, "what": "translations", "why": NO_TRANSLATION})
+    if lacks:
+        return []
+    from phraseloom.analysis.own_translations import translate_and_score
+
+    sides = []
+    for system in systems:
+        given = translations.get(system.name, [None] * len(system.folders))
+        runs = []
+        for folder, lines in zip(system.folders, given, strict=True):
+            try:
+                runs.append(
+                    translate_and_score(
+                        folder,
+                        text.sources,
+                        text.references,
+                        lines,
+                        trees=text.trees,
+                        alignments=alignments,
+                        device=device,
+                    )
+                )
+            except ModelError as error:
+                raise ModelError(error.what, file=folder, hint=error.hint) from error
+        if alignments and runs[0].phrases is None:
+            lacks.append({"system": system.name, "what": "phrase alignments", "why": runs[0].why})
+        phrases = runs[0].phrases
+        sides.append(Side(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
+    return sides
+
+
+def _compare(
+    sides: Sequence[Side], text: Text, by: str, most: int, bootstrap: tuple[int, int]
+) -> tuple[Part | None, dict[str, Any]]:
+    from phraseloom.report.measured import ScoredOn, score_parts
+    from phraseloom.report.sentence_diff import compare_sentences
+
+    scores = None
+    if text.references is not None:
+        name = "test" if text.reference_file is None else text.reference_file.name
+        test = ScoredOn(text.references, text.sources, samples=bootstrap[0], seed=bootstrap[1], name=name)
+        scores = score_parts({side.name: side.runs for side in sides}, test)[0]
+    return scores, compare_sentences(sides, text.sources, text.references, by=by, most=most)
+
+
+def _write(document: dict[str, Any], output: Path | None) -> None:
+    from phraseloom.files import atomic_write_json, atomic_write_text
+    from phraseloom.report.run_diff_page import diff_page
+    from phraseloom.report.run_diff_text import render
+
+    if output is None:
+        print(render(document), end="")
+    elif output.suffix.lower() == ".json":
+        atomic_write_json(output, document)
+    else:
+        atomic_write_text(output, render(document) if output.suffix.lower() == ".txt" else diff_page(document))

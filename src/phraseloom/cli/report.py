@@ -1,0 +1,189 @@
+"""`phraseloom report`: one page on one or more runs, with every number also as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.errors import UsageError, escape_controls
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.measurements import Material
+    from phraseloom.report.measured import ScoredOn
+    from phraseloom.report.parts import Part
+    from phraseloom.report.runs import System
+
+
+def command(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds; the first is the base."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page, an .html file.")],
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write everything that the page says as JSON.")
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("-s", "--test-source", metavar="FILE", help="Test sources, which are translated.")
+    ] = None,
+    reference: Annotated[
+        Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
+    ] = None,
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Translations by the system NAME (FILE,FILE for its runs), in place of translating. Repeatable.",
+        ),
+    ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Trees of the sources, for models whose phrases are made of trees."),
+    ] = None,
+    mwt: Annotated[
+        Path | None, typer.Option(metavar="LINES", help="Score these lines also alone: their numbers, one a line.")
+    ] = None,
+    contrastive: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Contrastive items as for analyse contrastive --items. Repeatable."),
+    ] = None,
+    bins: Annotated[str, typer.Option(metavar="EDGES", help="Where bins of distances end.")] = "0-15",
+    gold: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Gold links of the sources and their references.")
+    ] = None,
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
+    fertility_source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Sources as for fertility evaluate.")
+    ] = None,
+    fertility_labels: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The fertilities of their words.")
+    ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE", help="JSON that evaluate, analyse, align or fertility wrote. Repeatable."),
+    ] = None,
+    metrics: Annotated[str, typer.Option(metavar="NAMES", help="bleu, chrf, ter; commas between.")] = "bleu,chrf",
+    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Resamples; 0 for no intervals.")] = 1000,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    most: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Pairs looked at for entropy and activation, the first ones.")
+    ] = 500,
+    title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Report on runs",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+) -> None:
+    """Compare runs on one page: learning curves, scores with intervals and paired tests, attention, speed, recipes.
+
+    It shows whatever the runs have, and what can be measured with the texts that are given; what is missing is said at the end
+    of the page. Models translate --test-source unless --outputs has their translations. Runs given as NAME=RUN,RUN count as one
+    system: means with deviations. The page needs no network and prints; docs/report.md says what is measured how.
+
+    Example: phraseloom report runs/base phrases=runs/p1,runs/p2 -o report.html -s test.de -r test.en
+
+    Example: phraseloom report runs/base -o report.html --add base=activation.json
+    """
+    from phraseloom.cli import report_input as inputs
+    from phraseloom.files import atomic_write_json, atomic_write_text
+    from phraseloom.report.run_report import build
+    from phraseloom.report.run_report_page import report_page
+    from phraseloom.report.runs import parse_systems, read_system
+
+    inputs.can_write(output, json, overwrite=overwrite)
+    systems = parse_systems(runs)
+    files = inputs.parse_outputs(outputs or [], systems)
+    named = inputs.parse_added(add or [])
+    text = inputs.read_texts(source, reference, trees, gold, format=format, base=base, reverse=reverse)
+    fertility = inputs.both(fertility_source, fertility_labels, "--fertility-source and --fertility-labels")
+    items, edges = inputs.read_items(contrastive or [], bins)
+    test = inputs.read_test(text, reference, mwt, metrics, bootstrap, seed)
+    if files and test is None:
+        raise UsageError("--outputs are scored against a reference", hint="give it with --reference")
+    known = [read_system(system) for system in systems]
+    for system in known:
+        system["outputs"] = [str(path) for path in files.get(system["name"], ())]
+    translations = inputs.read_outputs(files, text)
+    material = inputs.material(text, items, fertility, most)
+    measured, lacks = _measure(systems, known, material, translations, device)
+    parts = _parts(measured, translations, test, text, items, edges, lacks)
+    parts += [inputs.read_part(name, path) for name, path in named]
+    about = {
+        "test sources": source,
+        "references": reference,
+        "gold links": gold,
+        "lines with phrases": mwt,
+        "trees": trees,
+    }
+    document = build(known, parts, lacks=lacks, about=inputs.files_with_checksums(about), title=title)
+    if json is not None:
+        atomic_write_json(json, document)
+    atomic_write_text(output, report_page(document))
+
+
+def _measure(
+    systems: Sequence[System],
+    known: Sequence[dict[str, Any]],
+    material: Material,
+    translations: dict[str, list[list[str]]],
+    device: str,
+) -> tuple[dict[str, dict[str, list[Any]]], list[dict[str, str | None]]]:
+    """By kind and system what was measured, and what could not be; a run without a model is left out (its facts say so)."""
+    from dataclasses import replace
+
+    from phraseloom.cli.report_input import NO_TRANSLATION
+    from phraseloom.report.measured import split_lacks
+    from phraseloom.report.run_report import translates
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    if material.is_empty:
+        return {}, []
+    from phraseloom.analysis.measurements import measure_model
+
+    others: list[dict[str, str | None]] = []
+    for system, facts in zip(systems, known, strict=True):
+        if not translates(facts):
+            others.append({"system": system.name, "what": "whatever is about translations", "why": NO_TRANSLATION})
+        if not translates(facts) or not all(run["has_model"] for run in facts["runs"]):
+            continue
+        one = replace(material, translate=material.translate and system.name not in translations)
+        if not one.is_empty:
+            found[system.name] = [measure_model(folder, one, device=device, say=say) for folder in system.folders]
+    measured, lacks = split_lacks(found)
+    return measured, others + lacks
+
+
+def _parts(
+    measured: dict[str, dict[str, list[Any]]],
+    translations: dict[str, list[list[str]]],
+    test: ScoredOn | None,
+    text: Any,
+    items: Sequence[Any],
+    edges: Sequence[int],
+    lacks: list[dict[str, str | None]],
+) -> list[Part]:
+    from phraseloom.report import measured as forms
+
+    translated = measured.get("translation", {})
+    parts: list[Part] = []
+    if test is not None:
+        whole = {name: [run.lines for run in runs] for name, runs in translated.items()} | translations
+        if whole:
+            say("scores")
+            parts += forms.score_parts(whole, test)
+    if translated:
+        parts.append(forms.speed_part(translated, len(text.sources)))
+    if "contrastive" in measured:
+        name = ", ".join(dict.fromkeys(str(Path(item.file).name) for item in items))
+        parts.append(forms.contrastive_part(measured["contrastive"], items, edges, name))
+    return parts + forms.layer_parts(measured, text.gold_name, len(text.sources or []))
+
+
+def say(text: str) -> None:
+    """A line of progress on standard error."""
+    print(f"phraseloom report: {escape_controls(text)}", file=sys.stderr)

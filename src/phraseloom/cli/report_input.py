@@ -1,0 +1,218 @@
+"""What `phraseloom report` and `diff` read: texts, translations, results of other verbs; and what they may write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phraseloom.errors import DataError, FileProblem, UsageError
+
+if TYPE_CHECKING:
+    from phraseloom.align.links import Gold
+    from phraseloom.analysis.contrastive_items import Item
+    from phraseloom.analysis.measurements import Material
+    from phraseloom.report.measured import ScoredOn
+    from phraseloom.report.parts import Part
+    from phraseloom.report.runs import System
+
+
+NO_TRANSLATION = "it is a language model, which does not translate"
+
+
+@dataclass(frozen=True)
+class Text:
+    """Parallel lines as far as they were given, with the files they are from."""
+
+    sources: list[str] | None = None
+    references: list[str] | None = None
+    trees: list[str] | None = None
+    gold: list[Gold] | None = None
+    source_file: Path | None = None
+    reference_file: Path | None = None
+    trees_file: Path | None = None
+    gold_name: str | None = None
+
+
+def can_write(page: Path, json: Path | None, *, overwrite: bool, endings: Sequence[str] = (".html", ".htm")) -> None:
+    """What would fail at the end is refused before any work. Raises UsageError, FileProblem."""
+    if page.suffix.lower() not in endings:
+        raise UsageError(f"{page.name!r} is no name of a page", hint=f"it ends in {' or '.join(endings)}")
+    if json is not None and json.resolve() == page.resolve():
+        raise UsageError("the page and the JSON would be the same file")
+    for path in (page, json):
+        if path is None:
+            continue
+        if path.is_dir():
+            raise FileProblem("a file to write expected, but this is a folder", file=path)
+        if path.is_file() and not overwrite:
+            raise UsageError("the file is there already", file=path, hint="choose another name or give --overwrite")
+
+
+def named(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
+    """`NAME=…` of an option, in order. Raises UsageError where a part is empty."""
+    found = []
+    for text in texts:
+        name, equals, rest = text.partition("=")
+        if not (name.strip() and equals and rest):
+            raise UsageError(f"{option} {text}: not NAME=FILE", hint="the name stands before the first =")
+        found.append((name.strip(), rest))
+    return found
+
+
+def parse_added(texts: Sequence[str]) -> list[tuple[str, Path]]:
+    """The names and files of `--add`, which must be there."""
+    from phraseloom.files import require_file
+
+    return [(name, require_file(file, "result")) for name, file in named(texts, "--add")]
+
+
+def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, list[Path]]:
+    """System → files of translations, one for each run of a system that has runs. Raises UsageError."""
+    from phraseloom.files import require_file
+
+    runs = {system.name: len(system.folders) for system in systems}
+    found: dict[str, list[Path]] = {}
+    for name, rest in named(texts, "--outputs"):
+        files = [rest] if Path(rest).is_file() else rest.split(",")
+        if name in found:
+            raise UsageError(f"--outputs of {name} are given twice", hint="files of several runs have commas between")
+        if runs.get(name, len(files)) != len(files):
+            raise UsageError(f"--outputs of {name} are {len(files)} files, but it has {runs[name]} runs")
+        found[name] = [require_file(file, "translation") for file in files]
+    return found
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a text; bad UTF-8 is refused."""
+    from phraseloom.text.lines import read_lines
+
+    return list(read_lines(path, invalid="stop"))
+
+
+def read_texts(
+    source: Path | None,
+    reference: Path | None,
+    trees: Path | None,
+    gold: Path | None,
+    *,
+    format: str = "auto",
+    base: int = 0,
+    reverse: bool = False,
+) -> Text:
+    """The texts that were given, all of one number of lines. Raises UsageError, DataError, FileProblem."""
+    from phraseloom.files import require_file
+    from phraseloom.metrics.bleu import check_parallel
+
+    if trees is not None and source is None:
+        raise UsageError("--trees are those of test sources", hint="give them with --test-source")
+    if gold is not None and (source is None or reference is None):
+        raise UsageError("--gold links words of test sources and references", hint="give --test-source and --reference")
+    files = {"source": source, "reference": reference, "trees": trees}
+    lines = {name: lines_of(require_file(path, name)) for name, path in files.items() if path is not None}
+    check_parallel({str(files[name]): some for name, some in lines.items()}) if lines else None
+    links = None
+    if gold is not None and source is not None and reference is not None:
+        from phraseloom.cli import gold_links
+
+        links = gold_links.read(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
+    return Text(
+        lines.get("source"),
+        lines.get("reference"),
+        lines.get("trees"),
+        links,
+        source,
+        reference,
+        trees,
+        None if gold is None else gold.name,
+    )
+
+
+def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, Path] | None:
+    """Two files that go together. Raises UsageError for one alone, FileProblem where one is missing."""
+    from phraseloom.files import require_file
+
+    if first is None and second is None:
+        return None
+    if first is None or second is None:
+        raise UsageError(f"{options} go together")
+    return require_file(first, "source text"), require_file(second, "file of fertilities")
+
+
+def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]:
+    """The contrastive items of all files, and where bins of distances end."""
+    from phraseloom.cli import contrastive_input
+
+    edges = contrastive_input.edges(bins)
+    if not paths:
+        return [], edges
+    none = {"--source": None, "--correct": None, "--wrong": None}
+    return contrastive_input.read(paths, [], none, distances=None, category=None, trees=[]), edges
+
+
+def read_test(
+    text: Text, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
+) -> ScoredOn | None:
+    """What translations are scored on; None without a reference. Raises UsageError, DataError."""
+    from phraseloom.metrics.bleu import make_scorer
+    from phraseloom.metrics.subset import read_line_numbers
+    from phraseloom.report.measured import ScoredOn
+
+    names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
+    if not names:
+        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
+    for name in names:
+        make_scorer(name)
+    if text.references is None or reference is None:
+        if mwt is not None:
+            raise UsageError("--mwt names lines of the reference", hint="give it with --reference")
+        return None
+    subset = None if mwt is None else (mwt.name, read_line_numbers(mwt, len(text.references)))
+    return ScoredOn(text.references, text.sources, names, samples, seed, subset, reference.name)
+
+
+def read_outputs(files: Mapping[str, Sequence[Path]], text: Text) -> dict[str, list[list[str]]]:
+    """System → lines of each run, as many as references. Raises DataError."""
+    found = {name: [lines_of(path) for path in paths] for name, paths in files.items()}
+    for name, paths in files.items():
+        for path, lines in zip(paths, found[name], strict=True):
+            if text.references is not None and len(lines) != len(text.references):
+                raise DataError(
+                    f"{len(lines)} lines, but {text.reference_file} has {len(text.references)}",
+                    file=path,
+                    hint="the files must be parallel, line by line",
+                )
+    return found
+
+
+def material(text: Text, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
+    """What models are measured on."""
+    from phraseloom.analysis.measurements import Material
+
+    return Material(
+        text.sources,
+        text.references,
+        text.trees,
+        text.trees_file,
+        text.gold,
+        list(items) or None,
+        fertility and fertility[0],
+        fertility and fertility[1],
+        (text.source_file or "source", text.reference_file or "reference"),
+        most,
+    )
+
+
+def read_part(name: str, path: Path) -> Part:
+    """A result of another verb."""
+    from phraseloom.report.parts import read_part
+
+    return read_part(name, path)
+
+
+def files_with_checksums(files: Mapping[str, Path | None]) -> dict[str, Any]:
+    """What was read: name → `name of the file (first 12 digits of its sha256)`."""
+    from phraseloom.files import sha256_file
+
+    return {what: f"{path.name} (sha256 {sha256_file(path)[:12]}…)" for what, path in files.items() if path is not None}

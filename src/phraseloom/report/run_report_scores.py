@@ -1,0 +1,248 @@
+"""The sections of the report page that are about translations: scores, intervals and tests, by length, speed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from phraseloom.report import svg
+from phraseloom.report.markup import Cell, charts, details, note, section, table
+from phraseloom.report.parts import Part
+
+Looks = Mapping[str, int]
+ALPHA = 0.05
+TESTS = "p(no win): share of resamples in which the better of the two does not win; p(null): two-sided"
+
+
+def plus_minus(value: float, deviation: float | None, digits: int = 2) -> Cell:
+    """`27.31 ± 0.12`, the deviation over runs where there are several."""
+    text = f"{value:.{digits}f}"
+    return Cell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
+
+
+def ends(
+    entry: Mapping[str, Any], low: str = "low", high: str = "high", digits: int = 2, sign: str = ""
+) -> Cell | None:
+    """An interval as text, sorted by its lower end."""
+    if entry.get(low) is None or entry.get(high) is None:
+        return None
+    return Cell(f"{entry[low]:{sign}.{digits}f} … {entry[high]:{sign}.{digits}f}", entry[low])
+
+
+def p_value(p: float | None, samples: int = 0) -> Cell | None:
+    """Four decimals, or less than can be told."""
+    if p is None:
+        return None
+    least = 1 / samples if samples else 0.0001
+    return Cell(f"<{least:.4f}" if p < least else f"{p:.4f}", p)
+
+
+def score_section(part: Part, looks: Looks, number: int) -> str:
+    """One test set or subset: dots, differences to the base, the tables and the signatures."""
+    boot, several = part["bootstrap"], len(part["systems"]) > 1
+    chosen = part["of"]
+    title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part['name']}"
+    text = f"{part['sentences']:,} sentences" + (
+        f", those of {chosen['file']} among {chosen['sentences']:,}" if chosen else ""
+    )
+    if boot:
+        text += f". Intervals: central 95 % of {boot['samples']:,} resamples of the sentences (seed {boot['seed']})"
+        text += f"; differences are paired, against {boot['baseline']}; {TESTS}" if several else ""
+    if any(_several(e) for system in part["systems"] for e in system["scores"].values()):
+        text += ". ±: standard deviation over runs with other seeds, which is in no interval"
+    figures = []
+    for metric in part["metrics"]:
+        figures.append(_dots(part, metric["metric"], looks))
+    differences = [_difference_dots(part, metric["metric"], looks) for metric in part["metrics"]]
+    signatures = "; ".join(f"{m['metric']}: {m['signature']}" for m in part["metrics"])
+    return section(
+        f"scores-{number}",
+        title,
+        note(text + "."),
+        charts(*figures, *differences),
+        _table(part),
+        _pairs(part),
+        note(signatures),
+        _lengths(part, looks),
+    )
+
+
+def _several(entry: Mapping[str, Any]) -> bool:
+    return entry["deviation"] is not None
+
+
+def _dots(part: Part, metric: str, looks: Looks) -> str:
+    rows = [
+        svg.Dot(s["name"], e["value"], e["low"], e["high"], looks[s["name"]])
+        for s in part["systems"]
+        if (e := s["scores"].get(metric))
+    ]
+    return svg.dots(metric + (" with 95 % intervals" if part["bootstrap"] else ""), rows, x=metric)
+
+
+def _difference_dots(part: Part, metric: str, looks: Looks) -> str:
+    rows = [
+        svg.Dot(s["name"], e["difference"], e["difference_low"], e["difference_high"], looks[s["name"]])
+        for s in part["systems"]
+        if (e := s["scores"].get(metric)) and e["difference"] is not None
+    ]
+    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    return svg.dots(f"{metric}: difference to {base}", rows, x=f"{metric} − {metric} of {base}", zero=True)
+
+
+def _table(part: Part) -> str:
+    boot, rows = part["bootstrap"], []
+    compared = boot is not None and len(part["systems"]) > 1
+    headers = ["system", "metric", "score"] + ["95 %"] * bool(boot)
+    headers += ["difference", "95 % of it", "p(no win)", "p(null)"] if compared else []
+    for metric in part["metrics"]:
+        values = [s["scores"][metric["metric"]]["value"] for s in part["systems"]]
+        best = max(values) if metric["higher_is_better"] else min(values)
+        for system in part["systems"]:
+            e = system["scores"][metric["metric"]]
+            score = plus_minus(e["value"], e["deviation"])
+            row: list[object] = [system["name"], metric["metric"]]
+            row.append(Cell(score.text, score.value, strong=compared and e["value"] == best))
+            row += [ends(e)] if boot else []
+            if compared and e["difference"] is not None:
+                row += [
+                    Cell(f"{e['difference']:+.2f}", e["difference"]),
+                    ends(e, "difference_low", "difference_high", sign="+"),
+                ]
+                row += [p_value(e["p_win"], boot["samples"]), p_value(e["p_null"])]
+            rows.append(row + [None] * (len(headers) - len(row)))
+    return table(headers, rows, name="Scores")
+
+
+def _pairs(part: Part) -> str:
+    pairs = part["pairs"] or []
+    if len(pairs) < 2:
+        return ""
+    rows = [
+        [
+            f"{p['system']} − {p['other']}",
+            p["metric"],
+            Cell(f"{p['difference']:+.2f}", p["difference"]),
+            ends(p, "difference_low", "difference_high", sign="+"),
+            p_value(p["p_null"]),
+            Cell(p_value(p["p_holm"]).text + (" *" if p["p_holm"] < ALPHA else ""), p["p_holm"]),  # type: ignore[union-attr]
+        ]
+        for p in pairs
+    ]
+    headers = ["pair", "metric", "difference", "95 %", "p(null)", "p after Holm"]
+    return details(
+        f"Every pair of systems ({len(pairs)})",
+        table(headers, rows),
+        note(f"* below {ALPHA} after Holm's correction for the number of pairs of a metric."),
+    )
+
+
+def _lengths(part: Part, looks: Looks) -> str:
+    found = part["by_length"]
+    if not found:
+        return ""
+    groups = [g for g in found["groups"] if any(e["value"] is not None for e in g["systems"])]
+    if not groups:
+        return ""
+    places = [(float(i), f"{g['label']} ({g['sentences']:,})") for i, g in enumerate(groups)]
+    metric = found["metric"]
+    axes = svg.Axes(x="source tokens (sentences)", y=metric, places=places)
+    names = [s["name"] for s in part["systems"]]
+    main = [_line(groups, n, i, len(names), looks, ("value", "low", "high")) for i, n in enumerate(names)]
+    others = [
+        _line(groups, n, i, len(names), looks, ("difference", "difference_low", "difference_high"))
+        for i, n in enumerate(names)
+    ]
+    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    below = svg.Axes(x="source tokens (sentences)", y="difference", places=places, level=(0.0, base), y_zero=True)
+    rows = [
+        [
+            g["label"],
+            g["sentences"],
+            e["name"],
+            None if e["value"] is None else plus_minus(e["value"], e["deviation"]),
+            ends(e),
+            None if e["difference"] is None else Cell(f"{e['difference']:+.2f}", e["difference"]),
+            ends(e, "difference_low", "difference_high", sign="+"),
+            p_value(e["p_null"]),
+        ]
+        for g in groups
+        for e in g["systems"]
+    ]
+    headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p(null)"]
+    small = any(e["value"] is not None and e["low"] is None for g in groups for e in g["systems"]) and part["bootstrap"]
+    return (
+        f"<h3>{metric} by source length</h3>"
+        + charts(
+            svg.lines(f"{metric} by source length", main, axes),
+            svg.lines(f"{metric} by source length: difference to {base}", others, below),
+        )
+        + details("The numbers by length", table(headers, rows))
+        + (note("Groups of few sentences have no interval: resampling them says nothing.") if small else "")
+    )
+
+
+def _line(
+    groups: Sequence[Mapping[str, Any]], name: str, i: int, number: int, looks: Looks, keys: tuple[str, str, str]
+) -> svg.Series:
+    """A system over the groups, put a little aside so that whiskers do not cover each other."""
+    aside = 0.6 * (i - (number - 1) / 2) / max(1, number)
+    points, low, high, tips = [], [], [], []
+    for place, group in enumerate(groups):
+        entry = next((e for e in group["systems"] if e["name"] == name), None)
+        if entry is None or entry[keys[0]] is None:
+            continue
+        points.append((place + aside, entry[keys[0]]))
+        low.append(entry[keys[1]])
+        high.append(entry[keys[2]])
+        said = "" if entry[keys[1]] is None else f" ({entry[keys[1]]:.2f} … {entry[keys[2]]:.2f})"
+        tips.append(f"{name}, {group['label']}: {entry[keys[0]]:.2f}{said}")
+    return svg.Series(name, points, looks[name], low, high, tips=tips)
+
+
+def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
+    """Parameters, time of training and speed of translation."""
+    speeds = {s["name"]: s for s in part["systems"]}
+    rows = []
+    for system in systems:
+        s, fast = system["summary"], speeds.get(system["name"])
+        parameters, seconds, rate = (s[k] for k in ("parameters", "seconds", "tokens_per_second"))
+        row: list[object] = [system["name"], None if parameters is None else int(parameters["mean"])]
+        row.append(None if seconds is None else Cell(duration(seconds["mean"]), seconds["mean"]))
+        row.append(None if rate is None else Cell(f"{rate['mean']:,.0f}", rate["mean"]))
+        if fast:
+            row += [_rate(fast["sentences_per_second"], 1), _rate(fast["tokens_per_second"], 0), fast["beam"]]
+        rows.append(row + [None] * (7 - len(row)))
+    headers = [
+        "system",
+        "parameters",
+        "training time",
+        "target subwords / s in training",
+        "sentences / s",
+        "subwords / s",
+        "beam",
+    ]
+    headers = headers if speeds else headers[:4]
+    text = ""
+    if speeds:
+        first = part["systems"][0]
+        threads = f"{first['workers']} thread" + "s" * (first["workers"] != 1)
+        text = f"Translation: {part['sentences']:,} sentences at once on {first['device']}, {threads}; measured once."
+    warned = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
+    return section(
+        "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warned
+    )
+
+
+def _rate(value: Mapping[str, Any], digits: int) -> Cell:
+    text = f"{value['mean']:,.{digits}f}"
+    return Cell(text if value["deviation"] is None else f"{text} ± {value['deviation']:.{digits}f}", value["mean"])
+
+
+def duration(seconds: float) -> str:
+    """`8 min 19 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

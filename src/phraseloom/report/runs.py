@@ -1,0 +1,183 @@
+"""What is known of a system: one or more runs that differ in their seed only, read from their folders.
+
+A system is given as RUN, NAME=RUN or NAME=RUN,RUN,…; a run is a run folder, or a model folder, of which no training is
+known. What a folder lacks is left None and said by `gaps`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phraseloom.config import read_yaml
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.files import read_json
+from phraseloom.report.averages import common_curve, deviation, mean, thin
+from phraseloom.report.folders import RUN_CONFIG, describe
+from phraseloom.report.history import TIMING, History, read_history, read_records
+
+FACTS = "run.json"
+CURVES = {
+    "nll": "training",
+    "lr": "training",
+    "grad_norm": "training",
+    "perplexity": "validation",
+    "bleu": "validation",
+}
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class System:
+    """A name and the folders of its runs; none for a system of which only translations are known."""
+
+    name: str
+    folders: tuple[Path, ...] = ()
+
+
+def parse_systems(texts: Sequence[str]) -> list[System]:
+    """The systems of a command line. Raises UsageError for a name or a folder that is there twice, or is empty."""
+    found: list[System] = []
+    given: set[Path] = set()
+    names = _names(texts)
+    for text, name in zip(texts, names, strict=True):
+        parts = _folders(text)
+        if not name or not all(parts):
+            raise UsageError(f"{text!r}: a run is RUN, NAME=RUN or NAME=RUN,RUN", hint="give each run its folder")
+        folders = tuple(Path(part) for part in parts)
+        for folder in folders:
+            if folder.resolve() in given:
+                raise UsageError(f"{folder} is given twice")
+            given.add(folder.resolve())
+        if any(name == other.name for other in found):
+            raise UsageError(f"two systems are called {name}", hint="give them names: NAME=RUN")
+        found.append(System(name, folders))
+    return found
+
+
+def _folders(text: str) -> list[str]:
+    if Path(text).is_dir():
+        return [text]
+    return text.partition("=")[2].split(",") if "=" in text else text.split(",")
+
+
+def _names(texts: Sequence[str]) -> list[str]:
+    """What stands before `=`, else the last part of the folder, or the whole text where that is not unique."""
+    said = ["" if Path(t).is_dir() or "=" not in t else t.partition("=")[0].strip() for t in texts]
+    ends = [Path(_folders(t)[0]).resolve().name for t in texts]
+    return [
+        (name if "=" in text and not Path(text).is_dir() else end if ends.count(end) == 1 else text)
+        for text, name, end in zip(texts, said, ends, strict=True)
+    ]
+
+
+def read_system(system: System) -> dict[str, Any]:
+    """`{name, runs, curves}`: the facts of every run, and their curves as one.
+
+    Raises FileProblem, CorruptError for a folder that is none of ours or cannot be read.
+    """
+    histories = [read_history(folder) for folder in system.folders]
+    runs = [_facts(folder, h) for folder, h in zip(system.folders, histories, strict=True)]
+    return {"name": system.name, "runs": runs, "curves": curves_of(histories)}
+
+
+def curves_of(histories: Sequence[History]) -> dict[str, Any]:
+    """The curves that any of the runs has: {key: {updates, values, deviation, seconds}}; seconds None without timing."""
+    found: dict[str, Any] = {}
+    last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
+    for key, of in CURVES.items():
+        some = [h.curve(key, of=of) for h in histories]
+        if key == "nll":
+            some = [c if len(c[0]) else h.curve("loss") for c, h in zip(some, histories, strict=True)]
+        if of == "training":
+            some = [thin(c, last) for c in some]
+        curve: dict[str, Any] = common_curve(some)
+        if curve["updates"]:
+            clocks = [h.at_time(np.array(curve["updates"])) for h in histories]
+            known = [c for c in clocks if c is not None]
+            curve["seconds"] = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
+            found[key] = curve
+    return found
+
+
+def _facts(folder: Path, history: History) -> Facts:
+    found = describe(folder, verify=False)
+    if found["kind"] not in ("run", "model", "checkpoint"):
+        raise FileProblem(f"a run or a model was expected, but this is a {found['kind']} folder", file=folder)
+    if found["problems"]:
+        raise FileProblem(f"damaged: {found['problems'][0]}", file=folder, hint="phraseloom inspect says more")
+    model = found if found["kind"] != "run" else found.get("model_folder")
+    config = _config(folder)
+    facts: Facts = {
+        "folder": str(folder),
+        "kind": found["kind"],
+        "has_model": model is not None,
+        "parameters": model and model["parameters"],
+        "parts": model and {p["part"]: p["parameters"] for p in model["parts"]},
+        "languages": model and model.get("languages"),
+        "output": _output_kind(config if config is not None else _of_model(model)),
+        "task": (model or {}).get("task") or (config or {}).get("task"),
+        "seed": ((config or {}).get("training") or {}).get("seed"),
+        "config": config if config is not None else _of_model(model),
+        "facts": read_json(folder / FACTS, "facts of the run") if (folder / FACTS).is_file() else None,
+        "updates": found.get("updates"),
+        "checkpoint": found.get("best") or found.get("last"),
+        "unreadable_lines": history.unreadable,
+    }
+    return facts | _speed(folder) | _best(history)
+
+
+def _config(folder: Path) -> dict[str, Any] | None:
+    path = folder / RUN_CONFIG
+    if not path.is_file():
+        return None
+    value, _ = read_yaml(path)
+    if not isinstance(value, dict):
+        raise FileProblem("not a recipe", file=path)
+    return value
+
+
+def _of_model(model: dict[str, Any] | None) -> dict[str, Any] | None:
+    return model and {"model": model.get("model"), "decoding": model.get("generation")}
+
+
+def _output_kind(config: dict[str, Any] | None) -> str | None:
+    """What the model's output is, such as softmax and continuous: losses of different ones cannot be compared."""
+    model = (config or {}).get("model")
+    output = model.get("output") if isinstance(model, dict) else None
+    return output.get("kind") if isinstance(output, dict) else None
+
+
+def _speed(folder: Path) -> dict[str, Any]:
+    """Wall time of the training and target tokens in a second of it; None where no timing was written."""
+    records, _ = read_records(folder / TIMING)
+    seconds = [r["seconds"] for r in records if isinstance(r.get("seconds"), int | float)]
+    tokens = [r["target_tokens"] for r in records if isinstance(r.get("target_tokens"), int)]
+    whole = max(seconds, default=0.0)
+    return {
+        "seconds": whole or None,
+        "tokens_per_second": max(tokens) / whole if whole and tokens else None,
+    }
+
+
+def _best(history: History) -> dict[str, Any]:
+    """The lowest validation perplexity and the highest BLEU, each with its update."""
+    found: dict[str, Any] = {}
+    for name, choose in (("perplexity", min), ("bleu", max)):
+        values = [(v[name], u) for u, v in sorted(history.validation.items()) if isinstance(v.get(name), int | float)]
+        best = choose(values, key=lambda pair: pair[0]) if values else None
+        found[f"valid_{name}"] = best and {"value": best[0], "update": best[1]}
+    return found
+
+
+def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """Mean, deviation and values of a number that every run has; None where one lacks it."""
+    values = [run.get(key) for run in system["runs"]]
+    values = [v["value"] if isinstance(v, dict) else v for v in values]
+    if not values or any(v is None for v in values):
+        return None
+    return {"mean": mean(values), "deviation": deviation(values), "values": values}

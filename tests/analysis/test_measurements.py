@@ -1,0 +1,131 @@
+"""What a report measures of a model is what the single analyses say, and what a model cannot have is a lack with its reason."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import LINES, tiny_tokenizer
+
+from phraseloom.align.links import Gold
+from phraseloom.analysis.activation import activation_shares
+from phraseloom.analysis.alignment import measure
+from phraseloom.analysis.contrastive import judge
+from phraseloom.analysis.contrastive_items import Item
+from phraseloom.analysis.entropy import attention_entropy
+from phraseloom.analysis.measurements import Lack, Material, measure_model
+from phraseloom.analysis.own_translations import translate_and_score
+from phraseloom.decoding.translator import Translator
+from phraseloom.errors import DataError
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.store import save_model
+from phraseloom.phrases.segmenters import TreeSegmenter
+
+SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
+MODELS: dict[str, dict[str, Any]] = {
+    "token": {},
+    "slots": {"attention": "queryk heterogeneous 1-2"},
+    "fixed": {"decoder": {"kind": "recurrent", "layers": 1, "cell": "lstm", "attention": "fixed"}},
+    "trees": {"phrases": {"segments": {"kind": "dataset"}}},
+}
+TREES = ["(S (DT the) (X (JJ old) (NN man)) (VP (VBZ sleeps) (. .)))", "", "", ""]
+TARGETS = list(reversed(LINES))
+GOLD = [Gold(frozenset({(0, 0)}), frozenset({(0, 0)})) for _ in LINES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The models, and a file of fertilities."""
+    out = tmp_path_factory.mktemp("measured")
+    tokenizer = tiny_tokenizer(out / "tokenizer")
+    size = len(tokenizer.source.vocabulary)
+    for name, variant in MODELS.items():
+        torch.manual_seed(3)
+        config = ModelConfig.model_validate({**SIZES, **variant})
+        segmenter = TreeSegmenter(max_tokens=4, min_chunks=1, floor=1) if name == "trees" else None
+        generation = {"max_length": {"constant": 4}}
+        model = build_model(config, size, size)
+        save_model(out / name, model, config, tokenizer, generation=generation, segmenter=segmenter)
+    (out / "labels").write_bytes(b"1\n")
+    return out
+
+
+def material(folder: Path) -> Material:
+    items = [Item(s, t, t + " a", file="items", line=n) for n, (s, t) in enumerate(pairs(), 1)]
+    files = {"labelled": folder / "labels", "labels": folder / "labels"}
+    return Material(LINES, TARGETS, gold=GOLD, items=items, most=3, **files)
+
+
+def pairs() -> list[tuple[str, str]]:
+    return list(zip(LINES, TARGETS, strict=True))
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+def test_every_number_is_that_of_the_single_analysis(folder: Path) -> None:
+    given = material(folder)
+    found = measure_model(folder / "slots", given, say=quiet)
+    translator = Translator.from_pretrained(folder / "slots")
+    assert found["translation"].lines == [t.text for t in translator.translate(LINES)]
+    assert found["translation"].seconds > 0
+    assert found["contrastive"] == judge(translator, given.items or [])
+    measured = measure(translator, LINES, TARGETS, GOLD)
+    assert found["alignment"]["settings"] == [m.as_dict() for m in measured]
+    entropy = asdict(attention_entropy(translator, LINES[:3], TARGETS[:3]))
+    assert {k: found["entropy"][k] for k in entropy} == entropy
+    assert found["activation"] == asdict(activation_shares(translator, LINES[:3], TARGETS[:3]))
+    assert isinstance(found["fertility"], Lack)
+
+
+def test_what_a_model_cannot_have_is_a_lack(folder: Path) -> None:
+    token = measure_model(folder / "token", material(folder), say=quiet)
+    assert {kind for kind, value in token.items() if isinstance(value, Lack)} == {"activation", "fertility"}
+    fixed = measure_model(folder / "fixed", material(folder), say=quiet)
+    lacks = {kind for kind, value in fixed.items() if isinstance(value, Lack)}
+    assert lacks == {"alignment", "entropy", "activation", "fertility"}
+    assert "attends to no source tokens" in fixed["entropy"].why
+
+
+def test_only_what_was_asked_for(folder: Path) -> None:
+    assert Material().is_empty
+    assert set(measure_model(folder / "token", Material(LINES), say=quiet)) == {"translation"}
+    given = Material(LINES, TARGETS, translate=False)
+    assert set(measure_model(folder / "token", given, say=quiet)) == {"entropy", "activation"}
+
+
+def test_trees_go_to_the_models_that_read_them(folder: Path) -> None:
+    given = material(folder)
+    without = measure_model(folder / "trees", given, say=quiet)
+    assert {kind for kind, value in without.items() if not isinstance(value, Lack)} == set()
+    assert "--trees" in without["translation"].why
+    whole = replace(given, trees=TREES, trees_file=folder / "t.trees")
+    found = measure_model(folder / "trees", whole, say=quiet)
+    assert not isinstance(found["translation"], Lack)
+    assert not isinstance(found["entropy"], Lack)
+    assert measure_model(folder / "token", whole, say=quiet)["translation"].lines
+    broken = replace(whole, trees=["(S (DT a))", *TREES[1:]])
+    with pytest.raises(DataError) as caught:
+        measure_model(folder / "trees", broken, say=quiet)
+    assert (caught.value.file, caught.value.line) == (folder / "t.trees", 1)
+
+
+def test_translations_scores_and_links(folder: Path) -> None:
+    translator = Translator.from_pretrained(folder / "token")
+    found = translate_and_score(folder / "token", LINES, TARGETS, alignments=True)
+    assert found.lines == [t.text for t in translator.translate(LINES)]
+    assert found.log_probs == [s.log_prob for s in translator.score(LINES, TARGETS)]
+    assert found.phrases is not None
+    assert len(found.phrases) == len(LINES)
+    own = translate_and_score(folder / "token", LINES, None)
+    assert own.phrases is None
+    assert own.log_probs == [s.log_prob for s in translator.score(LINES, own.lines)]
+    given = translate_and_score(folder / "token", LINES, None, TARGETS, alignments=True)
+    assert (given.lines, given.phrases) == (TARGETS, None)
+    assert "given" in given.why
+    assert "no source tokens" in translate_and_score(folder / "fixed", LINES, None, alignments=True).why

@@ -1,0 +1,195 @@
+"""The document of a report and its page: all numbers, all that is lacking, nothing that a text could break."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phraseloom.report.measured import ScoredOn, score_parts
+from phraseloom.report.parts import read_part
+from phraseloom.report.run_report import build
+from phraseloom.report.run_report_page import report_page
+from phraseloom.report.runs import parse_systems, read_system
+
+from .made_runs import make_run
+from .test_parts import EXAMPLES, write
+from .test_pooled import BASE, NEW, OTHER, REFERENCE
+
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+BAD = '</script><img src=x onerror=alert(1)>&"\x1b[31m'
+
+
+class Checker(HTMLParser):
+    """Every element is closed where it should be; texts, tags and ids are kept."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        given = dict(attrs)
+        self.ids += [str(given["id"])] if "id" in given else []
+        self.links += [str(given[k]) for k in ("href", "src") if k in given]
+        assert not any(name.startswith("on") for name in given), tag
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def systems_of(*texts: str) -> list[dict[str, Any]]:
+    return [read_system(system) for system in parse_systems(texts)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    make_run(Path("base"))
+    make_run(Path("s1"), seed=1, width=32, perplexities={10: 7.0, 20: 4.0})
+    make_run(Path("s2"), seed=2, width=32, perplexities={10: 9.0, 20: 5.0})
+    return tmp_path
+
+
+@pytest.fixture
+def document(folder: Path) -> dict[str, Any]:
+    """Two systems, one of two runs, a third with translations only, and a part of every kind."""
+    outputs = {"base": [BASE], "wide": [NEW, OTHER], "elsewhere": [OTHER]}
+    parts = score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40, subset=("mwt.txt", range(30))))
+    for kind, value in EXAMPLES.items():
+        parts.append(read_part("base", write(Path(f"{kind}.json"), value)))
+    return build(systems_of("base", "wide=s1,s2"), parts)
+
+
+def test_the_document_is_plain_and_the_same_twice(document: dict[str, Any], folder: Path) -> None:
+    text = json.dumps(document, allow_nan=False)
+    assert json.loads(text) == document
+    assert report_page(json.loads(text)) == report_page(document)
+    assert [s["name"] for s in document["systems"]][:3] == ["base", "wide", "elsewhere"]
+    assert document["systems"][2]["runs"] == []
+
+
+def test_the_summary_has_the_figures(document: dict[str, Any]) -> None:
+    base, wide = (s["summary"] for s in document["systems"][:2])
+    assert base["valid_perplexity"] == {"mean": 5.0, "deviation": None, "values": [5.0]}
+    assert wide["valid_perplexity"]["mean"] == 4.5
+    assert wide["scores"]["BLEU"]["deviation"] > 0
+    assert base["scores"]["BLEU"]["difference"] is None
+    assert base["subset"]["value"] != base["scores"]["BLEU"]["value"]
+
+
+def test_configuration_by_key(document: dict[str, Any]) -> None:
+    rows = {r["key"]: r for r in document["configuration"]}
+    assert rows["model.width"] == {"key": "model.width", "values": ["16", "32"], "same": False}
+    assert rows["training.seed"]["values"] == ["1", "1, 2"]
+    assert rows["model.output.kind"]["same"]
+    assert rows["data.train.0.source"]["values"] == ["train.de.gz", "train.de.gz"]
+
+
+def test_every_section_and_number_is_on_the_page(document: dict[str, Any]) -> None:
+    html = report_page(document)
+    page = Checker(html)
+    text = "".join(page.texts)
+    titles = re.findall(r"<h2>(.*?)</h2>", html)
+    for part in document["parts"]:
+        assert any(part["kind"] in anchor for anchor in page.ids), part["kind"]
+    for start in ("Overview", "Learning curves", "Translation quality: test", "Some lines alone: mwt.txt", "Fertility"):
+        assert any(title.startswith(start) for title in titles), start
+    for part in document["parts"][:2]:
+        for system in part["systems"]:
+            for entry in system["scores"].values():
+                assert f"{entry['value']:.2f}" in text
+                assert f"{entry['low']:.2f} … {entry['high']:.2f}" in text
+    assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
+    assert len(page.ids) == len(set(page.ids))
+    assert {f"#{i}" for i in page.ids} >= {link for link in page.links if link.startswith("#")}
+
+
+def test_the_page_fetches_nothing(document: dict[str, Any]) -> None:
+    html = report_page(document)
+    assert all(link.startswith("#") for link in Checker(html).links)
+    assert "default-src 'none'" in html
+    assert not re.findall(r"https?://|@import|url\(", html)
+
+
+def test_what_is_lacking_is_said(folder: Path) -> None:
+    make_run(Path("new"), perplexities={}, losses={}, timed=False)
+    document = build(systems_of("base", "new"), lacks=[{"system": "base", "what": "attention entropy", "why": "none"}])
+    said = {(lack["system"], lack["what"]) for lack in document["lacks"]}
+    assert {("new", "learning curves"), ("new", "model"), ("base", "validation BLEU"), (None, "test scores")} <= said
+    assert (None, "attention entropy") not in said
+    html = report_page(document)
+    for lack in document["lacks"]:
+        assert lack["what"] in html
+        assert lack["why"].split(";")[0] in html
+
+
+def test_a_language_model_has_no_bleu(folder: Path) -> None:
+    (run,) = systems = systems_of("base")
+    run["runs"][0]["task"] = "language_model"
+    assert "validation BLEU" not in {lack["what"] for lack in build(systems)["lacks"]}
+
+
+def test_what_makes_runs_hard_to_compare(folder: Path) -> None:
+    make_run(Path("other"), output="continuous", data="cd" * 32)
+    make_run(Path("again"), seed=1)
+    assert build(systems_of("wide=s1,s2", "base"))["warnings"] == []
+    (said,) = build(systems_of("mixed=base,s2"))["warnings"]
+    assert said.startswith("The runs of mixed differ in more than their seed (model.width)")
+    (said,) = build(systems_of("same=base,again"))["warnings"]
+    assert "have the same seed" in said
+    two = build(systems_of("base", "other"))["warnings"]
+    assert ["dataset" in two[0], "kind of output" in two[1]] == [True, True]
+    html = report_page(build(systems_of("base", "other")))
+    assert "Training loss: softmax output" in html
+    assert "Training loss: continuous output" in html
+
+
+def test_files_of_other_verbs_find_their_system(folder: Path) -> None:
+    value = json.loads(json.dumps(EXAMPLES["entropy"]))
+    value["systems"][0]["model"] = "base"
+    value["systems"].append({**value["systems"][0], "model": "s1"})
+    value["systems"].append({**value["systems"][0], "model": "stranger"})
+    part = read_part("mine", write(Path("e.json"), value))
+    document = build(systems_of("first=base", "wide=s1"), [part])
+    assert [s["name"] for s in document["parts"][0]["systems"]] == ["first", "wide", "stranger"]
+    assert [s["name"] for s in document["systems"]] == ["first", "wide", "stranger"]
+
+
+def test_texts_cannot_break_the_page(folder: Path) -> None:
+    value = json.loads(json.dumps(EXAMPLES).replace('"m"', json.dumps(BAD)))
+    parts = [read_part(BAD, write(Path(f"{kind}.json"), one)) for kind, one in value.items()]
+    systems = systems_of("base")
+    systems[0]["name"] = BAD
+    document = build(systems, parts, title=BAD, lacks=[{"system": BAD, "what": BAD, "why": BAD}], about={BAD: BAD})
+    html = report_page(document)
+    page = Checker(html)
+    assert "img" not in page.tags
+    assert page.tags.count("script") == 1
+    assert "\x1b" not in html
+
+
+def test_one_bare_run_makes_a_page(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "bare", perplexities={}, losses={}, timed=False)
+    page = Checker(report_page(build(systems_of(str(folder)))))
+    assert "lacks" in page.ids
+    assert "curves" not in page.ids

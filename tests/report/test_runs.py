@@ -1,0 +1,78 @@
+"""Systems from a command line, and what their folders say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.report.runs import over_runs, parse_systems, read_system
+
+from .made_runs import make_run
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name, seed in (("a", 1), ("b", 2), ("x=y,z", 3), ("deep/a", 4)):
+        make_run(tmp_path / name, seed=seed, perplexities={10: 8.0, 20: 4.0 + seed})
+    return tmp_path
+
+
+def test_names_of_systems(runs: Path) -> None:
+    found = parse_systems(["a", "two=b", "x=y,z"])
+    assert [(s.name, [str(f) for f in s.folders]) for s in found] == [
+        ("a", ["a"]),
+        ("two", ["b"]),
+        ("x=y,z", ["x=y,z"]),
+    ]
+    assert [s.name for s in parse_systems(["a", "deep/a"])] == ["a", "deep/a"]
+    assert [str(f) for f in parse_systems(["both=a,b"])[0].folders] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a", "./a"], "given twice"),
+        (["n=a,a"], "given twice"),
+        (["n=a", "n=b"], "called n"),
+        (["=a"], "a run is RUN"),
+        (["n="], "a run is RUN"),
+        (["n=a,"], "a run is RUN"),
+    ],
+)
+def test_what_is_no_system(runs: Path, texts: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_systems(texts)
+
+
+def test_facts_and_curves_over_seeds(runs: Path) -> None:
+    system = read_system(parse_systems(["both=a,b"])[0])
+    assert [run["seed"] for run in system["runs"]] == [1, 2]
+    assert system["runs"][0]["seconds"] == 10.0
+    assert system["runs"][0]["tokens_per_second"] == 200.0
+    found = over_runs(system, "valid_perplexity")
+    assert found is not None
+    assert found["values"] == [5.0, 6.0]
+    assert found["mean"] == 5.5
+    curve = system["curves"]["perplexity"]
+    assert curve["values"] == [8.0, 5.5]
+    assert curve["seconds"] == [5.0, 10.0]
+    assert curve["deviation"][0] == 0.0
+    assert over_runs(system, "parameters") is None
+
+
+def test_what_is_missing_stays_none(tmp_path: Path) -> None:
+    make_run(tmp_path / "bare", perplexities={}, losses={}, timed=False)
+    system = read_system(parse_systems([str(tmp_path / "bare")])[0])
+    (run,) = system["runs"]
+    assert system["curves"] == {}
+    assert (run["has_model"], run["parameters"], run["seconds"], run["valid_bleu"]) == (False, None, None, None)
+
+
+def test_folders_that_are_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    for name in ("other", "missing"):
+        with pytest.raises(FileProblem):
+            read_system(parse_systems([str(tmp_path / name)])[0])

@@ -1,0 +1,125 @@
+"""Charts: every number is where it belongs, inside the picture, and texts cannot end an element."""
+
+from __future__ import annotations
+
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from phraseloom.report import svg
+from phraseloom.report.scales import number, scale_of
+
+
+def tree(html: str) -> ElementTree.Element:
+    """The figure, which must be well-formed."""
+    return ElementTree.fromstring(html)
+
+
+def circles(html: str) -> list[tuple[float, float]]:
+    marks = [e for e in tree(html).iter("circle") if e.get("class") == "mark" and e.find("title") is not None]
+    return [(float(e.get("cx", "")), float(e.get("cy", ""))) for e in marks]
+
+
+FINITE = st.floats(-1e9, 1e9, allow_nan=False, width=32)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=20), st.booleans())
+def test_a_scale_holds_its_values_and_has_round_ticks(values: list[float], zero: bool) -> None:
+    scale = scale_of(values, 10, 110, zero=zero)
+    assert all(10 - 1e-6 <= scale(v) <= 110 + 1e-6 for v in values)
+    ticks = scale.ticks()
+    assert len(ticks) <= 6
+    assert ticks == sorted(set(ticks))
+    assert all(scale.low - 1e-6 * abs(scale.low) <= t <= scale.high + 1e-6 * abs(scale.high) for t in ticks)
+
+
+@given(st.lists(st.floats(1e-6, 1e9), min_size=1, max_size=20))
+def test_a_logarithmic_scale(values: list[float]) -> None:
+    scale = scale_of(values, 0, 100, log=True)
+    assert all(-1e-6 <= scale(v) <= 100 + 1e-6 for v in values)
+    assert scale(math.sqrt(scale.low * scale.high)) == pytest.approx(50)
+    assert 1 <= len(scale.ticks()) <= 6
+
+
+def test_ticks_of_known_scales() -> None:
+    assert scale_of([0, 2000], 0, 1, pad=0).ticks() == [0, 500, 1000, 1500, 2000]
+    assert scale_of([7, 72], 0, 1, log=True, pad=0).ticks() == [7, 10, 20, 30, 50, 70]
+    assert [number(v) for v in (0.002, 15, 1500, 20000, 1.5e6, -2)] == [
+        "0.002",
+        "15",
+        "1,500",
+        "20k",
+        "1.5M",
+        "\u22122",
+    ]
+
+
+def test_points_are_where_the_axes_say() -> None:
+    html = svg.lines("t", [svg.Series("a", [(0, 0), (10, 5), (20, 10)])], svg.Axes("x", "y"))
+    (x0, y0), (x1, y1), (x2, y2) = circles(html)
+    assert x1 == pytest.approx((x0 + x2) / 2, abs=0.1)
+    assert y1 == pytest.approx((y0 + y2) / 2, abs=0.1)
+    assert x0 < x2
+    assert y0 > y2
+    ticks = {e.text: float(e.get("y", "")) - 4 for e in tree(html).iter("text") if e.get("class") == "end"}
+    assert ticks["10"] == pytest.approx(y2, abs=0.1)
+
+
+def test_whiskers_and_bands_reach_their_ends() -> None:
+    series = svg.Series("a", [(1, 5), (2, 6)], low=[4, None], high=[7, None])
+    html = svg.lines("t", [series], svg.Axes("x", "y", places=[(1, "1"), (2, "2")]))
+    assert len([e for e in tree(html).iter("line") if e.get("class") == "whisker"]) == 1
+    banded = svg.Series("a", [(1, 5), (2, 6)], low=[4, 5], high=[7, 8], band=True)
+    html = svg.lines("t", [banded], svg.Axes("x", "y"))
+    (band,) = (e for e in tree(html).iter("path") if e.get("class") == "band")
+    assert len(re.findall(r"[ML]", band.get("d", ""))) == 4
+
+
+def test_every_number_stands_in_a_title() -> None:
+    series = svg.Series("a", [(1, 5.123)], low=[4], high=[7])
+    titles = [e.text for e in tree(svg.lines("t", [series], svg.Axes("x", "y"))).iter("title")]
+    assert titles == ["a, 1: 5.12 (4.00 … 7.00)"]
+    html = svg.dots("t", [svg.Dot("b", 2, 1, 3)], x="BLEU", zero=True)
+    assert [e.text for e in tree(html).iter("title")] == ["b: 2.00 (1.00 … 3.00)"]
+
+
+def test_bars_add_up_and_say_their_shares() -> None:
+    html = svg.bars("t", [svg.Bar("layer 1", [25, 75])], ["tokens", "phrases"])
+    widths = [float(e.get("width", "")) for e in tree(html).iter("rect")]
+    assert widths[1] == pytest.approx(3 * widths[0], rel=0.01)
+    assert {"25.0", "75.0"} <= {e.text for e in tree(html).iter("text")}
+    assert [e.text for e in tree(html).iter("title")] == ["layer 1: tokens 25.0 %", "layer 1: phrases 75.0 %"]
+
+
+def test_more_series_than_colours_still_look_different() -> None:
+    looks = {re.sub(r"^.*?<svg|</svg>.*$", "", svg.key("x", n)) for n in range(14)}
+    assert len(looks) == 14
+
+
+def test_texts_are_escaped() -> None:
+    bad = '</title><script>alert(1)</script>"&'
+    series = [svg.Series(bad, [(1, 2)], look=n) for n in range(2)]
+    for html in (
+        svg.lines(bad, series, svg.Axes(bad, bad, places=[(1, bad)], level=(2, bad))),
+        svg.dots(bad, [svg.Dot(bad, 1)], x=bad),
+        svg.bars(bad, [svg.Bar(bad, [100])], [bad]),
+    ):
+        assert "<script" not in html
+        assert tree(html).find("figcaption").text == bad  # type: ignore[union-attr]
+
+
+def test_nothing_to_draw() -> None:
+    assert svg.lines("t", [svg.Series("a", [])], svg.Axes("x", "y")) == ""
+    assert svg.dots("t", [], x="x") == ""
+    assert svg.bars("t", [], []) == ""
+
+
+def test_many_places_take_the_whole_width() -> None:
+    places = [(float(i), str(i)) for i in range(17)]
+    series = [svg.Series(str(n), [(p, 1.0) for p, _ in places], look=n) for n in range(3)]
+    assert 'class="chart wide"' in svg.lines("t", series, svg.Axes("x", "y", places=places))
+    assert 'class="chart"' in svg.lines("t", series[:1], svg.Axes("x", "y", places=places))
