@@ -1,0 +1,228 @@
+"""What the server answers: the page, translations, explanations, its models and its health (docs/serving.md)."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from phraseloom import __version__
+from phraseloom.errors import DataError, UsageError
+from phraseloom.serving.batcher import Batcher, ItemError, Line
+from phraseloom.serving.config import ServingConfig
+from phraseloom.serving.fields import Fields, read_object
+from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
+from phraseloom.serving.models import ExplainKey, Models, Sources, Text, TranslateKey
+
+logger = logging.getLogger(__name__)
+
+Route = Callable[[Request], Awaitable[Reply]]
+LONG_LINES = ("crop", "split")
+PAGE_POLICY = "frame-ancestors 'none'"
+
+
+class App:
+    """Answers requests. `hosts`: the names under which the server may be called; None: any.
+
+    A page of another site cannot use a server on this machine: what it posts is refused for its origin and its type, and a
+    name that it points at this machine for its host.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        batcher: Batcher,
+        config: ServingConfig,
+        page: bytes,
+        *,
+        hosts: Sequence[str] | None = None,
+    ) -> None:
+        self._models, self._batcher, self._config, self._page = models, batcher, config, page
+        self._hosts = None if hosts is None else {h.lower() for h in hosts}
+        self._texts = Line("translate", config.queue_texts, config.batch_texts)
+        self._explanations = Line("explain", config.explain_waiting, 1)
+        self._number = itertools.count()
+        self._start = time.monotonic()
+        self.log_requests = False
+        self._routes: dict[str, dict[str, Route]] = {
+            "/": {"GET": self._show_page},
+            "/health": {"GET": self._health},
+            "/models": {"GET": self._about_models},
+            "/translate": {"POST": self._translate},
+            "/explain": {"POST": self._explain},
+        }
+
+    async def handle(self, request: Request) -> Reply:
+        """The reply; nothing is raised but cancellation. An error of ours is logged under the number that the client gets."""
+        start = time.monotonic()
+        try:
+            reply = await self._route(request)
+        except Problem as problem:
+            reply = problem.reply()
+        except Exception as error:
+            reply = _failed(request, error)
+        if self.log_requests:
+            took = 1000 * (time.monotonic() - start)
+            size = f"{len(request.body)} bytes in, {len(reply.body)} out"
+            logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, size, took)
+        return reply
+
+    async def _route(self, request: Request) -> Reply:
+        self._check_host(request)
+        methods = self._routes.get(request.path)
+        if methods is None:
+            raise Problem(404, f"there is nothing here; paths: {', '.join(self._routes)}")
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is None:
+            allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+            raise Problem(405, f"{request.path} takes {allowed}", headers={"Allow": allowed})
+        return await route(request)
+
+    def _check_host(self, request: Request) -> None:
+        host = request.headers.get("host", "").lower()
+        name = host if host.endswith("]") else host.rpartition(":")[0] or host
+        if self._hosts is not None and name not in self._hosts:
+            raise Problem(421, "this server does not go by that name; start it with --allow-host NAME")
+        origin = request.headers.get("origin")
+        if origin is not None and urlsplit(origin.lower()).netloc != host:
+            raise Problem(403, "pages of other sites cannot use this server")
+
+    async def _show_page(self, request: Request) -> Reply:
+        return Reply(200, self._page, "text/html", {"Content-Security-Policy": PAGE_POLICY})
+
+    async def _about_models(self, request: Request) -> Reply:
+        return json_reply({"models": self._models.about(), "limits": self._config.model_dump()})
+
+    async def _health(self, request: Request) -> Reply:
+        batcher = self._batcher
+        alive = not batcher.closed
+        return json_reply(
+            {
+                "status": "ok" if alive else "stopping",
+                "version": __version__,
+                "models": self._models.names,
+                "uptime_seconds": round(time.monotonic() - self._start, 3),
+                "waiting": batcher.waiting,
+                "answered": batcher.answered,
+                "batches": batcher.batches,
+                "busy_seconds": round(batcher.busy_seconds, 3),
+            },
+            status=200 if alive else 503,
+        )
+
+    async def _translate(self, request: Request) -> Reply:
+        fields, config = _fields(request), self._config
+        texts = self._text_field(fields, "text", required=True) or []
+        name = fields.choice("model", self._models.names) or self._models.names[0]
+        prefixes, trees = self._beside(fields, len(texts), [name])
+        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
+        n_best = fields.integer("n_best", cap=config.max_n_best, cap_name="max_n_best")
+        alignments = fields.flag("alignments")
+        long_lines = fields.choice("long_lines", LONG_LINES)
+        fields.finish()
+        translator = self._models[name]
+        n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
+        beam = beam or translator.config.beam
+        if n_best > beam:
+            raise Problem(400, f"n_best: {n_best} is above the beam, {beam}")
+        if alignments and not translator.can_align:
+            raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
+        key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
+        items = [
+            Text(text, prefix, tree)
+            for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
+        ]
+        found = await self._batcher.submit(self._texts, key, items)
+        return json_reply({"model": name, "translations": found, "warnings": self._warnings(found, name)})
+
+    def _warnings(self, found: Sequence[dict[str, Any]], name: str) -> list[str]:
+        """One sentence for each text that did not come out as it was meant."""
+        limit = min(self._models[name].config.max_input_tokens, self._config.max_tokens)
+        texts = []
+        for number, one in enumerate(found, 1):
+            if one["cropped"]:
+                texts.append(f"text {number} is longer than max_tokens = {limit} subwords: its end was left out")
+            if one["parts"] > 1:
+                texts.append(
+                    f"text {number} is longer than max_tokens = {limit} subwords: translated in {one['parts']} parts"
+                )
+            if one["hit_max_length"]:
+                texts.append(f"the translation of text {number} reached the maximal length and may be incomplete")
+        return texts
+
+    async def _explain(self, request: Request) -> Reply:
+        fields, config, models = _fields(request), self._config, self._models
+        texts = self._text_field(fields, "text", required=True, most="explain_texts") or []
+        names = fields.choices("models", models.names, most=models.most_explained) or models.names[:1]
+        targets = self._matching(fields, "target", len(texts), "max_characters")
+        references = self._matching(fields, "reference", len(texts), "max_characters")
+        prefixes, trees = self._beside(fields, len(texts), names)
+        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
+        fields.finish()
+        if targets is not None and prefixes is not None:
+            raise Problem(400, "prefix: a target is forced as a whole, give one of the two")
+        key = ExplainKey(tuple(names), beam, next(self._number))
+        reply: Reply
+        [reply] = await self._batcher.submit(
+            self._explanations, key, [Sources(texts, targets, references, prefixes, trees)]
+        )
+        return reply
+
+    def _beside(self, fields: Fields, count: int, names: Sequence[str]) -> tuple[list[str] | None, list[str] | None]:
+        """Prefixes and parse trees, one for each text."""
+        prefixes = self._matching(fields, "prefix", count, "max_prefix_characters")
+        trees = self._matching(fields, "tree", count, "max_characters")
+        wanted = [name for name in names if self._models.needs_trees(name)]
+        if trees is None and wanted:
+            raise Problem(400, f"tree is missing: the model {wanted[0]} reads phrases of parse trees in brackets")
+        if trees is not None and not wanted:
+            raise Problem(400, f"tree: the model {names[0]} reads no parse trees")
+        return prefixes, trees
+
+    def _matching(self, fields: Fields, name: str, count: int, limit: str) -> list[str] | None:
+        """Texts of which there must be as many as there are of the field `text`."""
+        found = self._text_field(fields, name, characters=limit)
+        if found is not None and len(found) != count:
+            raise Problem(400, f"{name}: {len(found)} for {count} texts")
+        return found
+
+    def _text_field(
+        self,
+        fields: Fields,
+        name: str,
+        *,
+        required: bool = False,
+        most: str = "max_texts",
+        characters: str = "max_characters",
+    ) -> list[str] | None:
+        return fields.texts(
+            name,
+            most=getattr(self._config, most),
+            most_name=most,
+            characters=getattr(self._config, characters),
+            characters_name=characters,
+            required=required,
+        )
+
+
+def _fields(request: Request) -> Fields:
+    """The fields of a JSON body; Problem 415 for a body of another type."""
+    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if sent != JSON_TYPE or request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, f"send JSON as it is, with the header Content-Type: {JSON_TYPE}")
+    return Fields(read_object(request.body))
+
+
+def _failed(request: Request, error: Exception) -> Reply:
+    """400 for what the models refuse of a text, else 500 with the number under which the log tells everything."""
+    number = error.number if isinstance(error, ItemError) else 1
+    cause = error.error if isinstance(error, ItemError) else error
+    if isinstance(cause, UsageError | DataError):
+        return Problem(400, f"text {number}: {cause.what}").reply()
+    mark = uuid.uuid4().hex[:12]
+    logger.error("error %s in %s %s", mark, request.method, request.path[:80], exc_info=cause)
+    return Problem(500, f"an error of the server, number {mark} in its log").reply()

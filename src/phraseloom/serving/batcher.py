@@ -1,0 +1,194 @@
+"""Dynamic batching: texts of all clients wait in one line, and one worker thread takes those that go together.
+
+While the worker computes, texts arrive; then the text that has waited longest and all that fit with it (the same model,
+the same options) are the next batch. So a busy server works in large batches and an idle one at once. Everything but the
+work itself runs in the thread of the event loop: there is nothing to lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from phraseloom.serving.config import ServingConfig
+from phraseloom.serving.message import overloaded
+
+logger = logging.getLogger(__name__)
+
+Work = Callable[[Any, Sequence[Any]], Sequence[Any]]
+
+
+class Line(NamedTuple):
+    """A kind of work: those of one line share `most`, the texts that may wait, and are worked on `together` at most."""
+
+    name: str
+    most: int
+    together: int
+
+
+class ItemError(Exception):
+    """The error of one item of a call, and its number (from 1)."""
+
+    def __init__(self, error: Exception, number: int) -> None:
+        super().__init__(str(error))
+        self.error, self.number = error, number
+
+
+@dataclass(eq=False)
+class _Job:
+    """One text, the `number`-th of its call. `key`: what it must have in common with others of its batch."""
+
+    line: Line
+    key: Hashable
+    item: Any
+    number: int
+    done: asyncio.Future[Any]
+
+
+class Batcher:
+    """Runs `work(key, items)`, which gives one result per item, in a thread of its own."""
+
+    def __init__(self, work: Work, config: ServingConfig) -> None:
+        self._work, self._config = work, config
+        self._waiting: deque[_Job] = deque()
+        self._present: Sequence[_Job] = ()
+        self._counts: dict[str, int] = {}
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "model")
+        self._task: asyncio.Task[None] | None = None
+        self._rate = 10.0  # items a second, a running mean
+        self._since: float | None = None
+        self.answered = self.batches = 0
+        self.closed = False
+
+    @property
+    def waiting(self) -> int:
+        """How many items wait."""
+        return len(self._waiting)
+
+    @property
+    def busy_seconds(self) -> float:
+        """For how long the worker has been at its present batch; 0 if it has none."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
+
+    async def __aenter__(self) -> Batcher:
+        self._task = asyncio.ensure_future(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.give_up()
+        assert self._task is not None
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def submit(self, line: Line, key: Hashable, items: Sequence[Any]) -> list[Any]:
+        """The result of each item, in order. Problem 503 where they do not fit in the line or are not done in time.
+
+        Raises ItemError for the first item that failed. If the caller is cancelled, nothing more is done for it.
+        """
+        if self.closed:
+            raise overloaded("the server is stopping", close=True)
+        if self._counts.get(line.name, 0) + len(items) > line.most:
+            raise overloaded(
+                f"too many texts are waiting (limit {line.most}); try again later", retry_after=self._backlog_seconds()
+            )
+        loop = asyncio.get_running_loop()
+        jobs = [_Job(line, key, item, number, loop.create_future()) for number, item in enumerate(items, 1)]
+        self._waiting.extend(jobs)
+        self._count(line, len(jobs))
+        self._arrived.set()
+        try:
+            async with asyncio.timeout(self._config.answer_seconds):
+                return await asyncio.gather(*(job.done for job in jobs))
+        except TimeoutError:
+            raise overloaded(
+                f"not done within answer_seconds = {self._config.answer_seconds:g}",
+                retry_after=self._backlog_seconds(),
+            ) from None
+        finally:
+            self._withdraw(jobs)
+
+    def give_up(self) -> None:
+        """Answer everything that waits or is worked on with 503, and take nothing more."""
+        self.closed = True
+        for job in [*self._waiting, *self._present]:
+            if not job.done.done():
+                job.done.set_exception(overloaded("the server is stopping", close=True))
+
+    def _count(self, line: Line, change: int) -> None:
+        self._counts[line.name] = self._counts.get(line.name, 0) + change
+
+    def _withdraw(self, jobs: Sequence[_Job]) -> None:
+        """Forget the jobs of a caller that is gone or has an error."""
+        left = set(map(id, jobs)) & set(map(id, self._waiting))
+        if left:
+            self._waiting = deque(job for job in self._waiting if id(job) not in left)
+            self._count(jobs[0].line, -len(left))
+        for job in jobs:
+            job.done.cancel()
+            if not job.done.cancelled():
+                job.done.exception()  # looked at, so that nobody misses it
+
+    def _backlog_seconds(self) -> float:
+        return len(self._waiting) / self._rate
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._waiting:
+                self._arrived.clear()
+                await self._arrived.wait()
+                await asyncio.sleep(self._config.gather_seconds)
+            self._present = batch = self._take()
+            if not batch:
+                continue
+            start = self._since = time.monotonic()
+            results = await loop.run_in_executor(self._thread, self._do, batch[0].key, [job.item for job in batch])
+            seconds = max(time.monotonic() - start, 1e-6)
+            self._rate = 0.8 * self._rate + 0.2 * len(batch) / seconds
+            self._present, self._since = (), None
+            self.batches += 1
+            self.answered += len(batch)
+            for job, result in zip(batch, results, strict=True):
+                if job.done.done():
+                    continue
+                if isinstance(result, Exception):
+                    job.done.set_exception(ItemError(result, job.number))
+                else:
+                    job.done.set_result(result)
+
+    def _take(self) -> list[_Job]:
+        """The job that has waited longest and those that go with it, in order."""
+        batch: list[_Job] = []
+        others: deque[_Job] = deque()
+        for job in self._waiting:
+            if (not batch or job.key == batch[0].key) and (not batch or len(batch) < batch[0].line.together):
+                batch.append(job)
+            else:
+                others.append(job)
+        self._waiting = others
+        if batch:
+            self._count(batch[0].line, -len(batch))
+        return batch
+
+    def _do(self, key: Any, items: list[Any]) -> Sequence[Any]:
+        """Results or errors; in the worker thread. After an error both halves are tried again: no item spoils another."""
+        try:
+            results = self._work(key, items)
+            if len(results) != len(items):
+                raise RuntimeError(f"{len(results)} results of {len(items)} texts")
+            return results
+        except Exception as error:
+            if len(items) == 1:
+                return [error]
+            middle = len(items) // 2
+            return [*self._do(key, items[:middle]), *self._do(key, items[middle:])]

@@ -1,0 +1,191 @@
+"""The line before the model: batches, errors, full queues (H3), clients that leave, the end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+from tests.serving.harness import FakeTranslator, call, running
+
+from phraseloom.serving.batcher import Batcher, ItemError, Line
+from phraseloom.serving.config import ServingConfig
+from phraseloom.serving.message import Problem
+
+LINE = Line("texts", 100, 8)
+CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=5.0)
+
+
+class Work:
+    """Upper-cases texts, batch by batch; waits for `gate`."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[str, list[str]]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, key: str, items: list[str]) -> list[str]:
+        self.gate.wait(10)
+        self.batches.append((key, list(items)))
+        if any("poison" in item for item in items):
+            raise ValueError("poison")
+        return [item.upper() for item in items]
+
+
+def run(test, config: ServingConfig = CONFIG):
+    async def inside():
+        work = Work()
+        async with Batcher(work, config) as batcher:
+            return await asyncio.wait_for(test(batcher, work), 20)
+
+    return asyncio.run(inside())
+
+
+async def settled(condition) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_texts_of_many_callers_make_batches() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        calls = [batcher.submit(LINE, "k", [f"a{n}", f"b{n}"]) for n in range(10)]
+        assert await asyncio.gather(*calls) == [[f"A{n}", f"B{n}"] for n in range(10)]
+        assert [len(items) for _, items in work.batches] == [8, 8, 4]
+        assert batcher.answered == 20
+        assert batcher.waiting == 0
+
+    run(test)
+
+
+def test_only_what_goes_together_is_together_and_nobody_starves() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        first = asyncio.ensure_future(batcher.submit(LINE, "x", ["first"]))
+        await settled(lambda: batcher.busy_seconds > 0)
+        others = [asyncio.ensure_future(batcher.submit(LINE, "xy"[n % 2], [str(n)])) for n in range(6)]
+        await settled(lambda: batcher.waiting == 6)
+        work.gate.set()
+        assert await first == ["FIRST"]
+        assert [await other for other in others] == [[str(n)] for n in range(6)]
+        assert work.batches == [("x", ["first"]), ("x", ["0", "2", "4"]), ("y", ["1", "3", "5"])]
+
+    run(test)
+
+
+def test_one_text_does_not_spoil_the_others() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        calls = [batcher.submit(LINE, "k", [f"a{n}"]) for n in range(5)]
+        bad = batcher.submit(LINE, "k", ["good", "poison"])
+        *found, failed = await asyncio.gather(*calls, bad, return_exceptions=True)
+        assert found == [[f"A{n}"] for n in range(5)]
+        assert isinstance(failed, ItemError)
+        assert (failed.number, str(failed)) == (2, "poison")
+        assert len(work.batches[0][1]) == 7
+        assert await batcher.submit(LINE, "k", ["after"]) == ["AFTER"]
+
+    run(test)
+
+
+def test_results_that_are_not_one_per_text_are_an_error() -> None:
+    async def inside() -> None:
+        async with Batcher(lambda key, items: ["one"] * 2, CONFIG) as batcher:
+            with pytest.raises(ItemError, match="2 results of 1"):
+                await batcher.submit(LINE, "k", ["a"])
+
+    asyncio.run(inside())
+
+
+def test_a_full_line_refuses() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        first = asyncio.ensure_future(batcher.submit(LINE, "k", ["first"]))
+        await settled(lambda: batcher.busy_seconds > 0)
+        waiting = [asyncio.ensure_future(batcher.submit(LINE, "k", ["w"] * 50)) for _ in range(2)]
+        await settled(lambda: batcher.waiting == 100)
+        with pytest.raises(Problem, match="limit 100") as refused:
+            await batcher.submit(LINE, "k", ["one more"])
+        assert refused.value.status == 503
+        assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
+        other = asyncio.ensure_future(batcher.submit(Line("others", 1, 1), "k", ["of another line"]))
+        work.gate.set()
+        await asyncio.gather(first, other, *waiting)
+        assert await batcher.submit(LINE, "k", ["again"]) == ["AGAIN"]
+
+    run(test)
+
+
+def test_what_nobody_waits_for_is_not_done() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        first = asyncio.ensure_future(batcher.submit(LINE, "k", ["first"]))
+        await settled(lambda: batcher.busy_seconds > 0)
+        left, stays = (asyncio.ensure_future(batcher.submit(LINE, "k", [name])) for name in ("left", "stays"))
+        await settled(lambda: batcher.waiting == 2)
+        left.cancel()
+        await settled(left.done)
+        assert batcher.waiting == 1
+        work.gate.set()
+        assert await asyncio.gather(first, stays) == [["FIRST"], ["STAYS"]]
+        assert [items for _, items in work.batches] == [["first"], ["stays"]]
+
+    run(test)
+
+
+def test_who_waits_too_long_is_told_so() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        with pytest.raises(Problem, match=r"answer_seconds = 0\.05") as late:
+            await batcher.submit(LINE, "k", ["slow"])
+        assert late.value.status == 503
+        work.gate.set()
+        await settled(lambda: batcher.busy_seconds == 0)
+        assert await batcher.submit(LINE, "k", ["next"]) == ["NEXT"]
+
+    run(test, ServingConfig(answer_seconds=0.05, gather_seconds=0))
+
+
+def test_giving_up_answers_everybody() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        calls = [asyncio.ensure_future(batcher.submit(LINE, "k", [str(n)])) for n in range(12)]
+        await settled(lambda: batcher.busy_seconds > 0)
+        batcher.give_up()
+        found = await asyncio.gather(*calls, return_exceptions=True)
+        assert [getattr(error, "status", None) for error in found] == [503] * 12
+        with pytest.raises(Problem, match="stopping"):
+            await batcher.submit(LINE, "k", ["late"])
+        work.gate.set()
+
+    run(test)
+
+
+def test_ten_times_what_fits() -> None:
+    """H3: some are answered, the others told when to come again; one worker thread, whatever comes."""
+    translator = FakeTranslator(seconds=0.02)
+    config = ServingConfig(queue_texts=8, max_texts=8, batch_texts=4)
+    statuses: list[int] = []
+    with running(config, translators={"it": translator}) as server:
+        before = threading.active_count()
+
+        def ask(number: int) -> None:
+            status, body, headers = call(server.port, "POST", "/translate", {"text": f"text {number}"})
+            assert status == 200 or int(headers["Retry-After"]) >= 1
+            assert status == 503 or body["translations"][0]["text"] == f"TEXT {number}"
+            statuses.append(status)
+
+        clients = [threading.Thread(target=ask, args=(n,)) for n in range(80)]
+        for client in clients:
+            client.start()
+        most = 0
+        while any(client.is_alive() for client in clients):
+            alive = sum(client.is_alive() for client in clients)
+            most = max(most, threading.active_count() - alive)
+            time.sleep(0.002)
+        for client in clients:
+            client.join()
+        assert most <= before + 1
+        assert server.call("POST", "/translate", {"text": "after"})[0] == 200
+    assert len(statuses) == 80
+    assert set(statuses) == {200, 503}
+    assert translator.threads == {"model_0"}

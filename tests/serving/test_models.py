@@ -1,0 +1,117 @@
+"""Real models behind the server: what it says is what `translate` and `explain` say, whoever else asks (H11)."""
+
+from __future__ import annotations
+
+import pytest
+from tests.decoding.conftest import lines_of_words
+from tests.serving.harness import running
+from tests.serving.test_server import ask_many
+
+from phraseloom.analysis.explain import explain
+from phraseloom.decoding.translator import Translator
+from phraseloom.serving.config import ServingConfig
+from phraseloom.serving.models import Models
+
+
+def test_the_reply_is_that_of_translate(translator: Translator) -> None:
+    lines = [*lines_of_words(12, seed=5), "", " the  old man "]
+    prefixes = ["a cow", *[""] * 13]
+    options = {"beam": 4, "n_best": 3}
+    with running(translators={"it": translator}, models=Models) as server:
+        body = {"text": lines, "prefix": prefixes, "alignments": True, **options}
+        status, found, _ = server.call("POST", "/translate", body)
+    assert status == 200
+    wanted = [t.as_dict() for t in translator.translate(lines, prefixes=prefixes, alignments=True, **options)]
+    assert found["translations"] == wanted  # to the bit: the same lines in the same batch
+
+
+def test_many_clients_get_what_each_would_get_alone(translator: Translator) -> None:
+    """H11 and batch independence: texts and alignments are equal, scores within 1e-4."""
+    alone: dict[tuple[str, int], str] = {}
+    lines = lines_of_words(60, seed=6)
+    for beam in (1, 2, 5):
+        for line, found in zip(lines, translator.translate(lines, beam=beam), strict=True):
+            alone[line, beam] = found.text
+    with running(translators={"it": translator}, models=Models) as server:
+        wrong = ask_many(
+            server.port,
+            8,
+            3,
+            lambda client, request, number: lines[(client * 9 + request * 3 + number) % len(lines)],
+            lambda body, found: found == [alone[text, body["beam"]] for text in body["text"]],
+        )
+        assert not wrong, wrong[:3]
+        assert server.batcher is not None
+        assert server.batcher.batches < server.batcher.answered
+
+
+@pytest.mark.full
+def test_fifty_clients_get_what_each_would_get_alone(translator: Translator) -> None:
+    """H11 in full, with a model: 50 clients, 200 requests each."""
+    lines = lines_of_words(500, longest=6, seed=7)
+    alone = {
+        (line, beam): t.text
+        for beam in (1, 2, 5)
+        for line, t in zip(lines, translator.translate(lines, beam=beam), strict=True)
+    }
+    with running(translators={"it": translator}, models=Models) as server:
+        wrong = ask_many(
+            server.port,
+            50,
+            200,
+            lambda client, request, number: lines[(client * 31 + request * 7 + number) % len(lines)],
+            lambda body, found: found == [alone[text, body["beam"]] for text in body["text"]],
+        )
+    assert not wrong, wrong[:3]
+
+
+def test_scores_do_not_depend_on_the_others(translator: Translator) -> None:
+    lines = lines_of_words(20, seed=8)
+    with running(translators={"it": translator}, models=Models) as server:
+        together = server.call("POST", "/translate", {"text": lines, "alignments": True})[1]["translations"]
+        for line, other in zip(lines[:6], together[:6], strict=True):
+            alone = server.call("POST", "/translate", {"text": line, "alignments": True})[1]["translations"][0]
+            assert (alone["text"], alone["alignment"]) == (other["text"], other["alignment"])
+            assert alone["score"] == pytest.approx(other["score"], abs=1e-4)
+
+
+def test_the_explanation_is_that_of_explain(translator: Translator) -> None:
+    lines = lines_of_words(2, seed=9)
+    other = translator.with_options(beam=1)
+    config = ServingConfig(explain_tokens=6)
+    with running(config, translators={"one": translator, "two": other}, models=Models) as server:
+        for body, options in (
+            ({"prefix": ["a", ""]}, {"prefixes": ["a", ""]}),
+            (
+                {"target": ["a cow", "them"], "reference": ["x", "y"]},
+                {"targets": ["a cow", "them"], "references": ["x", "y"]},
+            ),
+        ):
+            status, found, _ = server.call("POST", "/explain", {"text": lines, "models": ["two", "one"], **body})
+            assert status == 200
+            wanted = explain({"two": other, "one": translator}, lines, max_tokens=6, **options)
+            assert found == wanted
+    assert any("6" in note for sentence in found["sentences"] for view in sentence["views"] for note in view["notes"])
+
+
+def test_what_models_says_of_it(translator: Translator) -> None:
+    models = Models({"it": translator}, ServingConfig(max_tokens=9))
+    models.warm_up()
+    [about] = models.about()
+    assert about["languages"] == ["en", "de"]
+    assert about["parameters"] == sum(p.numel() for p in translator.model.parameters())
+    assert "transformer encoder of 2 layers" in about["description"]
+    assert (about["beam"], about["max_tokens"], about["alignments"], about["trees"]) == (5, 9, True, False)
+
+
+def test_a_text_that_is_too_long_says_so(translator: Translator) -> None:
+    """H5: cropped or split, and flagged; the translation is that of the cropped text."""
+    long = " ".join(["the old man sleeps ."] * 10)
+    with running(ServingConfig(max_tokens=12), translators={"it": translator}, models=Models) as server:
+        _, cropped, _ = server.call("POST", "/translate", {"text": ["a cow", long]})
+        _, split, _ = server.call("POST", "/translate", {"text": long, "long_lines": "split"})
+    assert [t["cropped"] for t in cropped["translations"]] == [False, True]
+    assert "text 2 is longer than max_tokens = 12 subwords: its end was left out" in cropped["warnings"]
+    assert cropped["translations"][1]["text"] == translator.translate([long], max_input_tokens=12)[0].text
+    assert split["translations"][0]["parts"] > 1
+    assert f"translated in {split['translations'][0]['parts']} parts" in split["warnings"][0]
