@@ -1,0 +1,122 @@
+"""`phraseloom reproduce`: a table or figure of a paper made again, at toy, small or the paper's scale."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class ScaleName(StrEnum):
+    """How large the experiment is."""
+
+    tiny = "tiny"
+    small = "small"
+    paper = "paper"
+
+
+def command(
+    table: Annotated[
+        str | None, typer.Argument(metavar="[TABLE]", help="Such as 002-table1, or a file; none: list the tables.")
+    ] = None,
+    scale: Annotated[
+        ScaleName,
+        typer.Option(
+            help="tiny: the built-in pair, minutes; small: corpora under --data-root, hours; paper: counts only."
+        ),
+    ] = ScaleName.tiny,
+    rows: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these rows, commas between: base, en-de/base, en-de/.")
+    ] = None,
+    seeds: Annotated[str | None, typer.Option(metavar="N,…", help="Seeds of each row; default: the table's.")] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be done and what it would cost; do nothing.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Steps side by side, each with its share of the cores.")] = 1,
+    folder: Annotated[Path, typer.Option(help="Where steps and tables are written.")] = Path("reproduced"),
+    data_root: Annotated[
+        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Where the corpora that recipes name are looked up.")
+    ] = Path(),
+    recipes: Annotated[
+        Path | None,
+        typer.Option(help="The folder of recipes, with tables/; default: recipes, or that of the checkout."),
+    ] = None,
+    flops: Annotated[
+        float | None, typer.Option(metavar="N", min=1e6, help="FLOP/s that trainings reach, for estimates: 1e11.")
+    ] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Estimate for this GPU: V100, A100, H100, H200, RTX4090.")
+    ] = None,
+    train_paper: Annotated[
+        bool, typer.Option("--train-paper", help="With --scale paper: train, which takes GPU-days.")
+    ] = False,
+) -> None:
+    """Make a table of a paper again: its rows trained and measured, beside the paper's numbers, each claim checked.
+
+    Steps that are done are not run again, also those of other tables; the same command goes on where it was stopped. A row
+    that fails is shown as failed and does not stop the others. Writes FOLDER/SCALE/TABLE/table.md, .json and .svg.
+
+    Example: phraseloom reproduce 002-table1 --scale tiny --plan
+
+    Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
+    """
+    from phraseloom.errors import PhraseloomError, UsageError
+    from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
+
+    place = recipes or recipes_folder()
+    if table is None:
+        from phraseloom.report.tables import terminal
+
+        loaded = [(path.stem, load_table(path)) for path in all_tables(place)]
+        if not loaded:
+            raise UsageError(f"no tables in {place / 'tables'}", hint="--recipes names the folder that holds tables/")
+        lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
+        print(terminal(["table", "what", "scales"], lines))
+        return
+    from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+
+    options = Options(
+        scale=scale.value,
+        rows=None if rows is None else _names(rows, "--rows"),
+        seeds=None if seeds is None else _seeds(seeds),
+        jobs=jobs,
+        folder=folder,
+        root=str(data_root),
+        flops=flops,
+        gpu=gpu,
+        train_paper=train_paper,
+    )
+    made = open_plan(table, place, options)
+    text = plan_text(made, options)
+    if plan:
+        print(text, end="")
+        return
+    typer.echo(text, err=True)
+    result, target = reproduce(made, table, options, lambda line: typer.echo(line, err=True))
+    print(target / "table.md")
+    if result.failures and options.trains:
+        names = ", ".join(f"{task}/{row}".strip("/") for task, row in result.failures)
+        raise PhraseloomError(
+            f"failed: {names}", file=target / "table.md", hint="the table says why; the same command tries again"
+        )
+
+
+def _names(text: str, option: str) -> list[str]:
+    from phraseloom.errors import UsageError
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{option} names nothing")
+    return names
+
+
+def _seeds(text: str) -> list[int]:
+    from phraseloom.errors import UsageError
+
+    parts = _names(text, "--seeds")
+    wrong = next((p for p in parts if not (p.isascii() and p.isdigit() and int(p) < 2**31)), None)
+    if wrong is not None or len(set(parts)) != len(parts):
+        raise UsageError(f"--seeds {text}: whole numbers from 0, each once", hint="such as 1,2,3")
+    return [int(p) for p in parts]

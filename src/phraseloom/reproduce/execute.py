@@ -1,0 +1,251 @@
+"""Running steps: each verb in a process of its own, so many at once, none twice; what fails stops only what needs it.
+
+A step that is not a training begins with an empty folder. A training goes on where its run stopped. On SIGINT or SIGTERM the
+running steps are asked to stop (a training saves), and the same command goes on later. One verb is no program's: `concatenate`
+puts its inputs one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, Any
+
+from phraseloom import files
+from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
+from phraseloom.reproduce.records import LOG, RECORD, Record, begin, finish, read_record
+from phraseloom.reproduce.steps import Step
+from phraseloom.text.lines import open_binary
+from phraseloom.training.signals import StopSignal
+
+PROGRAM = (sys.executable, "-m", "phraseloom")
+CONCATENATE = "concatenate"
+STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
+PAUSE = 0.05
+BLOCK = 1 << 20
+TAIL = 1 << 16
+SHOWN = 100  # characters of a command line that are printed; the record has all
+INTERRUPTED = 3
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Running:
+    """A process, the record of its step, when it began, and the files that it holds."""
+
+    process: subprocess.Popen[bytes]
+    content: dict[str, Any]
+    began: float
+    handles: list[IO[bytes]] = field(default_factory=list)
+
+
+@dataclass
+class Execution:
+    """The steps of a table in the order in which they may run. `flop` by identity: noted in the records.
+
+    `jobs`: so many side by side, each with its share of the cores. `program`: what runs a verb (tests put another in).
+    """
+
+    steps: Sequence[Step]
+    jobs: int = 1
+    say: Say = print
+    flop: Mapping[str, float] = field(default_factory=dict)
+    program: Sequence[str] = PROGRAM
+    records: dict[str, Record] = field(default_factory=dict)
+    _running: dict[str, _Running] = field(default_factory=dict)
+    _lost: set[str] = field(default_factory=set)  # identities that failed, or whose needs failed, in this run
+
+    def run(self) -> dict[str, Record]:
+        """Run what is not done; the record of every step by identity ("new": something it needs failed).
+
+        Raises InterruptedRun after a signal, FileProblem where nothing can be written.
+        """
+        self.records = {step.identity: read_record(step) for step in self.steps}
+        waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
+        number = len(self.steps) - len(waiting)
+        if number:
+            self.say(f"{number} of {len(self.steps)} steps are done already")
+        with StopSignal(at_once=self._kill) as stop:
+            try:
+                while (waiting or self._running) and not stop.is_set:
+                    waiting = self._start(waiting)
+                    if self._running:
+                        time.sleep(PAUSE)
+                        self._collect()
+            finally:
+                self._stop()
+        if stop.is_set:
+            raise InterruptedRun(f"stopped by {stop.name}", hint="the same command goes on from here")
+        return self.records
+
+    def _start(self, waiting: list[Step]) -> list[Step]:
+        """Start what can start now; what is left to wait for. What can never start is left out, and said."""
+        left = []
+        for step in waiting:
+            lost = next((need for need in step.needs if need.identity in self._lost), None)
+            if lost is not None:
+                self._lost.add(step.identity)
+                self.records[step.identity] = Record("new", {"message": f"not run: {lost.title} failed"})
+                self.say(f"not run: {step.title}, which needs {lost.title}")
+            elif len(self._running) < self.jobs and all(self._is_done(need) for need in step.needs):
+                self._launch(step)
+            else:
+                left.append(step)
+        return left
+
+    def _is_done(self, step: Step) -> bool:
+        return self.records[step.identity].state == "done" and step.identity not in self._running
+
+    def _launch(self, step: Step) -> None:
+        old = self.records[step.identity]
+        if not step.trains and step.folder.exists():
+            files.disk.remove_tree(step.folder)
+        files.disk.mkdir(step.folder)
+        began = datetime.now(UTC).isoformat(timespec="seconds")
+        content = begin(step, old, flop=self.flop.get(step.identity), began=began)
+        position = 1 + next(i for i, s in enumerate(self.steps) if s.identity == step.identity)
+        line = " ".join(step.argv)
+        shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
+        self.say(f"[{position}/{len(self.steps)}] {step.title}: phraseloom {shown}")
+        running = _Running(None, content, time.monotonic())  # type: ignore[arg-type]
+        try:
+            if step.argv == (CONCATENATE,) and step.stdout is not None:
+                _concatenate(step.stdin, step.folder / STDOUT)
+                _settle(step)
+                self._ended(step, content, 0, time.monotonic() - running.began, "")
+                return
+            self._spawn(step, running)
+        except (OSError, PhraseloomError) as error:
+            _close(running)
+            problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+            self._ended(step, content, 1, 0.0, problem)
+            return
+        self._running[step.identity] = running
+
+    def _spawn(self, step: Step, running: _Running) -> None:
+        log = files.disk.open(step.folder / LOG, "ab")
+        running.handles.append(log)
+        stdin: IO[bytes] | int = subprocess.DEVNULL
+        if step.stdin:
+            stdin = _joined(step.stdin, step.folder / STDIN).open("rb")
+            running.handles.append(stdin)
+        stdout: IO[bytes] = log
+        if step.stdout is not None:
+            stdout = files.disk.open(step.folder / STDOUT, "wb")
+            running.handles.append(stdout)
+        share = ["training.processes=1"] if self.jobs > 1 and step.trains else []
+        running.process = subprocess.Popen(
+            [*self.program, *step.argv, *share],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=log,
+            env=self._environment(),
+            start_new_session=True,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        if self.jobs == 1 or "OMP_NUM_THREADS" in os.environ:
+            return dict(os.environ)
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return os.environ | {"OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
+
+    def _collect(self) -> None:
+        """Take in the steps that have ended."""
+        for step in [s for s in self.steps if s.identity in self._running]:
+            running = self._running[step.identity]
+            code = running.process.poll()
+            if code is None:
+                continue
+            _close(running)
+            seconds = time.monotonic() - running.began
+            del self._running[step.identity]
+            message = "" if code == 0 else _last_line(step.folder / LOG) or f"exit code {code}"
+            if code == 0:
+                _settle(step)
+            self._ended(step, running.content, code, seconds, message)
+
+    def _ended(self, step: Step, content: dict[str, Any], code: int, seconds: float, message: str) -> None:
+        record = finish(step, content, code=code, seconds=seconds, message=message)
+        if code == 0:
+            self.say(f"    done in {duration(seconds)}: {step.title}")
+        else:
+            self._lost.add(step.identity)
+            ended = "stopped" if code == INTERRUPTED else "FAILED"
+            self.say(f"    {ended} after {duration(seconds)}: {step.title}: {message}")
+        self.records[step.identity] = record
+
+    def _stop(self) -> None:
+        """End what runs: a training saves on SIGTERM."""
+        for running in self._running.values():
+            running.process.terminate()
+        for step in [s for s in self.steps if s.identity in self._running]:
+            running = self._running.pop(step.identity)
+            code = running.process.wait()
+            _close(running)
+            message = _last_line(step.folder / LOG) or f"exit code {code}"
+            seconds = time.monotonic() - running.began
+            if code == 0:
+                _settle(step)
+            self._ended(step, running.content, 0 if code == 0 else INTERRUPTED, seconds, message if code else "")
+
+    def _kill(self) -> None:
+        for running in self._running.values():
+            running.process.kill()
+
+
+def _joined(paths: Sequence[Path], target: Path) -> Path:
+    """One plain file of all of `paths`: the only one itself, or a temporary one that is unpacked and put together."""
+    if len(paths) == 1 and paths[0].suffix not in (".gz", ".xz"):
+        return files.require_file(paths[0], "input of the step")
+    _concatenate(paths, target)
+    return target
+
+
+def _concatenate(paths: Sequence[Path], target: Path) -> None:
+    with files.disk.open(target, "wb") as out:
+        for path in paths:
+            with open_binary(path) as handle:
+                shutil.copyfileobj(handle, out, BLOCK)
+
+
+def _close(running: _Running) -> None:
+    for handle in running.handles:
+        handle.close()
+
+
+def _settle(step: Step) -> None:
+    """Give standard output its name; the temporary input goes."""
+    if step.stdout is not None:
+        files.disk.rename(step.folder / STDOUT, step.stdout)
+    (step.folder / STDIN).unlink(missing_ok=True)
+
+
+def _last_line(log: Path) -> str:
+    """The last line of a log that is not blank, without control characters."""
+    if not log.is_file():
+        return ""
+    with log.open("rb") as handle:
+        handle.seek(max(0, log.stat().st_size - TAIL))
+        lines = handle.read().decode("utf-8", "replace").split("\n")
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return escape_controls(last.strip())[:400]
+
+
+def duration(seconds: float) -> str:
+    """Seconds in words: 12 s, 3.5 min, 2.1 h, 4.0 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    for unit, size, limit in (("min", 60, 90 * 60), ("h", 3600, 48 * 3600)):
+        if seconds < limit:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 86400:,.1f} days"
+
+
+__all__ = ["RECORD", "Execution", "duration"]

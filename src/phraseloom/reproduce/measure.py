@@ -1,0 +1,177 @@
+"""Numbers of a row and seed: from texts, from the JSON of our verbs, from run folders.
+
+A number is missing where the steps that make it have not run, with the reason; never silently.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phraseloom.errors import CorruptError, PhraseloomError
+from phraseloom.files import read_json
+from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer
+from phraseloom.metrics.subset import read_line_numbers, take
+from phraseloom.report.folders import describe_model
+from phraseloom.report.history import TIMING, read_history, read_records
+from phraseloom.reproduce.steps import Place, Steps
+from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
+from phraseloom.text.lines import read_lines
+
+Value = float | dict[str, float]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number (or series) of one row and seed.
+
+    `statistics`: the counts of its sentences, which the bootstrap draws from, by label; of a single number under "".
+    """
+
+    value: Value | None
+    missing: str = ""
+    signature: str = ""
+    statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
+    scorer: Scorer | None = None
+
+
+@dataclass
+class Meter:
+    """Reads metrics; scorers and references are read once."""
+
+    steps: Steps
+    _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
+    _texts: dict[str, list[str]] = field(default_factory=dict)
+
+    def measure(self, metric: TextMetric | JsonMetric | RunMetric, place: Place) -> Measured:
+        """The metric of a row, task and seed."""
+        try:
+            if isinstance(metric, TextMetric):
+                return self._text(metric, place)
+            if isinstance(metric, JsonMetric):
+                return self._json(metric, place)
+            return _run(metric, Path(self.steps.fill(metric.folder, place)))
+        except PhraseloomError as error:
+            return Measured(None, str(error))
+
+    def _text(self, metric: TextMetric, place: Place) -> Measured:
+        key = (metric.kind, metric.tokenize)
+        scorer = self._scorers.setdefault(key, make_scorer(metric.kind, tokenize=metric.tokenize))
+        path = self.steps.fill(metric.hypotheses, place)
+        hypotheses = list(read_lines(path))
+        reference = self._lines(self.steps.fill(metric.reference, place))
+        if metric.lines is not None:
+            chosen = read_line_numbers(self.steps.fill(metric.lines, place), len(reference))
+            hypotheses, reference = take([hypotheses, reference], chosen)
+        statistics = scorer.statistics(hypotheses, [reference])
+        if metric.source is None or metric.edges is None:
+            return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+        source = self._lines(self.steps.fill(metric.source, place))
+        lengths = count_tokens(source, tokenize=metric.tokenize)
+        edges = [int(edge) for edge in self.steps.fill(metric.edges, place).split(",")]
+        groups = [g for g in bleu_by_length(scorer, statistics, lengths, edges=edges) if g.score is not None]
+        values = {g.label: g.score.value for g in groups if g.score is not None}
+        return Measured(values, "", scorer.signature, {g.label: statistics[g.holds(lengths)] for g in groups}, scorer)
+
+    def _lines(self, path: str) -> list[str]:
+        if path not in self._texts:
+            self._texts[path] = list(read_lines(path))
+        return self._texts[path]
+
+    def _json(self, metric: JsonMetric, place: Place) -> Measured:
+        path = Path(self.steps.fill(metric.file, place))
+        at = self.steps.fill(metric.at, place)
+        found = list(select(read_json(path, "report"), split(at)))
+        numbers = [(item, value) for item, value in found if _is_number(value)]
+        if len(numbers) != len(found) or not found:
+            raise CorruptError(f"no number at {at}", file=path)
+        if metric.label is not None:
+            return Measured(
+                {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
+            )
+        if len(numbers) > 1:
+            raise CorruptError(f"{len(numbers)} numbers at {at}, where one is wanted", file=path)
+        return Measured(metric.factor * numbers[0][1])
+
+
+def split(path: str) -> list[str]:
+    """The parts of a path between full stops, but those inside brackets."""
+    return [part for part in re.split(r"\.(?![^\[]*\])", path) if part]
+
+
+def select(value: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:
+    """(the last list entry passed, what stands at the path) of everything that fits; see `JsonMetric`."""
+    yield from _select(value, None, path)
+
+
+def _select(value: Any, item: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:
+    if not path:
+        yield item, value
+        return
+    key, rest = path[0], path[1:]
+    if key == "*" or key.startswith("["):
+        entries = value if isinstance(value, list) else []
+        if isinstance(value, dict):
+            entries = [{"key": name, "value": inner} for name, inner in value.items()]
+            rest = ["value", *rest]
+        wanted = [part.partition("=")[::2] for part in key.strip("[]").split(",")] if key != "*" else []
+        for entry in entries:
+            if all(isinstance(entry, dict) and _text(entry.get(name)) == text for name, text in wanted):
+                yield from _select(entry, entry, rest)
+    elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+        yield from _select(value[int(key)], item, rest)
+    elif isinstance(value, dict) and key in value:
+        yield from _select(value[key], item, rest)
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _label(item: Any, name: str, number: int) -> str:
+    """The label of a series' entry: its key of that name (null: all), or its number from 1."""
+    if not isinstance(item, dict) or name not in item:
+        return str(number)
+    return "all" if item[name] is None else str(item[name])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def run_facts(run: Path) -> dict[str, float]:
+    """What a run folder says of itself: updates, seconds, best validation, parameters, tokens."""
+    history = read_history(run)
+    facts: dict[str, float] = {}
+    if history.training or history.validation:
+        facts["updates"] = max([*history.training, *history.validation])
+    if history.seconds:
+        facts["seconds"] = max(history.seconds.values())
+        tokens = _tokens(run)
+        if tokens and facts["seconds"]:
+            facts["tokens_per_second"] = tokens / facts["seconds"]
+    for key in ("perplexity", "bleu"):
+        _, values = history.curve(key, of="validation")
+        if len(values):
+            facts[key] = float(values.max() if key == "bleu" else values.min())
+    if (run / "best").exists():
+        facts["parameters"] = float(describe_model(run / "best", verify=False).get("parameters") or 0)
+    return facts
+
+
+def _tokens(run: Path) -> float:
+    """Target tokens that a run has seen."""
+    records, _ = read_records(run / TIMING)
+    return max((float(r["target_tokens"]) for r in records if _is_number(r.get("target_tokens"))), default=0.0)
+
+
+def _run(metric: RunMetric, run: Path) -> Measured:
+    facts = run_facts(run)
+    if metric.read not in facts:
+        return Measured(None, f"{run}: the run does not say its {metric.read}")
+    return Measured(facts[metric.read])

@@ -1,0 +1,148 @@
+"""What has been run: `step.json` in the folder of each step, written whole, and what of it is still there.
+
+    {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
+     "attempts": [{"began", "seconds", "exit"}], "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "machine", "flop"}
+
+A step is done if its record says so for the same identity and every output has its size; anything else is run (again).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from phraseloom import __version__
+from phraseloom.errors import PhraseloomError
+from phraseloom.files import MANIFEST, atomic_write_json, read_json, sha256_file
+from phraseloom.reproduce.steps import Step
+
+RECORD, LOG = "step.json", "log.txt"
+UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
+State = Literal["done", "failed", "stopped", "new"]
+
+
+@dataclass(frozen=True)
+class Record:
+    """The record of a step, and whether it stands: `state`."""
+
+    state: State
+    content: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all attempts that came to an end."""
+        return float(self.content.get("seconds", 0.0))
+
+    @property
+    def message(self) -> str:
+        """What a failed step said last."""
+        return str(self.content.get("message", ""))
+
+
+def read_record(step: Step) -> Record:
+    """The record of a step; a damaged one counts as none."""
+    path = step.folder / RECORD
+    if not path.is_file():
+        return Record("new", {})
+    try:
+        content = read_json(path, "record of a step")
+    except PhraseloomError:
+        return Record("new", {})
+    if not isinstance(content, dict) or content.get("identity") != step.identity or content.get("format") != 1:
+        return Record("new", {})
+    status = content.get("status")
+    if status == "failed":
+        return Record("failed", content)
+    if status != "done" or not _whole(step.folder, content.get("outputs")):
+        return Record("stopped", content)
+    return Record("done", content)
+
+
+def begin(step: Step, old: Record, *, flop: float | None, began: str) -> dict[str, Any]:
+    """Note that a step is running; the record of it."""
+    attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None}]
+    content = {
+        "format": 1,
+        "step": step.title,
+        "identity": step.identity,
+        "argv": list(step.argv),
+        "status": "running",
+        "exit": None,
+        "message": "",
+        "seconds": old.seconds,
+        "attempts": attempts,
+        "outputs": {},
+        "phraseloom": __version__,
+        "machine": machine(),
+        "flop": flop,
+    }
+    atomic_write_json(step.folder / RECORD, content)
+    return content
+
+
+def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, message: str) -> Record:
+    """Note how a step ended, with the checksums of what it wrote."""
+    last = {**content["attempts"][-1], "seconds": round(seconds, 3), "exit": code}
+    status = "done" if code == 0 else "stopped" if code == 3 else "failed"
+    content = {
+        **content,
+        "status": status,
+        "exit": code,
+        "message": message,
+        "seconds": round(content["seconds"] + seconds, 3),
+        "attempts": [*content["attempts"][:-1], last],
+        "outputs": outputs(step.folder) if code == 0 else {},
+    }
+    atomic_write_json(step.folder / RECORD, content)
+    return Record("done" if code == 0 else "stopped" if code == 3 else "failed", content)
+
+
+def outputs(folder: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every plain file below a step's folder; of checkpoints only the manifests of best and last."""
+    return {
+        path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
+        for path in sorted(_files(folder))
+    }
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for path in folder.iterdir():
+        if path.is_symlink() and (path / MANIFEST).is_file():  # best and last of a run: the manifest names the rest
+            yield path / MANIFEST
+        if path.name in UNLISTED or path.is_symlink() or path.name.endswith(".tmp"):
+            continue
+        if path.is_dir():
+            yield from _files(path)
+        elif path.is_file():
+            yield path
+
+
+def _whole(folder: Path, listed: Any) -> bool:
+    if not isinstance(listed, dict):
+        return False
+    paths = [(folder / name, entry) for name, entry in listed.items()]
+    return all(path.is_file() and path.stat().st_size == entry.get("bytes") for path, entry in paths)
+
+
+def machine() -> dict[str, Any]:
+    """Where this runs: processor, cores, Python."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": _processor(),
+        "cores": cores,
+        "threads": os.environ.get("OMP_NUM_THREADS"),
+        "python": platform.python_version(),
+    }
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_bytes().split(b"\n"):
+            if line.startswith(b"model name"):
+                return line.partition(b":")[2].decode("utf-8", "replace").strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,256 @@
+"""From a table to command lines: names in braces filled in, and the identity of each step.
+
+The identity of a step is a SHA-256 over its command line, in which a folder of another step stands as that step's identity and
+a recipe as its content. So it does not hang on where files lie, a changed recipe is another step, and what one table has
+trained another one finds. The folder of a step ends in the first twelve digits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from phraseloom.config import merge, read_yaml
+from phraseloom.errors import ConfigError
+from phraseloom.reproduce.table import Scale, ScaleConfig, StepConfig, TableConfig
+
+NAME = re.compile(r"\{([a-z][a-z0-9_]*)(?:@([A-Za-z0-9_.+-]+))?\}")
+DEEPEST = 8
+DIGITS = 12
+
+
+@dataclass(frozen=True)
+class Place:
+    """For whom a step is made; "" and None: for all."""
+
+    task: str = ""
+    row: str = ""
+    seed: int | None = None
+
+    def __str__(self) -> str:
+        seed = "" if self.seed is None else f"seed {self.seed}"
+        return " ".join(filter(None, (self.task, self.row, seed)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command line ready to run. `needs`: steps that come before; `recipe` and `changes` where it trains one."""
+
+    name: str
+    place: Place
+    argv: tuple[str, ...]
+    identity: str
+    folder: Path
+    stdin: tuple[Path, ...] = ()
+    stdout: Path | None = None
+    needs: tuple[Step, ...] = ()
+    recipe: Path | None = None
+    changes: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """The step in words."""
+        return f"{self.name} {self.place}".rstrip()
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a training, which goes on where it stopped."""
+        return self.argv[0] == "train"
+
+
+@dataclass
+class Steps:
+    """The steps of a table at a scale, made when they are asked for.
+
+    `work`: the folder that holds all steps of this scale; `recipes`: that of the recipes; `root`: that of the corpora.
+    """
+
+    table: TableConfig
+    scale: Scale
+    work: Path
+    recipes: Path
+    root: str = "."
+    made: dict[tuple[str, Place], Step] = field(default_factory=dict)
+    _open: list[tuple[str, Place]] = field(default_factory=list)
+
+    @property
+    def config(self) -> ScaleConfig:
+        """The steps and variables of the scale."""
+        return self.table.scales[self.scale]
+
+    def step(self, name: str, place: Place) -> Step:
+        """The step of that name for a row, task and seed. Raises ConfigError for names that are not there."""
+        config = self.config.steps.get(name)
+        if config is None:
+            raise self._problem(f"no step or variable {name!r}; steps: {', '.join(self.config.steps)}")
+        if not applies(config, place.row) and config.each == "seed":
+            raise self._problem(f"step {name} is not made for row {place.row!r}")
+        place = _narrowed(place, config.each)
+        if (name, place) not in self.made:
+            if (name, place) in self._open:
+                circle = " → ".join(f"{n} {p}".rstrip() for n, p in [*self._open, (name, place)])
+                raise self._problem(f"step {name} needs itself: {circle}")
+            self._open.append((name, place))
+            self.made[name, place] = self._make(name, config, place)
+            self._open.pop()
+        return self.made[name, place]
+
+    def steps_of(self, row: str, task: str, seed: int) -> list[Step]:
+        """Every step that is made for a row and seed itself, and those that its metrics read."""
+        place = Place(task, row, seed)
+        names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
+        found = [self.step(name, place) for name in names]
+        for metric in self.table.metrics_at(self.scale).values():
+            with contextlib.suppress(ConfigError):  # a step that this row does not have: its number will be missing
+                for text in metric.reads:
+                    self._filler(place, found)(text)
+        return list(dict.fromkeys(found))
+
+    def fill(self, text: str, place: Place) -> str:
+        """`text` with its names filled in: what a metric reads."""
+        return self._filler(place, [])(text)[0]
+
+    def _make(self, name: str, config: StepConfig, place: Place) -> Step:
+        needs: list[Step] = []
+        fill = self._filler(place, needs)
+        words: list[tuple[str, str]] = []
+        for word in config.run:
+            words += [fill(change) for change in self._changes(place)] if word == "{overrides}" else [fill(word)]
+        stdin = [fill(path) for path in config.stdin]
+        trained = Path(fill("{recipe}")[0]) if "{recipe}" in config.run else None
+        said = [name, [digest for _, digest in words], [digest for _, digest in stdin], config.stdout]
+        identity = hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
+        folder = self._folder(name, place, identity[:DIGITS])
+        here = {"{here}": str(folder)}
+        return Step(
+            name=name,
+            place=place,
+            argv=tuple(_put(text, here) for text, _ in words),
+            identity=identity,
+            folder=folder,
+            stdin=tuple(Path(_put(text, here)) for text, _ in stdin),
+            stdout=None if config.stdout is None else folder / config.stdout,
+            needs=tuple(dict.fromkeys(needs)),
+            recipe=trained,
+            changes=tuple(
+                _put(text, here) for text, _ in words if trained and "=" in text and not text.startswith("-")
+            ),
+        )
+
+    def _folder(self, name: str, place: Place, digits: str) -> Path:
+        """The folder of an identity: the one that is there, under whatever name, or a new one named for this place."""
+        there = sorted(self.work.glob(f"*-{digits}"))
+        parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
+        return there[0] if there else self.work / "-".join(filter(None, parts))
+
+    def _changes(self, place: Place) -> list[str]:
+        """The changes to the recipe: those of the scale, then those of the row."""
+        of_row = self.table.rows[place.row].overrides.get(self.scale, []) if place.row else []
+        return [*self.config.overrides, *of_row]
+
+    def _variables(self, place: Place) -> dict[str, str]:
+        found = dict(self.config.variables)
+        for given in (self.table.tasks.get(place.task, {}), self.table.rows[place.row].variables if place.row else {}):
+            found |= given.get("all", {})
+            found |= given.get(self.scale, {})
+        return found
+
+    def _filler(self, place: Place, needs: list[Step]) -> Callable[[str], tuple[str, str]]:
+        """A function that gives a text with its names filled in twice: for the command line, and for the identity."""
+        known = {"task": place.task, "row": place.row, "scale": self.scale}
+        if place.seed is not None:
+            known["seed"] = str(place.seed)
+        variables = self._variables(place)
+
+        def one(name: str, row: str | None, depth: int) -> tuple[str, str]:
+            if depth > DEEPEST:
+                raise self._problem(f"variable {name} is defined by itself")
+            if name == "here":
+                return "{here}", "{here}"
+            if name == "root":
+                return self.root, "{root}"
+            if name == "recipes":
+                return str(self.recipes), "{recipes}"
+            if name == "recipe":
+                return self._recipe(place, whole)
+            if row is None and name in known:
+                return known[name], known[name]
+            if row is None and name in variables:
+                return whole(variables[name], depth + 1)
+            if row is not None and row not in self.table.rows:
+                raise self._problem(f"{{{name}@{row}}}: no such row")
+            step = self.step(name, Place(place.task, row or place.row, place.seed))
+            needs.append(step)
+            return str(step.folder), f"<{step.identity}>"
+
+        def whole(text: str, depth: int = 0) -> tuple[str, str]:
+            found = [one(match[1], match[2], depth) for match in NAME.finditer(text)]
+            pieces = NAME.split(text)[::3]
+            first, second = [pieces[0]], [pieces[0]]
+            for (value, digest), piece in zip(found, pieces[1:], strict=True):
+                first += [value, piece]
+                second += [digest, piece]
+            if text.startswith("{recipes}/") and text.endswith(".yaml"):
+                return "".join(first), recipe_digest(Path("".join(first)))
+            return "".join(first), "".join(second)
+
+        return whole
+
+    def _recipe(self, place: Place, fill: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+        given = self.table.rows[place.row].recipe.get(self.scale) if place.row else None
+        if given is None:
+            raise self._problem(f"row {place.row!r} has no recipe")
+        path = self.recipes / fill(given)[0]
+        return str(path), recipe_digest(path)
+
+    def _problem(self, text: str) -> ConfigError:
+        return ConfigError(f"{self.table.title}, scale {self.scale}: {text}")
+
+
+def applies(config: StepConfig, row: str) -> bool:
+    """Whether a step is made for a row."""
+    return row not in config.without and (config.rows is None or row in config.rows)
+
+
+def recipe_digest(path: Path) -> str:
+    """The content of a recipe over its base, whatever its name, comments and layout, as a SHA-256."""
+    value, _ = read_yaml(path)
+    base = value.pop("base", None)
+    if base is not None:
+        value = merge(read_yaml(path.parent / str(base))[0], value)
+    value.pop("name", None)
+    return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def in_order(steps: Sequence[Step]) -> list[Step]:
+    """The steps and all that they need, each behind what it needs, none twice (equal ones are one)."""
+    found: dict[str, Step] = {}
+
+    def add(step: Step) -> None:
+        if step.identity in found:
+            return
+        for need in step.needs:
+            add(need)
+        found.setdefault(step.identity, step)
+
+    for step in steps:
+        add(step)
+    return list(found.values())
+
+
+def _narrowed(place: Place, each: str) -> Place:
+    if each == "table":
+        return Place()
+    return Place(place.task) if each == "task" else place
+
+
+def _put(text: str, values: dict[str, Any]) -> str:
+    for name, value in values.items():
+        text = text.replace(name, value)
+    return text

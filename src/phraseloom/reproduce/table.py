@@ -1,0 +1,274 @@
+"""A table of a paper as data: rows, the steps that make them at each scale, what is measured, the paper's numbers and claims.
+
+    recipes/tables/002-table1.yaml     one file a table or figure
+    recipes/tables/steps/world.yaml    steps that several tables share (`use:` of a scale)
+
+A step is a command line of this program; in braces stand names: `{translate}` is the folder of the step of that name,
+`{train@base}` that of another row, `{here}` its own; `{recipe}`, `{recipes}`, `{overrides}`, `{seed}`, `{row}`, `{task}`,
+`{root}` and the variables of the scale, task and row. Two steps with equal commands on equal inputs are one step, in all
+tables of a scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from phraseloom.config import Config
+
+FORMAT = 1
+Scale = Literal["tiny", "small", "paper"]
+SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
+Number = float | int
+Numbers = dict[str, Number | dict[str, Number]]
+Words = dict[Name, str]
+
+
+class StepConfig(Config):
+    """One command of this program. `each`: made once a table, a task, or a row and seed; `rows`: of these rows alone."""
+
+    run: list[str] = Field(min_length=1, description="verb and arguments")
+    stdin: list[str] = Field([], description="files, one after the other; .gz and .xz are unpacked")
+    stdout: Name | None = Field(None, description="file of the step's folder that takes standard output")
+    each: Literal["table", "task", "seed"] = "seed"
+    rows: list[Name] | None = None
+    without: list[Name] = Field([])
+
+
+class TextMetric(Config):
+    """BLEU, chrF2 or TER of a text, with sacreBLEU's signature; `lines`: of these lines alone (their numbers, a file).
+
+    With `edges` a series: the score of each group of source lengths, in tokens of `source`.
+    """
+
+    kind: Literal["bleu", "chrf", "ter"]
+    title: str
+    hypotheses: str
+    reference: str
+    lines: str | None = None
+    source: str | None = None
+    edges: str | None = None
+    tokenize: str = "13a"
+    decimals: int = Field(2, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @model_validator(mode="after")
+    def _lengths_need_a_source(self) -> TextMetric:
+        if (self.source is None) != (self.edges is None):
+            raise ValueError("source and edges stand together: groups of source lengths")
+        return self
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return self.edges is not None
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        return [t for t in (self.hypotheses, self.reference, self.lines, self.source, self.edges) if t is not None]
+
+
+class JsonMetric(Config):
+    """A number, or with `label` a series of them, in a JSON file of a step.
+
+    `at`: keys between full stops; a number is a place in a list, `*` every entry, `[key=value,…]` those that fit.
+    """
+
+    kind: Literal["json"]
+    title: str
+    file: str
+    at: str
+    label: str | None = None
+    factor: float = 1.0
+    decimals: int = Field(2, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return self.label is not None
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        return [self.file, self.at]
+
+
+class RunMetric(Config):
+    """What the run folder of the row says: perplexity and BLEU of its best validation, parameters, updates, seconds."""
+
+    kind: Literal["run"]
+    title: str
+    read: Literal["perplexity", "bleu", "parameters", "updates", "seconds", "tokens_per_second"]
+    folder: str = "{train}/run"
+    decimals: int = Field(2, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return False
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        return [self.folder]
+
+
+MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric, Field(discriminator="kind")]
+
+
+class RowConfig(Config):
+    """One system. `recipe` of each scale beside the folder of tables; `not_run`: why there is none at a scale.
+
+    `paper`: the paper's numbers by metric, or by task and metric; a series by label.
+    """
+
+    label: str
+    recipe: dict[Scale, str] = Field({})
+    overrides: dict[Scale, list[str]] = Field({})
+    variables: dict[Scale | Literal["all"], Words] = Field({})
+    not_run: dict[Scale, str] = Field({})
+    tasks: list[Name] | None = None
+    paper: Numbers | dict[str, Numbers] = Field({})
+
+
+class ClaimConfig(Config):
+    """What the paper finds, as a comparison: the numbers of `more` (`less`, `equal`) against those of `than`.
+
+    `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
+    number of the same rows. Of a series all `labels`, which `than_label` may set against another one.
+    """
+
+    says: str
+    where: str = ""
+    metric: Name
+    more: list[Name] = Field([])
+    less: list[Name] = Field([])
+    equal: list[Name] = Field([])
+    than: list[Name] = Field([])
+    value: Number | None = None
+    than_metric: Name | None = None
+    labels: list[str] | None = None
+    than_label: str | None = None
+    by: float = Field(0.0, ge=0)
+    within: float | None = Field(None, gt=0)
+    tasks: list[Name] | None = None
+    scales: list[Scale] = Field(list(SCALES))
+
+    @model_validator(mode="after")
+    def _is_a_comparison(self) -> ClaimConfig:
+        if sum(map(bool, (self.more, self.less, self.equal))) != 1:
+            raise ValueError("a claim has exactly one of more, less and equal: the rows that it is about")
+        if bool(self.equal) != (self.within is not None):
+            raise ValueError("equal and within stand together: how near is equal")
+        if sum((bool(self.than), self.value is not None, bool(self.than_metric), bool(self.than_label))) != 1:
+            raise ValueError("a claim compares with exactly one of than, value, than_metric and than_label")
+        return self
+
+    @property
+    def sign(self) -> int:
+        """1 where more is claimed, -1 where less is, 0 where both are equal."""
+        return 1 if self.more else -1 if self.less else 0
+
+    @property
+    def about(self) -> list[str]:
+        """The rows that the claim is about."""
+        return self.more or self.less or self.equal
+
+
+class LengthsConfig(Config):
+    """Tokens of a mean sentence with its end symbol, for estimates before there is a dataset."""
+
+    source: float = Field(gt=0)
+    target: float = Field(gt=0)
+
+
+class ScaleConfig(Config):
+    """How the table is made at one scale, or why it is not: `not_done`."""
+
+    says: str = ""
+    not_done: str | None = None
+    variables: Words = Field({})
+    overrides: list[str] = Field([])
+    steps: dict[Name, StepConfig] = Field({})
+    seeds: list[int] = Field([1], min_length=1)
+    lengths: LengthsConfig | None = None
+    vocabulary: int | None = Field(None, description="assumed where the recipe does not say it")
+    updates: int | None = Field(None, description="assumed where no number of updates ends the training")
+
+
+class TableConfig(Config):
+    """A table or figure of a paper; what the keys mean stands in docs/reproduce.md."""
+
+    format: Literal[1]
+    paper: str
+    title: str
+    says: str = ""
+    tasks: dict[Name, dict[Scale | Literal["all"], Words]] = Field({})
+    no_task: dict[Name, dict[Scale, str]] = Field({}, description="why a task is not run at a scale")
+    metrics: dict[Name, MetricConfig] = Field(min_length=1)
+    baseline: Name | None = None
+    rows: dict[Name, RowConfig] = Field(min_length=1)
+    claims: list[ClaimConfig] = Field([])
+    notes: list[str] = Field([])
+    scales: dict[Scale, ScaleConfig]
+
+    @model_validator(mode="after")
+    def _names_fit(self) -> TableConfig:
+        missing = [scale for scale in SCALES if scale not in self.scales]
+        if missing:
+            raise ValueError(f"scale {missing[0]} is missing: give its steps, or not_done with the reason")
+        for number, claim in enumerate(self.claims, 1):
+            where = f"claim {number} ({claim.says})"
+            self._known(where, "row", [*claim.about, *claim.than], self.rows)
+            self._known(where, "metric", [claim.metric, *filter(None, [claim.than_metric])], self._measured())
+            self._known(where, "task", claim.tasks or [], self.tasks)
+        self._known("no_task", "task", self.no_task, self.tasks)
+        self._known("baseline", "row", [self.baseline] if self.baseline else [], self.rows)
+        for name, row in self.rows.items():
+            self._known(f"row {name}", "task", row.tasks or [], self.tasks)
+            for task in self.tasks_of(name):
+                self._known(f"paper numbers of row {name}", "metric", self.paper_of(name, task), self._measured())
+            for scale, config in self.scales.items():
+                runs = config.not_done is None and "train" in config.steps
+                if runs and scale not in row.recipe and scale not in row.not_run and self._trains(config, name):
+                    raise ValueError(f"row {name} has neither a recipe for {scale} nor a reason in not_run")
+        return self
+
+    def _trains(self, config: ScaleConfig, row: str) -> bool:
+        step = config.steps["train"]
+        return row not in step.without and (step.rows is None or row in step.rows)
+
+    def _measured(self) -> dict[str, Any]:
+        return {**self.metrics, "parameters": None}
+
+    @staticmethod
+    def _known(where: str, what: str, names: Any, known: Any) -> None:
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{where}: no {what} {name!r}; there are {', '.join(known)}")
+
+    def tasks_of(self, row: str) -> list[str]:
+        """The tasks of a row; one without a name where the table has none."""
+        return (self.rows[row].tasks or list(self.tasks)) or [""]
+
+    def paper_of(self, row: str, task: str) -> dict[str, Any]:
+        """The paper's numbers of a row and task, by metric."""
+        numbers: dict[str, Any] = dict(self.rows[row].paper)
+        return numbers.get(task, {}) if self.tasks else numbers
+
+    def metrics_at(self, scale: Scale) -> dict[str, Any]:
+        """The metrics that a scale measures."""
+        return {name: metric for name, metric in self.metrics.items() if scale in metric.scales}
+
+
+def runnable(table: TableConfig, scale: Scale) -> Iterator[tuple[str, str]]:
+    """(row, task) of everything that is run at a scale."""
+    for row in table.rows:
+        if scale not in table.rows[row].not_run:
+            yield from ((row, task) for task in table.tasks_of(row) if scale not in table.no_task.get(task, {}))

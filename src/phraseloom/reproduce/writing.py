@@ -1,0 +1,242 @@
+"""A result as files: `table.md` for people, `table.json` with the same numbers and every seed. Nothing is left out silently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from phraseloom.files import atomic_write_json, atomic_write_text
+from phraseloom.report.tables import markdown
+from phraseloom.reproduce.claims import Difference
+from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
+
+MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
+
+
+def write(result: Result, folder: Path) -> None:
+    """Write `table.md` and `table.json` into a folder."""
+    atomic_write_json(folder / JSON, as_json(result))
+    atomic_write_text(folder / MARKDOWN, as_markdown(result))
+
+
+def as_markdown(result: Result) -> str:
+    """The table as a page: numbers beside the paper's, failures, claims, how it was measured."""
+    table, config = result.table, result.table.scales[result.scale]
+    parts = [f"# {table.title}", table.says.strip(), f"**Scale {result.scale}.** {config.says.strip()}", _made(result)]
+    for task in list(table.tasks) or [""]:
+        parts += [f"## {task}"] if task else []
+        parts += [_scalars(result, task), _series(result, task)]
+    parts += [_not_there(result), _claims(result), _signatures(result)]
+    parts += ["## Notes\n\n" + "\n".join(f"* {note.strip()}" for note in table.notes)] if table.notes else []
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _made(result: Result) -> str:
+    where = result.machine
+    threads = f", OMP_NUM_THREADS={where['threads']}" if where.get("threads") else ""
+    seeds = ", ".join(map(str, result.seeds))
+    number = "mean ± standard deviation over seeds" if len(result.seeds) > 1 else "one seed, no deviation"
+    return (
+        f"Seeds {seeds} ({number}); phraseloom {', '.join(sorted(result.versions))}; {where['processor']}, "
+        f"{where['cores']} core{'s' if where['cores'] != 1 else ''}{threads}, Python {where['python']}."
+    )
+
+
+def _scalars(result: Result, task: str) -> str:
+    table = result.table
+    metrics = {k: m for k, m in table.metrics.items() if not m.is_series}
+    rows = [row for t, row in result.places() if t == task]
+    if not metrics and not any(result.fact(task, row, "updates") for row in rows):
+        return ""
+    compared = [k for k in metrics if any((task, row, k) in result.against for row in rows)]
+    told = [k for k in metrics if any(k in table.paper_of(row, task) for row in rows)]
+    counts = any(PARAMETERS in table.paper_of(row, task) for row in rows)
+    headers = ["row", "parameters", *(["paper's"] if counts else []), "updates", "minutes"]
+    for key, metric in metrics.items():
+        headers += [metric.title, *(["paper's"] if key in told else [])]
+        headers += [f"− {table.baseline} (95 %; p)"] if key in compared else []
+    lines = []
+    for row in rows:
+        paper = table.paper_of(row, task)
+        cells: list[object] = [table.rows[row].label, _parameters(result, task, row)]
+        cells += [_paper(paper.get(PARAMETERS), 0)] if counts else []
+        cells += [_mean(result.fact(task, row, "updates"), 0), _mean(_minutes(result, task, row), 1)]
+        for key, metric in metrics.items():
+            cells.append(_mean(result.numbers((task, row, key)), metric.decimals) or _reason(result, task, row))
+            cells += [_paper(paper.get(key), metric.decimals)] if key in told else []
+            cells += [_difference(result.against.get((task, row, key)), metric.decimals)] if key in compared else []
+        lines.append(cells)
+    return markdown(headers, lines)
+
+
+def _reason(result: Result, task: str, row: str) -> str:
+    """Why a number is not there, in two words: the whole reason stands below the table."""
+    if result.scale in result.table.rows[row].not_run or result.scale in result.table.no_task.get(task, {}):
+        return "not run"
+    return "failed" if result.failures.get((task, row)) else "–"
+
+
+def _series(result: Result, task: str) -> str:
+    table, found = result.table, []
+    metrics = {k: m for k, m in table.metrics.items() if m.is_series}
+    labels: list[str] = []
+    for key in metrics:
+        for row in table.rows:
+            told = table.paper_of(row, task).get(key, {}) if task in table.tasks_of(row) else {}
+            for label in [*result.series((task, row, key)), *(told if isinstance(told, dict) else {})]:
+                labels += [label] if label not in labels else []
+    for row in table.rows:
+        for key, metric in metrics.items():
+            here = result.series((task, row, key))
+            told = table.paper_of(row, task).get(key, {}) if task in table.tasks_of(row) else {}
+            if here:
+                cells = [_mean(here.get(label, []), metric.decimals) for label in labels]
+                found.append([table.rows[row].label, metric.title, "here", *cells])
+            if isinstance(told, dict) and told:
+                cells = [_paper(told.get(label), metric.decimals) for label in labels]
+                found.append([table.rows[row].label, metric.title, "paper", *cells])
+    return markdown(["row", "measure", "of", *labels], found) if found else ""
+
+
+def _not_there(result: Result) -> str:
+    lines = [f"{row.label}: not run at this scale: {row.not_run[result.scale]}" for row in _not_run(result)]
+    no_task = {task: why[result.scale] for task, why in result.table.no_task.items() if result.scale in why}
+    lines += [f"{task}: not run at this scale: {why}" for task, why in no_task.items()]
+    lines += [f"{row} {task}".strip() + f": {text}" for (task, row), some in result.failures.items() for text in some]
+    lines += result.left_out
+    missing = {
+        f"{result.table.rows[row].label} {task}".strip() + f", {metric}, seed {seed}: {measured.missing}"
+        for (task, row, metric), seeds in result.measured.items()
+        for seed, measured in seeds.items()
+        if measured.missing and not result.failures.get((task, row))
+    }
+    lines += sorted(missing)
+    return "## Not there\n\n" + "\n".join(f"* {line}" for line in lines) if lines else ""
+
+
+def _not_run(result: Result) -> list[Any]:
+    return [row for row in result.table.rows.values() if result.scale in row.not_run]
+
+
+def _claims(result: Result) -> str:
+    if not result.judged:
+        return ""
+    rows = []
+    for judged in result.judged:
+        where = f" ({judged.claim.where})" if judged.claim.where else ""
+        details = "; ".join(f"{c.says}: {_difference(c.difference, 2) or 'not measured'}" for c in judged.comparisons)
+        rows.append([judged.claim.says + where, judged.verdict, details])
+    text = markdown(["claim of the paper", "here", "differences (95 %; p)"], rows)
+    return (
+        f"## Claims\n\n{text}\n\nHeld: the 95 % interval of every difference is on the side that is claimed. "
+        "Did not hold: one is on the other side. Else not decided."
+    )
+
+
+def _signatures(result: Result) -> str:
+    lines = {
+        f"* {result.table.metrics[metric].title}: `{measured.signature}`"
+        for (_, _, metric), seeds in result.measured.items()
+        for measured in seeds.values()
+        if measured.signature
+    }
+    hows = {f"* Differences: {d.how}." for d in result.against.values()}
+    return "## How it was measured\n\n" + "\n".join(sorted(lines) + sorted(hows)) if lines or hows else ""
+
+
+def _parameters(result: Result, task: str, row: str) -> str:
+    known = result.fact(task, row, PARAMETERS)
+    number = round(known[0]) if known else result.counted.get((task, row))
+    return f"{number:,}" if number is not None else ""
+
+
+def _minutes(result: Result, task: str, row: str) -> list[float]:
+    return [seconds / 60 for seconds in result.fact(task, row, "seconds")]
+
+
+def _mean(values: Sequence[float], decimals: int) -> str:
+    found = mean_and_deviation(values)
+    if found is None:
+        return ""
+    mean, deviation = found
+    text = f"{mean:,.{decimals}f}"
+    return text if deviation is None or (decimals == 0 and not deviation) else f"{text} ± {deviation:,.{decimals}f}"
+
+
+def _paper(value: Any, decimals: int) -> str:
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"{value:,.{decimals}f}" if isinstance(value, float) else f"{value:,}"
+
+
+def _difference(found: Difference | None, decimals: int) -> str:
+    if found is None:
+        return ""
+    text = f"{found.mean:+,.{decimals}f}"
+    if found.low is None or found.high is None:
+        return f"{text} ({found.how})"
+    if found.low == found.high:
+        return text
+    p = "" if found.p is None else f"; p {found.p:.3f}" if found.p >= 0.001 else "; p < 0.001"
+    return f"{text} ({found.low:+,.{decimals}f} … {found.high:+,.{decimals}f}{p})"
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The result as plain data: all seeds, means, the paper's numbers, differences, claims, failures."""
+    table = result.table
+    rows = []
+    for task, row in result.places():
+        known = result.fact(task, row, PARAMETERS)
+        rows.append(
+            {
+                "task": task,
+                "row": row,
+                "label": table.rows[row].label,
+                "not_run": table.rows[row].not_run.get(result.scale),
+                "failures": result.failures.get((task, row), []),
+                PARAMETERS: round(known[0]) if known else result.counted.get((task, row)),
+                "paper": table.paper_of(row, task),
+                "run": {str(seed): facts for seed, facts in result.facts.get((task, row), {}).items()},
+                "metrics": {m: _metric(result, (task, row, m)) for t, r, m in result.measured if (t, r) == (task, row)},
+            }
+        )
+    return {
+        "format": 1,
+        "table": result.name,
+        "title": table.title,
+        "paper": table.paper,
+        "scale": result.scale,
+        "seeds": list(result.seeds),
+        "phraseloom": sorted(result.versions),
+        "machine": result.machine,
+        "left_out": result.left_out,
+        "baseline": table.baseline,
+        "rows": rows,
+        "claims": [
+            {
+                "says": judged.claim.says,
+                "where": judged.claim.where,
+                "verdict": judged.verdict,
+                "comparisons": [asdict(c) for c in judged.comparisons],
+            }
+            for judged in result.judged
+        ],
+    }
+
+
+def _metric(result: Result, cell: tuple[str, str, str]) -> dict[str, Any]:
+    seeds = result.measured[cell]
+    numbers = mean_and_deviation(result.numbers(cell))
+    signature = next((m.signature for m in seeds.values() if m.signature), None)
+    against = result.against.get(cell)
+    return {
+        "title": result.table.metrics[cell[2]].title,
+        "seeds": {str(seed): m.value for seed, m in seeds.items()},
+        "missing": {str(seed): m.missing for seed, m in seeds.items() if m.missing},
+        "mean": None if numbers is None else numbers[0],
+        "deviation": None if numbers is None else numbers[1],
+        "signature": signature,
+        "against_baseline": None if against is None else asdict(against),
+    }

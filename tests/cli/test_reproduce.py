@@ -1,0 +1,54 @@
+"""`phraseloom reproduce` on the tables as they are: plans and mistakes; nothing is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import Command
+
+
+def test_the_tables_are_listed(command: Command, root: Path) -> None:
+    done = command("reproduce", "--recipes", root / "recipes")
+    assert done.code == 0
+    assert "002-table1" in done.out and "tiny, small, paper" in done.out
+
+
+def test_a_plan_writes_nothing(command: Command, root: Path, tmp_path: Path) -> None:
+    done = command(
+        "reproduce", "002-table1", "--rows", "en-de/base", "--plan", "--flops", "1e11", "--recipes", root / "recipes"
+    )
+    assert done.code == 0
+    assert "en-de base seed 1" in done.out
+    assert "1,179,136" in done.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_papers_scale_counts_and_trains_nothing(command: Command, root: Path, tmp_path: Path) -> None:
+    arguments = ("--scale", "paper", "--rows", "en-de/base", "--gpu", "H100", "--recipes", root / "recipes")
+    done = command("reproduce", "002-table1", *arguments)
+    assert done.code == 0, done.err
+    text = (tmp_path / "reproduced" / "paper" / "002-table1" / "table.md").read_text()
+    assert "63,047,680" in text
+    assert "nothing was trained" in text
+    assert "not found" not in text and "not run yet" not in text
+    assert "one H100" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["002-tabel1"], "did you mean 002-table1"),
+        (["002-table1", "--rows", "bass"], "row 'bass' is not there"),
+        (["002-table1", "--seeds", "1,x"], "whole numbers from 0"),
+        (["002-table1", "--seeds", "1,1"], "each once"),
+        (["002-table1", "--rows", ","], "--rows names nothing"),
+        (["002-table1", "--scale", "large"], "large"),
+        (["002-table1", "--scale", "paper", "--plan", "--gpu", "abacus"], "known are V100"),
+    ],
+)
+def test_mistakes(command: Command, root: Path, arguments: list[str], says: str) -> None:
+    done = command("reproduce", *arguments, "--recipes", root / "recipes")
+    assert (done.code, says in done.err) == (2, True), done.err
+    assert done.is_one_line_of("reproduce")

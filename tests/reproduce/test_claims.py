@@ -1,0 +1,109 @@
+"""What decides a claim: intervals over sentences and seeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phraseloom.metrics.bleu import make_scorer
+from phraseloom.metrics.compare import paired_bootstrap
+from phraseloom.reproduce import claims
+from phraseloom.reproduce.claims import Difference, of_seeds, of_texts, text_samples, together, verdict
+from phraseloom.reproduce.measure import Measured
+from phraseloom.reproduce.table import ClaimConfig
+
+REFERENCE = [f"the number {n} is said in words of line {n * 7 % 50}" for n in range(60)]
+
+
+def claim(**changes: Any) -> ClaimConfig:
+    return ClaimConfig.model_validate({"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"], **changes})
+
+
+def broken(lines: list[str], share: float, seed: int) -> list[str]:
+    """Each line loses its last words with some probability."""
+    draw = np.random.default_rng(seed).random(len(lines)) < share
+    return [" ".join(line.split()[:-4]) if cut else line for line, cut in zip(lines, draw, strict=True)]
+
+
+def measured(lines: list[str]) -> Measured:
+    scorer = make_scorer("bleu")
+    statistics = scorer.statistics(lines, [REFERENCE])
+    return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+
+
+@pytest.mark.parametrize(
+    ("difference", "changes", "says"),
+    [
+        (Difference(1.0, 0.2, 1.8), {}, "held"),
+        (Difference(1.0, -0.2, 2.2), {}, "not decided"),
+        (Difference(-1.0, -1.8, -0.2), {}, "did not hold"),
+        (Difference(1.0), {}, "not decided"),
+        (None, {}, "not measured"),
+        (Difference(1.0, 0.2, 1.8), {"by": 0.5}, "not decided"),
+        (Difference(1.0, 0.6, 1.4), {"by": 0.5}, "held"),
+        (Difference(0.3, 0.2, 0.4), {"by": 0.5}, "did not hold"),
+        (Difference(-1.0, -1.8, -0.2), {"more": [], "less": ["a"]}, "held"),
+        (Difference(1.0, 0.2, 1.8), {"more": [], "less": ["a"]}, "did not hold"),
+        (Difference(0.1, -0.2, 0.4), {"more": [], "equal": ["a"], "within": 0.5}, "held"),
+        (Difference(0.1, -0.2, 0.6), {"more": [], "equal": ["a"], "within": 0.5}, "not decided"),
+        (Difference(1.0, 0.6, 1.4), {"more": [], "equal": ["a"], "within": 0.5}, "did not hold"),
+        (Difference(0.0, 0.0, 0.0), {}, "did not hold"),
+        (Difference(1.0, 1.0, 1.0), {}, "held"),
+    ],
+)
+def test_verdicts(difference: Difference | None, changes: dict[str, Any], says: str) -> None:
+    assert verdict(claim(**changes), difference) == says
+
+
+def test_a_claim_is_as_good_as_its_worst_comparison() -> None:
+    assert together(["held", "held"]) == "held"
+    assert together(["held", "not decided"]) == "not decided"
+    assert together(["held", "not measured", "not decided"]) == "not measured"
+    assert together(["did not hold", "not measured"]) == "did not hold"
+    assert together([]) == "not measured"
+
+
+def test_one_seed_is_the_paired_bootstrap() -> None:
+    worse, better = measured(broken(REFERENCE, 0.6, 1)), measured(broken(REFERENCE, 0.2, 2))
+    rows = {"a": {1: better}, "b": {1: worse}}
+    found = of_texts("a", "b", text_samples(rows, samples=300), rows)
+    assert better.scorer is not None
+    wanted = paired_bootstrap(better.scorer, [worse.statistics[""], better.statistics[""]], samples=300)[1]
+    assert found is not None
+    assert (found.mean, found.low, found.high) == (wanted.difference, wanted.difference_low, wanted.difference_high)
+    assert found.p == wanted.p_win
+
+
+def test_seeds_are_pooled() -> None:
+    """Two seeds that disagree widen the interval: a claim that one seed decides is then open."""
+    good, bad, middle = (measured(broken(REFERENCE, share, 3)) for share in (0.05, 0.9, 0.5))
+    one = {"a": {1: good}, "b": {1: middle}}
+    two = {"a": {1: good, 2: bad}, "b": {1: middle, 2: middle}}
+    first, second = (of_texts("a", "b", text_samples(rows, samples=200), rows) for rows in (one, two))
+    assert first is not None and second is not None
+    assert verdict(claim(), first) == "held"
+    assert verdict(claim(), second) == "not decided"
+    assert "2 seeds pooled" in second.how
+
+
+def test_only_seeds_that_both_have() -> None:
+    some = measured(broken(REFERENCE, 0.3, 1))
+    rows = {"a": {1: some, 2: some}, "b": {2: some, 3: some}}
+    found = of_texts("a", "b", text_samples(rows, samples=50), rows)
+    assert found is not None and "1 seed pooled" in found.how
+    assert (
+        of_texts("a", "b", text_samples({"a": {1: some}, "b": {2: some}}, samples=50), rows | {"b": {3: some}}) is None
+    )
+
+
+def test_other_numbers_need_two_seeds() -> None:
+    single = of_seeds([0.5])
+    assert single is not None and single.low is None
+    found = of_seeds([1.0, 1.2, 1.4])
+    assert found is not None and found.low is not None and found.high is not None
+    half = 4.303 * 0.2 / 3**0.5
+    assert (found.low, found.high) == pytest.approx((1.2 - half, 1.2 + half))
+    assert of_seeds([]) is None
+    assert claims.student(500) == 1.96

@@ -1,0 +1,220 @@
+"""Steps run once, in order; failures stay where they are; a stopped table goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phraseloom.errors import InterruptedRun
+from phraseloom.reproduce.execute import Execution, duration
+from phraseloom.reproduce.records import RECORD, read_record
+from phraseloom.reproduce.steps import Step, Steps, in_order
+
+from .fakes import make_steps, one, program
+from .test_steps import with_recipe, write_recipe
+
+CHAIN: dict[str, Any] = {
+    "data": {"each": "table", "run": ["write", "{here}/ref", "a b c d"]},
+    "translate": {"run": ["copy"], "stdin": ["{data}/ref"], "stdout": "out.txt"},
+}
+
+
+def run(folder: Path, wanted: list[Step], jobs: int = 1) -> tuple[Execution, list[str]]:
+    said: list[str] = []
+    execution = Execution(in_order(wanted), jobs, said.append, program=program(folder))
+    execution.run()
+    return execution, said
+
+
+def both(steps: Steps, name: str) -> list[Step]:
+    return [one(steps, name, row) for row in ("base", "new")]
+
+
+def test_steps_run_in_order_and_once(tmp_path: Path) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    run(tmp_path, [step])
+    assert step.stdout is not None
+    assert step.stdout.read_text() == "a b c d\n"
+    record = read_record(step)
+    assert (record.state, record.content["exit"], record.content["argv"]) == ("done", 0, ["copy"])
+    assert list(record.content["outputs"]) == ["out.txt"]
+    assert len(record.content["outputs"]["out.txt"]["sha256"]) == 64
+    before = step.stdout.stat().st_mtime_ns
+    _, said = run(tmp_path, [step])
+    assert said == ["2 of 2 steps are done already"]
+    assert step.stdout.stat().st_mtime_ns == before
+
+
+def test_an_output_that_is_gone_is_made_again(tmp_path: Path) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    run(tmp_path, [step])
+    assert step.stdout is not None
+    step.stdout.write_text("cut")
+    assert read_record(step).state == "stopped"
+    run(tmp_path, [step])
+    assert step.stdout.read_text() == "a b c d\n"
+
+
+def test_inputs_are_unpacked_and_put_together(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "b").write_bytes(b"two\n")
+    stdin = [str(tmp_path / "a.gz"), str(tmp_path / "b")]
+    step = one(make_steps(tmp_path, {"join": {"run": ["copy"], "stdin": stdin, "stdout": "both"}}), "join")
+    run(tmp_path, [step])
+    assert (step.folder / "both").read_text() == "one\ntwo\n"
+    assert sorted(p.name for p in step.folder.iterdir()) == ["both", "log.txt", "step.json"]
+
+
+def test_texts_are_put_one_after_the_other(tmp_path: Path) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "b").write_bytes(b"two\n")
+    stdin = [str(tmp_path / "a.gz"), str(tmp_path / "b")]
+    steps = make_steps(tmp_path, {"join": {"run": ["concatenate"], "stdin": stdin, "stdout": "both"}})
+    step = one(steps, "join")
+    execution, _ = run(tmp_path, [step])
+    assert execution.records[step.identity].state == "done"
+    assert (step.folder / "both").read_text() == "one\ntwo\n"
+    (tmp_path / "b").unlink()
+    (step.folder / "both").unlink()
+    execution, _ = run(tmp_path, [step])
+    assert "not found" in execution.records[step.identity].message
+
+
+def test_a_failure_stops_only_what_needs_it(tmp_path: Path) -> None:
+    steps = make_steps(tmp_path, {
+        "work": {"run": ["fail", "row {row} is out of luck"], "rows": ["base"]},
+        "after": {"run": ["translate", "{work}"], "rows": ["base"], "stdout": "x"},
+        "fine": {"run": ["translate", "well"], "rows": ["new"], "stdout": "x"},
+    })  # fmt: skip
+    wanted = [one(steps, "after"), one(steps, "fine", "new")]
+    execution, said = run(tmp_path, wanted)
+    work, after, fine = (execution.records[s.identity] for s in (*wanted[0].needs, *wanted))
+    assert (work.state, work.message, work.content["exit"]) == ("failed", "row base is out of luck", 1)
+    assert (after.state, after.message) == ("new", "not run: work base seed 1 failed")
+    assert fine.state == "done"
+    assert any("FAILED" in line and "out of luck" in line for line in said)
+
+
+def test_a_failed_step_is_tried_again(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    steps = make_steps(tmp_path, {"work": {"run": ["copy"], "stdin": [str(gate)], "stdout": "x"}})
+    step = one(steps, "work")
+    execution, _ = run(tmp_path, [step])
+    assert "no such file" in execution.records[step.identity].message
+    gate.write_text("open")
+    execution, _ = run(tmp_path, [step])
+    record = execution.records[step.identity]
+    assert (record.state, len(record.content["attempts"])) == ("done", 2)
+
+
+def test_a_program_that_fails_late_leaves_no_output(tmp_path: Path) -> None:
+    step = one(make_steps(tmp_path, {"work": {"run": ["translate", "half", "then-fail"], "stdout": "x"}}), "work")
+    execution, _ = run(tmp_path, [step])
+    assert execution.records[step.identity].message == "lost the thread"
+    assert not (step.folder / "x").exists()
+
+
+def test_steps_run_side_by_side(tmp_path: Path) -> None:
+    """Two trainings that each wait for the other can only both be done if both run at once."""
+    wait = {"work": {"run": ["train", "-", "--run", "{here}/run", "wait=yes", "{row}"]}}
+    steps = make_steps(tmp_path, wait)
+    wanted = both(steps, "work")
+
+    def free() -> None:
+        for _ in range(500):
+            if all((s.folder / "run" / "attempts").exists() for s in wanted):
+                break
+            time.sleep(0.02)
+        for s in wanted:
+            if (s.folder / "run").is_dir():
+                (s.folder / "run" / "saved").write_text("go on")
+
+    helper = threading.Thread(target=free)
+    helper.start()
+    execution, _ = run(tmp_path, wanted, jobs=2)
+    helper.join()
+    assert {r.state for r in execution.records.values()} == {"done"}
+    argv = json.loads((wanted[0].folder / RECORD).read_text())["argv"]
+    assert "training.processes=1" not in argv  # only what runs side by side is told so
+
+
+def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    write_recipe(tmp_path)
+    train = {"train": {"run": ["train", "{recipe}", "--run", "{here}/run", "wait=yes"]}}
+    step = one(make_steps(tmp_path, train, **with_recipe()), "train")
+
+    def stop() -> None:
+        for _ in range(500):
+            log = step.folder / "log.txt"
+            if log.exists() and "ready" in log.read_text():
+                break
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    helper = threading.Thread(target=stop)
+    helper.start()
+    with pytest.raises(InterruptedRun, match="goes on"):
+        run(tmp_path, [step])
+    helper.join()
+    assert (step.folder / "run" / "saved").exists()
+    assert read_record(step).state == "stopped"
+    execution, _ = run(tmp_path, [step])  # it was saved, so it ends now
+    assert (step.folder / "run" / "attempts").read_text() == "one\none\n"
+    record = execution.records[step.identity]
+    assert [a["exit"] for a in record.content["attempts"]] == [3, 0]
+
+
+def test_a_training_that_was_killed_goes_on_and_others_begin_anew(tmp_path: Path) -> None:
+    """What a killed program left: a record that says running."""
+    write_recipe(tmp_path)
+    steps = make_steps(
+        tmp_path,
+        {
+            "train": {"run": ["train", "{recipe}", "--run", "{here}/run"]},
+            "say": {"run": ["translate", "{train}"], "stdout": "x"},
+        },
+        **with_recipe(),
+    )
+    say = one(steps, "say")
+    run(tmp_path, [say])
+    for step in (say, *say.needs):
+        path = step.folder / RECORD
+        path.write_text(json.dumps({**json.loads(path.read_text()), "status": "running"}))
+        (step.folder / "left").write_text("over")
+    run(tmp_path, [say])
+    assert (say.needs[0].folder / "run" / "attempts").read_text() == "one\none\n"
+    assert (say.needs[0].folder / "left").exists()
+    assert not (say.folder / "left").exists()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"{", b"[]", b'{"format": 1, "identity": "another", "status": "done", "outputs": {}}']
+)
+def test_a_record_that_is_not_ours_counts_as_none(tmp_path: Path, damage: bytes) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    step.folder.mkdir(parents=True)
+    (step.folder / RECORD).write_bytes(damage)
+    assert read_record(step).state == "new"
+
+
+def test_what_cannot_be_started_is_a_failure(tmp_path: Path) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    execution = Execution(in_order([step]), program=["/no/such/program"], say=lambda _: None)
+    execution.run()
+    assert execution.records[step.needs[0].identity].state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(3, "3 s"), (90, "1.5 min"), (5400, "1.5 h"), (172800, "2.0 days"), (86400 * 1234, "1,234.0 days")],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

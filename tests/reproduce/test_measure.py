@@ -1,0 +1,101 @@
+"""Numbers from texts, JSON and run folders; what is missing is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phraseloom.reproduce.measure import Meter, run_facts, select
+from phraseloom.reproduce.steps import Place
+from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
+
+from .fakes import make_steps, one
+
+REPORT = {
+    "systems": [
+        {"name": "x", "layers": [{"layer": 1, "share": 0.25, "head": None}, {"layer": 2, "share": 0.5, "head": 3}]}
+    ],
+    "by": {"idiom": {"accuracy": 0.75}, "case": {"accuracy": 0.5}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("systems.0.layers.1.share", [0.5]),
+        ("systems.0.layers.*.share", [0.25, 0.5]),
+        ("systems.0.layers.[head=null].share", [0.25]),
+        ("systems.[name=x].layers.[layer=2,head=3].share", [0.5]),
+        ("by.*.accuracy", [0.75, 0.5]),
+        ("systems.1.layers", []),
+        ("nothing.here", []),
+    ],
+)
+def test_paths(path: str, values: list[Any]) -> None:
+    assert [value for _, value in select(REPORT, path.split("."))] == values
+
+
+def meter(folder: Path) -> tuple[Meter, Place, Path]:
+    steps = make_steps(folder, {"look": {"run": ["translate", "x"]}})
+    return Meter(steps), Place("", "base", 1), one(steps, "look").folder
+
+
+def test_json_numbers_and_series(tmp_path: Path) -> None:
+    read, place, folder = meter(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / "r.json").write_text(json.dumps(REPORT))
+
+    def metric(at: str, **more: Any) -> Any:
+        data = {"kind": "json", "title": "t", "file": "{look}/r.json", "at": at, **more}
+        return read.measure(JsonMetric.model_validate(data), place)
+
+    assert metric("systems.0.layers.0.share", factor=100).value == 25
+    assert metric("systems.0.layers.*.share", label="layer").value == {"1": 0.25, "2": 0.5}
+    assert metric("by.*.accuracy", label="key").value == {"idiom": 0.75, "case": 0.5}
+    assert "2 numbers" in metric("systems.0.layers.*.share").missing
+    assert "no number at systems.0.name" in metric("systems.0.name").missing
+    assert "no number at nothing" in metric("nothing").missing
+
+
+def test_texts_and_chosen_lines(tmp_path: Path) -> None:
+    read, place, folder = meter(tmp_path)
+    folder.mkdir(parents=True)
+    lines = ["a b c d e", "f g h i j", "k l m n o"]
+    (folder / "ref").write_text("\n".join(lines) + "\n")
+    (folder / "hyp").write_text("\n".join([lines[0], "nothing of it", lines[2]]) + "\n")
+    (folder / "lines").write_text("1\n3\n")
+    data = {"kind": "bleu", "title": "BLEU", "hypotheses": "{look}/hyp", "reference": "{look}/ref"}
+    whole = read.measure(TextMetric.model_validate(data), place)
+    some = read.measure(TextMetric.model_validate({**data, "lines": "{look}/lines"}), place)
+    assert isinstance(whole.value, float) and whole.value < 90
+    assert some.value == pytest.approx(100)
+    assert "tok:13a" in whole.signature
+    assert len(whole.statistics[""]) == 3
+    (folder / "src").write_text("a\na b c\na b c d e f\n")
+    data |= {"source": "{look}/src", "edges": "2,4"}
+    groups = read.measure(TextMetric.model_validate(data), place)
+    assert groups.value == pytest.approx({"≤2": 100, "3–4": 0, ">4": 100})
+    assert {label: len(counts) for label, counts in groups.statistics.items()} == {"≤2": 1, "3–4": 1, ">4": 1}
+    data = {k: v for k, v in data.items() if k not in ("source", "edges")}
+    gone = read.measure(TextMetric.model_validate({**data, "hypotheses": "{look}/none"}), place)
+    assert gone.value is None and "not found" in gone.missing
+
+
+def test_run_folders(tmp_path: Path) -> None:
+    read, place, folder = meter(tmp_path)
+    run = folder / "run"
+    run.mkdir(parents=True)
+    records = [
+        {"update": 5, "validation": {"perplexity": 9.0, "bleu": 3.0}},
+        {"update": 9, "validation": {"perplexity": 7.5, "bleu": 4.0}},
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
+    (run / "timing.jsonl").write_text('{"update": 9, "seconds": 4.0, "target_tokens": 200}\n')
+    assert run_facts(run) == {"updates": 9, "seconds": 4.0, "tokens_per_second": 50.0, "perplexity": 7.5, "bleu": 4.0}
+    data = {"kind": "run", "title": "t", "read": "perplexity", "folder": "{look}/run"}
+    assert read.measure(RunMetric.model_validate(data), place).value == 7.5
+    missing = read.measure(RunMetric.model_validate({**data, "read": "parameters"}), place)
+    assert "does not say its parameters" in missing.missing

@@ -1,0 +1,170 @@
+"""A whole table with a program that stands in for ours: run, measured, compared, judged, written."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phraseloom.errors import InterruptedRun, UsageError
+from phraseloom.reproduce.estimate import Speed, speed_here, speed_of
+from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+
+from .fakes import make_table, program, table_data
+
+REFERENCE = "\n".join(f"the cat number {n} sleeps on the red mat of house {n * 3 % 17}" for n in range(40))
+WORSE = REFERENCE.replace("sleeps on the red", "is at a")
+STEPS: dict[str, Any] = {
+    "data": {"each": "table", "run": ["write", "{here}/ref", REFERENCE]},
+    "train": {"run": ["train", "{recipe}", "--run", "{here}/run", "training.seed={seed}"]},
+    "translate": {"run": ["translate", "{words}", "{train}"], "stdout": "out.txt"},
+}
+CLAIMS = [
+    {"says": "new is better", "metric": "bleu", "more": ["new"], "than": ["base"]},
+    {"says": "base is better", "metric": "bleu", "more": ["base"], "than": ["new"]},
+    {"says": "old is better", "metric": "bleu", "more": ["old"], "than": ["base"]},
+    {"says": "equal perplexity", "metric": "ppl", "equal": ["new"], "than": ["base"], "within": 1.0},
+]
+RECIPE = """name: {name}
+data:
+  folder: nowhere
+  source_language: en
+  target_language: de
+  train: [{{source: a, target: b}}]
+  subwords: {{kind: sentencepiece, size: 100}}
+model: {{width: {width}, heads: 2, ffn_width: 16, encoder: {{layers: 1}}, decoder: {{layers: 1}}}}
+training: {{batch_tokens: 100, max_updates: 5}}
+"""
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Any]:
+    """Write a table of three rows, the last not run; run it."""
+
+    def call(steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any) -> Any:
+        data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
+        data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
+        for name, width, words in (("base", 8, WORSE), ("new", 12, REFERENCE)):
+            (tmp_path / "recipes").mkdir(exist_ok=True)
+            (tmp_path / "recipes" / f"{name}.yaml").write_text(RECIPE.format(name=name, width=width))
+            data["rows"][name] |= {"recipe": {"tiny": f"{name}.yaml"}, "variables": {"tiny": {"words": words}}}
+        data["rows"]["old"] = {"label": "Old", "not_run": {"tiny": "lost"}, "paper": {"bleu": 5.0}}
+        make_table(tmp_path, data)
+        chosen = Options(folder=tmp_path / "made", program=program(tmp_path), flops=1e9, **options)
+        plan = open_plan("table", tmp_path / "recipes", chosen)
+        if plan_only:
+            return plan, chosen
+        said: list[str] = []
+        return *reproduce(plan, "table", chosen, said.append), said
+
+    return call
+
+
+def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path) -> None:
+    result, target, _ = make(seeds=[1, 2])
+    assert target == tmp_path / "made" / "tiny" / "table"
+    assert sorted(p.name for p in target.iterdir()) == ["table.json", "table.md", "table.svg"]
+    text = (target / "table.md").read_text()
+    assert "| New " in text and "100.00 ± 0.00" in text and "20.00" in text
+    assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in text
+    assert "Old: not run at this scale: lost" in text
+    assert "2 seeds pooled" in text
+    data = json.loads((target / "table.json").read_text())
+    assert [c["verdict"] for c in data["claims"]] == ["held", "did not hold", "not measured", "held"]
+    new = data["rows"][1]
+    assert new["metrics"]["bleu"]["seeds"] == {"1": pytest.approx(100), "2": pytest.approx(100)}
+    assert new["metrics"]["bleu"]["against_baseline"]["p"] == 0
+    assert new["run"]["1"]["seconds"] == 2.0
+    assert new["paper"] == {"bleu": 21.0}
+    assert not result.failures
+
+
+def test_nothing_is_run_twice(make: Callable[..., Any]) -> None:
+    make()
+    _, _, said = make()
+    assert said == ["5 of 5 steps are done already"]
+    _, _, said = make(seeds=[1, 2])
+    assert said[0] == "5 of 9 steps are done already"
+
+
+def test_a_failed_row_is_shown(make: Callable[..., Any]) -> None:
+    steps = {**STEPS, "translate": {**STEPS["translate"], "rows": ["new"]}}
+    steps["broken"] = {"run": ["fail", "the disk is made of cheese"], "rows": ["base"]}
+    result, target, _ = make(steps)
+    text = (target / "table.md").read_text()
+    assert "base: broken base seed 1: the disk is made of cheese" in text
+    assert "100.00" in text  # the other row
+    assert list(result.failures) == [("", "base")]
+    assert json.loads((target / "table.json").read_text())["rows"][0]["failures"]
+
+
+def test_a_stopped_table_is_written_as_far_as_it_is(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first row is done when the signal comes; the table has its number, and says what is not run yet."""
+    from phraseloom.reproduce import execute
+
+    started: list[str] = []
+    spawn = execute.Execution._spawn
+
+    def then_stop(self: Any, step: Any, running: Any) -> None:
+        if step.name == "train" and step.place.row == "new":
+            os.kill(os.getpid(), signal.SIGTERM)
+        started.append(step.title)
+        spawn(self, step, running)
+
+    monkeypatch.setattr(execute.Execution, "_spawn", then_stop)
+    with pytest.raises(InterruptedRun):
+        make()
+    text = (tmp_path / "made" / "tiny" / "table" / "table.md").read_text()
+    assert "| Base " in text and "translate new seed 1: not run yet" in text
+    assert "translate base seed 1" in started and "translate base seed 1:" not in text
+
+
+def test_chosen_rows(make: Callable[..., Any]) -> None:
+    result, target, _ = make(rows=["new"])
+    assert "Base: not chosen (--rows)" in (target / "table.md").read_text()
+    assert {row for _, row, _ in result.measured} == {"new"}
+    with pytest.raises(UsageError, match="row 'old' is not run at scale tiny: lost"):
+        make(rows=["old"])
+    with pytest.raises(UsageError, match="row 'odd' is not there"):
+        make(rows=["odd"])
+
+
+def test_a_scale_that_is_not_done(make: Callable[..., Any]) -> None:
+    with pytest.raises(UsageError, match="not made at scale small: no data"):
+        make(scale="small")
+
+
+def test_the_plan_counts_and_estimates(make: Callable[..., Any], tmp_path: Path) -> None:
+    plan, options = make(plan_only=True)
+    text = plan_text(plan, options)
+    estimate = plan.estimates[plan.trainings[0].identity]
+    assert f"{estimate.parameters:,}" in text
+    assert estimate.target_tokens == 500
+    assert estimate.seconds(Speed(1e9, "")) == pytest.approx(estimate.flop / 1e9)
+    assert "1 GFLOP/s as given" in text
+    assert "25 + 25 tokens a sentence" in text
+    assert "not run: Old: lost" in text
+    assert "train 0/2" in text
+    assert not (tmp_path / "made").exists()
+    make()
+    plan, options = make(plan_only=True)
+    assert "train 2/2" in plan_text(plan, options)
+
+
+def test_finished_trainings_tell_the_speed(make: Callable[..., Any]) -> None:
+    make()
+    plan, _ = make(plan_only=True)
+    assert "median of 2 finished training(s)" in speed_here(plan.trainings).says
+
+
+def test_a_gpu_by_name() -> None:
+    assert speed_of("A100", "bf16").flops == pytest.approx(0.4 * 312e12)
+    with pytest.raises(UsageError, match="known are V100"):
+        speed_of("A1", "fp32")
