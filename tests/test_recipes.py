@@ -27,7 +27,7 @@ def test_pages_name_files_that_exist(page: Path) -> None:
     text = page.read_bytes().decode()
     missing = [
         name
-        for name in re.findall(r"(?:recipes|benchmarks|docs)/[\w/.-]+\.(?:yaml|py|md)", text)
+        for name in re.findall(r"(?<![\w/])(?:recipes|benchmarks|docs)/[\w/.-]+\.(?:yaml|py|md)", text)
         if not (ROOT / name).is_file()
     ]
     links = [link for link in re.findall(r"\]\((?!http)([^)#]+)\)", text) if not (page.parent / link).exists()]
