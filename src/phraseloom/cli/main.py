@@ -43,7 +43,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "explain": ("explain", "A page that shows why a model translates as it does."),
     "serve": ("serve", "Serve translations over HTTP, with a page to look inside."),
     "report": ("report", "One page on one or more runs: curves, scores, attention."),
-    "diff": ("diff", "What is different in two runs, and where they translate differently."),
+    "diff": ("diff", "Where two runs differ, and where they translate differently."),
     "reproduce": ("reproduce", "Make a table of a paper again, beside its numbers."),
     "inspect": ("inspect", "Say what a model, dataset or run folder holds."),
     "doctor": ("doctor", "Check this machine and installation."),
