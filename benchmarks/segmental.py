@@ -9,18 +9,9 @@ npmt   spec §5.4: embeddings of half the width, window 7, two columns of 2 GRUs
 lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding, softmax
 pconmt the same, continuous output over the words and as many phrases (paper 003); it has no search here
 
-FLOP of npmt: multiply-adds, EOS not counted. A row is a source position with a cut of the target where its segment may
-begin; those count that lie on some segmentation. W: the words that all rows read, up to 6 behind each cut.
-
-    reordering   window · (window + 1) · E                a source word
-    columns      2 · Σ_l G·c·(I_l + c) + 2·c·D             a source word
-    segments     G·D·D + (L-1)·G·D·2D                     a START (one a position; with --connect one a row), and each of W
-                 G·D·E + E·D                              a target word: what the first layer reads, shared by all rows
-    softmax      D·V                                      a START and each of W
-    history      as segments, without softmax             a target word, with --connect
-
-An update is three of these (`plain`). As it is computed the rows are run twice forward, so at most four; rows that hold no
-posterior probability are left out of the second run, which an untrained model has few of.
+FLOP of npmt are those of `phraseloom.models.flops_segmental`: an update is three forward passes (`plain`). As it is computed
+the rows are run twice forward, so at most four; rows that hold no posterior probability are left out of the second run, which
+an untrained model has few of.
 
 The bar: npmt / lstm in time at most 1.3 × npmt / lstm in FLOP. What approximations of a trained model save and cost is told by
 segmental_approximation.py.
@@ -42,7 +33,6 @@ import torch
 
 from common import finish, parser, table, take_cores
 from corpora import add_data_options
-from flops import GATES, cell_cost
 from phrasal import take_turns
 
 BEAMS = (1, 5)
@@ -90,28 +80,6 @@ def configs(options: argparse.Namespace) -> dict[str, Any]:
         "npmt": ModelConfig.model_validate({**sizes, **segmental}),
         "lstm": ModelConfig.model_validate(sizes | lstm),
         "pconmt": ModelConfig.model_validate(sizes | lstm | continuous),
-    }
-
-
-def forward_cost(config: Any, vocabulary: int, pairs: list[tuple[int, int]]) -> dict[str, int]:
-    """Multiply-adds of the parts of npmt's forward pass; lengths with EOS."""
-    from phraseloom.models.segment_rows import SegmentRows
-
-    source, target = (torch.tensor([pair[i] - 1 for pair in pairs]) for i in (0, 1))
-    options, encoder, width = config.decoder, config.encoder, config.width
-    rows = SegmentRows.of(source, target, options.max_segment)
-    starts = len(rows.words_R) if options.connect else len(rows.sentence_K)
-    steps = starts + int(rows.words_R.sum())
-    embedded, column = config.embedding_width or width, encoder.width or width // 2
-    words, positions, window = int(target.sum()), int(source.sum()), config.reordering.window
-    columns = 2 * sum(cell_cost(encoder.cell, column if layer else embedded, column) for layer in range(encoder.layers))
-    upper = (options.layers - 1) * cell_cost(options.cell, width, width)
-    read = GATES[options.cell] * width * embedded + embedded * width
-    step = GATES[options.cell] * width * width + upper
-    return {
-        "encoder": positions * (window * (window + 1) * embedded + columns + 2 * column * width),
-        "segments": steps * step + words * read + (words * (read + step) if options.connect else 0),
-        "softmax": steps * width * (vocabulary + 2),
     }
 
 
@@ -201,6 +169,7 @@ def main() -> None:
     cores = take_cores(options.cores)
     from continuous_work import Row, random_table
     from phrasal_work import Training, corpus_of
+    from phraseloom.models.flops_segmental import segmental_parts
     from phraseloom.training.run import _settle_torch
 
     options.threads = options.threads or cores
@@ -215,7 +184,7 @@ def main() -> None:
     times = take_turns(list(own), options.rounds, lambda name, number: own[name].update(number))
     pieces = [e for n in range(1, options.rounds + 1) for e in own["npmt"].job.plan.update(n)]
     pairs = [pair for examples in pieces for pair in corpus.pairs(examples)]
-    cost = forward_cost(models["npmt"], corpus.types, pairs)
+    cost = segmental_parts(models["npmt"], corpus.types, pairs)
     flop = {"npmt": 6 * sum(cost.values())}
     flop |= {n: sum(own[n].flop(i) for i in range(1, options.rounds + 1)) for n in ("lstm", "pconmt")}
     said = f"{corpus.said}; {corpus.vocabulary} types, width {options.width}, {options.tokens} target tokens an update"

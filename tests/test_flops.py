@@ -19,6 +19,7 @@ from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
+from phraseloom.models.flops_segmental import segmental_flop, segmental_parts
 
 PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "flops.py"
 VOCABULARY = 29
@@ -435,3 +436,57 @@ def test_what_a_structure_adds(flops: Any) -> None:
         use = config(attention)
         cost = flops.block_cost(use, use.attention.encoder_self, reads_ahead=True)
         assert cost.query + cost.key + cost.output == units * use.width**2
+
+
+SEGMENTAL: dict[str, dict[str, Any]] = {
+    "npmt": {"reordering": {"window": 3}, "embedding_width": 12},
+    "lstm": {
+        "encoder": {"kind": "columns", "layers": 3, "cell": "lstm", "width": 10},
+        "decoder": {"cell": "lstm", "layers": 3},
+    },
+    "band": {"decoder": {"approximation": {"band": 1}}},
+    "connected": {"decoder": {"connect": True}, "embedding_width": 20},
+    "transformer": {"encoder": {"layers": 2}, "attention": "queryk heterogeneous 1-2"},
+    "recurrent": {"encoder": {"kind": "recurrent", "layers": 2}},
+}
+
+
+@pytest.mark.usefixtures("plain_layers")
+@pytest.mark.parametrize("name", SEGMENTAL)
+def test_forward_pass_of_segmental_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an update adds to it depends on the posterior: between two and three times as much."""
+    monkeypatch.setattr("phraseloom.models.segmental.can_pack", lambda weight: False)
+    given = SEGMENTAL[name]
+    decoder = {"kind": "segmental", "layers": 2, "max_segment": 3, **given.get("decoder", {})}
+    model_config = ModelConfig.model_validate(
+        {
+            "width": 16, "heads": 4, "ffn_width": 24, "output": {"bias": True},
+            "encoder": {"kind": "columns", "layers": 2}, **given, "decoder": decoder,
+        }
+    )  # fmt: skip
+    model = build_model(model_config, VOCABULARY, VOCABULARY)
+    pairs = [(7, 5), (4, 8), (3, 1)]
+    batch = make_batch([[4] * (s - 1) for s, _ in pairs], [[5] * (t - 1) for _, t in pairs])
+    with counter() as seen:
+        loss = model.loss(batch).objective
+    parts = segmental_parts(model_config, VOCABULARY, pairs)
+    padded = segmental_parts(model_config, VOCABULARY, [(7, 8)] * 3)
+    counted = 2 * (sum(parts.values()) - parts["encoder"] + padded["encoder"])
+    if model.connects:
+        counted += 2 * history_padding(model_config, pairs)
+    assert seen.get_total_flops() == counted
+    assert segmental_flop(model_config, VOCABULARY, pairs) == 6 * sum(parts.values())
+    with counter() as seen:
+        loss.backward()
+    assert 2 * counted < seen.get_total_flops() <= 3 * counted
+
+
+def history_padding(model_config: Any, pairs: list[tuple[int, int]]) -> int:
+    """Multiply-adds of what the history reads behind the ends of the targets."""
+    embedded, width, layers = model_config.embedding_width, model_config.width, model_config.decoder.layers
+    token = GRU_GATES * width * (embedded + width) + embedded * width + (layers - 1) * GRU_GATES * width * 2 * width
+    longest = max(target for _, target in pairs)
+    return token * sum(longest - target for _, target in pairs)
+
+
+GRU_GATES = 3

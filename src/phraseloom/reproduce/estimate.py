@@ -4,7 +4,7 @@
 
 The speed is what finished trainings of this folder have reached; else a matrix product is timed and `SHARE` of it assumed; or
 that of a GPU by name. Lengths are those of the dataset if it is there, else those that the table assumes. Where no formula
-counts a model (language models, segmental ones) an update is 6 FLOP a parameter and token (Kaplan et al. 2020).
+counts a model (language models) an update is 6 FLOP a parameter and token (Kaplan et al. 2020).
 """
 
 from __future__ import annotations
@@ -158,17 +158,21 @@ def _pair_flop(
     recipe: AnyRecipe, sizes: tuple[int, int], lengths: LengthsConfig, parameters: int, remarks: list[str]
 ) -> float:
     from phraseloom.models.flops import ModelCost
+    from phraseloom.models.flops_segmental import segmental_flop
 
     source, target = round(lengths.source), round(lengths.target)
-    if isinstance(recipe, Recipe) and recipe.model.decoder.kind != "segmental":
+    if isinstance(recipe, Recipe):
         model = recipe.model
+        if model.decoder.kind == "segmental":
+            remarks.append("segments: the rows are run twice forward, and sentences have the mean length")
+            return float(segmental_flop(model, sizes[1], [(source, target)], computed=True))
         if model.phrases is not None and model.phrases.segments.kind != "fixed":
             remarks.append("phrases of trees counted as phrases of fixed length")
             fixed = type(model.phrases)().segments
             model = model.model_copy(update={"phrases": model.phrases.model_copy(update={"segments": fixed})})
         return float(ModelCost.of(model, sizes[1], table_width=VECTOR_WIDTH, computed=True).update(source, target))
     remarks.append("6 FLOP a parameter and token")
-    return 6.0 * parameters * (target if not isinstance(recipe, Recipe) else source + target)
+    return 6.0 * parameters * target
 
 
 def speed_here(steps: Sequence[Step], given: float | None = None) -> Speed:
