@@ -105,6 +105,7 @@ def test_a_band_leaves_every_pair_a_segmentation() -> None:
         at = zip(rows.place_K[rows.position_R].tolist(), rows.cut_R.tolist(), strict=True)
         held = dict(zip(at, rows.words_R.tolist(), strict=True))
         assert all(0 <= words <= min(longest, m - j) for (_, j), words in held.items())
+        assert all(j + words <= (t + 1) * m / n + 0.5 for (t, j), words in held.items())
         ways = (list(itertools.accumulate(lengths, initial=0)) for lengths in cuts(n, m, longest))
         assert any(
             all(held.get((t, way[t]), -1) >= way[t + 1] - way[t] for t in range(n))
