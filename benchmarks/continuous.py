@@ -101,13 +101,13 @@ def compare(
 def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], Any]:
     """Updates by number of types, and with a table of words and phrases."""
     from continuous_work import Row, Updates
-    from phraseloom.training.run import _settle_torch
+    from phraseloom.training.run import settle_torch
 
     sizes = sizes_of(options)
     both = Row("word_or_phrase", options.words + options.phrases, options.phrases)
     rows = [*(Row(kind, n) for n in sizes for kind in ("softmax", "continuous")), both]
     work = {str(row): Updates(options, row, corpus) for row in rows}
-    _settle_torch(next(iter(work.values())).training.job.world)
+    settle_torch(next(iter(work.values())).training.job.world)
     times = take_turns(list(work), options.rounds, lambda name, turn: work[name].seconds(turn))
     counts = [work[str(both)].sizes(turn) for turn in range(1, options.rounds + 1)]
     flop = {
@@ -140,12 +140,12 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
 def profile(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], Any]:
     """The parts of an update, as shares of their sum."""
     from continuous_work import Row, Updates
-    from phraseloom.training.run import _settle_torch
+    from phraseloom.training.run import settle_torch
 
     rows = [Row("softmax", options.words), Row("continuous", options.words)]
     rows.append(Row("word_or_phrase", options.words + options.phrases, options.phrases))
     work = {str(row): Updates(options, row, corpus) for row in rows}
-    _settle_torch(next(iter(work.values())).training.job.world)
+    settle_torch(next(iter(work.values())).training.job.world)
     parts: dict[str, list[dict[str, float]]] = {name: [] for name in work}
 
     def cut(name: str, turn: int) -> float:

@@ -114,11 +114,11 @@ def compare(
 
 def train(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, float], dict[str, Any]]:
     from phrasal_work import Training, corpus_of, model_config
-    from phraseloom.training.run import _settle_torch
+    from phraseloom.training.run import settle_torch
 
     corpus = corpus_of(options)
     runs = {name: Training(options, model_config(options, name), corpus) for name in names}
-    _settle_torch(runs[names[0]].job.world)
+    settle_torch(runs[names[0]].job.world)
     times = take_turns(names, options.rounds, lambda name, number: runs[name].update(number))
     parameters = {name: run.parameters for name, run in runs.items()}
     return compare("train", times, lambda name, number: runs[name].flop(number), parameters)

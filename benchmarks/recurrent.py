@@ -180,13 +180,13 @@ def flop_of(options: argparse.Namespace, name: str, batches: list[Any]) -> int:
 
 def measure(options: argparse.Namespace, corpus: Any, stack: contextlib.ExitStack) -> tuple[dict[str, float], Any]:
     """All rows of one width; ratios and figures."""
-    from phraseloom.training.run import _settle_torch
+    from phraseloom.training.run import settle_torch
 
     interpreter = peer("onmt") if any(name.startswith("onmt") for name in options.rows) else None
     names = [name for name in options.rows if interpreter is not None or not name.startswith("onmt")]
     own = {name: Own(options, name, corpus) for name in names if not name.startswith("onmt")}
     first = next(iter(own.values()), None) or Own(options, "lstm mlp", corpus)
-    _settle_torch(first.training.job.world)
+    settle_torch(first.training.job.world)
     file = WORK / "recurrent" / "batches.npz"
     write_batches(first.batches, file)
     systems: dict[str, Any] = {}

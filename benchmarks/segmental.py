@@ -170,7 +170,7 @@ def main() -> None:
     from continuous_work import Row, random_table
     from phrasal_work import Training, corpus_of
     from phraseloom.models.flops_segmental import segmental_parts
-    from phraseloom.training.run import _settle_torch
+    from phraseloom.training.run import settle_torch
 
     options.threads = options.threads or cores
     options.device, options.micro_batches = "cpu", 1
@@ -180,7 +180,7 @@ def main() -> None:
     both = random_table(options, Row("word_or_phrase", 2 * words, words))
     tables = {"pconmt": (replace(corpus, target_vocabulary=2 * words), both)}
     own = {name: Training(options, config, *tables.get(name, (corpus, None))) for name, config in models.items()}
-    _settle_torch(own["npmt"].job.world)
+    settle_torch(own["npmt"].job.world)
     times = take_turns(list(own), options.rounds, lambda name, number: own[name].update(number))
     pieces = [e for n in range(1, options.rounds + 1) for e in own["npmt"].job.plan.update(n)]
     pairs = [pair for examples in pieces for pair in corpus.pairs(examples)]

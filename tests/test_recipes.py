@@ -73,3 +73,21 @@ def test_phrases_of_the_dataset_need_a_segmenter() -> None:
     with pytest.raises(ConfigError, match=r"data\.phrases must say how they are made"):
         load_recipe(path, [wanted])
     load_recipe(path, [wanted, "data.phrases={kind: table, file: phrases.txt}"])
+
+
+def test_the_best_cosine_loss_is_of_continuous_output() -> None:
+    wanted = "training.best_by=cosine_loss"
+    recipe = load_recipe(ROOT / "recipes" / "continuous" / "de-en_conmt.yaml", [wanted])
+    assert recipe.training.best_by == "cosine_loss"
+    with pytest.raises(ConfigError, match="cosine_loss is of a continuous output; a softmax has none"):
+        load_recipe(ROOT / "recipes" / "demo" / "world.yaml", [wanted])
+    text = {"folder": "d", "language": "en", "train": [{"text": "a"}]}
+    with pytest.raises(ConfigError, match="a language model has none"):
+        check_recipe(
+            {
+                "name": "x",
+                "task": "language_model",
+                "data": text,
+                "training": {"best_by": "cosine_loss", "max_updates": 1},
+            }
+        )

@@ -6,15 +6,16 @@ forbid unknown keys. An error names the file, the line and the nearest valid nam
 
 from __future__ import annotations
 
-import difflib
-import types
-import typing
+import re
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pydantic
 import yaml
+from pydantic_core import InitErrorDetails
 
+from phraseloom.config_problems import Place, Places, dotted, explain
+from phraseloom.config_types import KeyPath, truths_for_numbers, types_at
 from phraseloom.errors import ConfigError
 from phraseloom.files import require_file
 
@@ -29,11 +30,10 @@ class Config(pydantic.BaseModel):
 
 
 C = TypeVar("C", bound=Config)
-Lines = dict[tuple[str | int, ...], int]
 
 
-def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Lines]:
-    """Plain data from YAML text, and the line (from 1) of each key path. Tags, aliases and duplicate keys are refused."""
+def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Places]:
+    """Plain data from YAML text, and the place of each key path. Tags, aliases and duplicate keys are refused."""
     depth = 0
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
@@ -51,12 +51,12 @@ def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Lines
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).replace("\n", " ")
         raise ConfigError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
-    lines: Lines = {}
+    places: Places = {}
     loader = yaml.SafeLoader("")
-    return _plain(node, (), lines, loader, file), lines
+    return _plain(node, (), places, loader, file), places
 
 
-def _plain(node: Any, path: tuple[str | int, ...], lines: Lines, loader: yaml.SafeLoader, file: Any) -> Any:
+def _plain(node: Any, path: KeyPath, places: Places, loader: yaml.SafeLoader, file: Any) -> Any:
     if node is None:
         return None
     if isinstance(node, yaml.MappingNode):
@@ -64,22 +64,26 @@ def _plain(node: Any, path: tuple[str | int, ...], lines: Lines, loader: yaml.Sa
         for key_node, value_node in node.value:
             key, line = str(key_node.value), key_node.start_mark.line + 1
             if key in result:
-                raise ConfigError(f"key {'.'.join(map(str, (*path, key)))} is given twice", file=file, line=line)
-            lines[(*path, key)] = line
-            result[key] = _plain(value_node, (*path, key), lines, loader, file)
+                raise ConfigError(f"key {dotted((*path, key))} is given twice", file=file, line=line)
+            places[(*path, key)] = Place(file, line, text=_written(value_node))
+            result[key] = _plain(value_node, (*path, key), places, loader, file)
         return result
     if isinstance(node, yaml.SequenceNode):
         for i, item in enumerate(node.value):
-            lines[(*path, i)] = item.start_mark.line + 1
-        return [_plain(item, (*path, i), lines, loader, file) for i, item in enumerate(node.value)]
+            places[(*path, i)] = Place(file, item.start_mark.line + 1, text=_written(item))
+        return [_plain(item, (*path, i), places, loader, file) for i, item in enumerate(node.value)]
     try:
         return loader.construct_object(node)
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"value not understood: {error}", file=file, line=node.start_mark.line + 1) from error
 
 
-def read_yaml(path: str | Path) -> tuple[dict[str, Any], Lines]:
-    """The mapping in a YAML file, and the line of each key path."""
+def _written(node: Any) -> str | None:
+    return node.value if isinstance(node, yaml.ScalarNode) else None
+
+
+def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
+    """The mapping in a YAML file, and the place of each key path."""
     path = require_file(path, "recipe")
     if path.stat().st_size > RECIPE_MAX_BYTES:
         raise ConfigError(f"recipe is larger than {RECIPE_MAX_BYTES >> 20} MiB", file=path)
@@ -87,42 +91,57 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Lines]:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigError(f"recipe is not UTF-8 (byte {error.start})", file=path) from error
-    value, lines = parse_yaml(text, file=path)
+    value, places = parse_yaml(text, file=path)
     if not isinstance(value, dict):
         raise ConfigError("a recipe is a mapping of keys to values", file=path)
-    return value, lines
+    return value, places
 
 
-def set_override(value: dict[str, Any], text: str) -> tuple[str, ...]:
+def set_override(value: dict[str, Any], text: str) -> KeyPath:
     """Apply `key.sub=value` (value in YAML) to nested plain data; the path that was set.
 
-    Another `kind` replaces the mapping that it stands in, as in `merge`: the other keys belong to another variant.
+    Another `kind` replaces the mapping that it stands in, as in `merge`: the other keys belong to another variant. Items of
+    lists are named by their number, from 0, and have to be there. Raises ConfigError.
     """
     name, equals, raw = text.partition("=")
-    path = tuple(name.strip().split("."))
-    if not equals or not all(path):
-        raise ConfigError(f"override {text!r} is not of the form key.sub=value")
-    parsed, _ = parse_yaml(raw)
+    place = Place(override=text)
+    steps = name.strip().split(".")
+    if not equals or not all(steps):
+        raise place.problem("not of the form key.sub=value")
+    if brackets := re.search(r"\[\s*\d+\s*\]", name):
+        dots = re.sub(r"\[\s*(\d+)\s*\]", r".\1", name)
+        raise place.problem(f"{brackets[0]} is not how an item of a list is named here", hint=f"write {dots}={raw}")
+    try:
+        parsed, _ = parse_yaml(raw)
+    except ConfigError as error:
+        raise place.problem(error.what, hint=error.hint) from error
     target: Any = value
-    for i, key in enumerate(path[:-1]):
-        target = target[int(key)] if isinstance(target, list) and key.isdigit() and int(key) < len(target) else target
-        if isinstance(target, dict):
-            inner = target.get(key)
-            if not isinstance(inner, dict | list):
-                target[key] = inner = {}
-            target = inner
-        elif not isinstance(target, dict | list):
-            raise ConfigError(f"override {text!r}: {'.'.join(path[: i + 1])} has no keys of its own")
-    last = path[-1]
-    if isinstance(target, list):
-        if not (last.isdigit() and int(last) < len(target)):
-            raise ConfigError(f"override {text!r}: no such item")
-        target[int(last)] = parsed
-    else:
-        if last == "kind" and target.get("kind") != parsed:
-            target.clear()
-        target[last] = parsed
+    path: KeyPath = ()
+    for step in steps[:-1]:
+        path = (*path, _step(target, path, step, place))
+        inner = target[path[-1]] if isinstance(target, list) else target.get(step)
+        if not isinstance(inner, dict | list):
+            target[path[-1]] = inner = {}
+        target = inner
+    path = (*path, _step(target, path, steps[-1], place))
+    if path[-1] == "kind" and target.get("kind") != parsed:
+        target.clear()
+    target[path[-1]] = parsed
     return path
+
+
+def _step(target: dict[str, Any] | list[Any], path: KeyPath, step: str, place: Place) -> str | int:
+    """`step` as the key of a mapping, or as the number of an item that the list has."""
+    if isinstance(target, dict):
+        return step
+    size = f"{dotted(path)} has {len(target)} item{'s' * (len(target) != 1)}"
+    if not (step.isascii() and step.isdigit()):
+        raise place.problem(
+            f"{size}, and {step!r} is not the number of one", hint=f"such as {dotted((*path, 0))}.{step}"
+        )
+    if int(step) >= len(target):
+        raise place.problem(f"{size}, no {step}", hint="items count from 0; a whole list is written [ , ]")
+    return int(step)
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -139,71 +158,13 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def validate(kind: type[C], value: Any, *, file: str | Path | None = None, lines: Lines | None = None) -> C:
-    """`value` as a `kind`; ConfigError with the key, its line and the nearest valid name otherwise."""
+def validate(kind: type[C], value: Any, *, file: str | Path | None = None, places: Places | None = None) -> C:
+    """`value` as a `kind`; ConfigError with the key, its place and the nearest valid name otherwise."""
     try:
+        if truths := list(truths_for_numbers([kind], value)):
+            wanted = ["int_type" if int in types_at(kind, value, path) else "float_type" for path in truths]
+            wrong = [InitErrorDetails(type=t, loc=path, input=value) for t, path in zip(wanted, truths, strict=True)]
+            raise pydantic.ValidationError.from_exception_data(kind.__name__, wrong)
         return kind.model_validate(value)
     except pydantic.ValidationError as failure:
-        error = failure.errors()[0]
-        path = _key_path(value, tuple(error["loc"]))
-        raise _explain(kind, value, error, path, len(failure.errors()), file, lines or {}) from failure
-
-
-def _key_path(value: Any, loc: tuple[str | int, ...]) -> tuple[str | int, ...]:
-    """`loc` without the variant tags that pydantic puts in for unions."""
-    path: list[str | int] = []
-    for i, step in enumerate(loc):
-        known = (isinstance(value, dict) and step in value) or (isinstance(value, list) and isinstance(step, int))
-        if known:
-            value = value[step]
-            path.append(step)
-        elif i == len(loc) - 1 and not (isinstance(value, dict) and value.get("kind") == step):
-            path.append(step)
-    return tuple(path)
-
-
-def _explain(
-    kind: type[Config], value: Any, error: Any, path: tuple[str | int, ...], count: int, file: Any, lines: Lines
-) -> ConfigError:
-    name = ".".join(map(str, path))
-    line = next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), None)
-    more = f" (and {count - 1} more)" if count > 1 else ""
-    if error["type"] == "extra_forbidden":
-        names = _names_at(kind, value, path[:-1])
-        near = difflib.get_close_matches(str(path[-1]), names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"valid here: {', '.join(names)}" if names else None
-        return ConfigError(f"unknown key {name}{more}", file=file, line=line, hint=hint)
-    if error["type"] == "missing":
-        return ConfigError(f"key {name} is missing{more}", file=file, line=line)
-    message = error["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(error["input"], dict | list) else f" (given: {error['input']!r})"
-    return ConfigError(f"{name or 'recipe'}: {message}{given}{more}", file=file, line=line)
-
-
-def _names_at(kind: Any, value: Any, path: tuple[str | int, ...]) -> list[str]:
-    """The valid key names at `path`, following fields, lists and `kind` unions."""
-    candidates = _configs_in(kind)
-    for step in path:
-        value = value[step] if isinstance(value, dict | list) else None  # type: ignore[index]
-        if isinstance(step, int):
-            continue
-        found: list[type[Config]] = []
-        for candidate in candidates:
-            if step in candidate.model_fields:
-                found += _configs_in(candidate.model_fields[step].annotation)
-        candidates = [c for c in found if _kind_fits(c, value)] or found
-    return sorted({name for c in candidates for name in c.model_fields})
-
-
-def _kind_fits(candidate: type[Config], value: Any) -> bool:
-    field = candidate.model_fields.get("kind")
-    wanted = value.get("kind") if isinstance(value, dict) else None
-    return field is None or wanted is None or wanted in typing.get_args(field.annotation)
-
-
-def _configs_in(annotation: Any) -> list[type[Config]]:
-    if isinstance(annotation, type) and issubclass(annotation, Config):
-        return [annotation]
-    if isinstance(annotation, types.GenericAlias) or typing.get_origin(annotation) is not None:
-        return [c for a in typing.get_args(annotation) for c in _configs_in(a)]
-    return []
+        raise explain(kind, value, failure, file=file, places=places) from failure

@@ -9,16 +9,16 @@ language model.
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import TypeAdapter, model_validator
+from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, Lines, merge, read_yaml, set_override, validate
+from phraseloom.config import Config, merge, read_yaml, set_override, validate
+from phraseloom.config_problems import Place, Places, one_of
+from phraseloom.config_types import value_at
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.decoding.config import DecodingConfig, GenerationConfig
-from phraseloom.errors import ConfigError
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.training.config import TrainingConfig
@@ -26,11 +26,24 @@ from phraseloom.training.config import TrainingConfig
 FORMAT = 1
 
 
+def _names_a_folder(name: str) -> str:
+    """`name`, if it can be the name of a folder inside `runs`."""
+    if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
+        raise ValueError(
+            "is also the name of the run folder: not empty, without / or \\ or control characters, no dot in front "
+            "(train --run FOLDER writes to any folder)"
+        )
+    return name
+
+
+RunName = Annotated[str, AfterValidator(_names_a_folder)]
+
+
 class Recipe(Config):
     """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
     format: Literal[1] = 1
-    name: str
+    name: RunName
     task: Literal["translation"] = "translation"
     data: DataConfig
     model: ModelConfig = ModelConfig()
@@ -51,6 +64,8 @@ class Recipe(Config):
     def _vectors_come_from_somewhere(self) -> Recipe:
         kind, subwords, embeddings = self.model.output.kind, self.data.subwords, self.training.embeddings
         if kind == "softmax":
+            if self.training.best_by == "cosine_loss":
+                raise ValueError("training.best_by: cosine_loss is of a continuous output; a softmax has none")
             return self
         if subwords.kind != "words" or subwords.vectors is None:
             raise ValueError(
@@ -73,7 +88,7 @@ class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
 
     format: Literal[1] = 1
-    name: str
+    name: RunName
     task: Literal["language_model"]
     data: TextDataConfig
     model: LanguageModelConfig = LanguageModelConfig()
@@ -84,6 +99,8 @@ class LanguageModelRecipe(Config):
     def _nothing_is_translated(self) -> LanguageModelRecipe:
         if self.training.bleu_every or self.training.best_by == "bleu":
             raise ValueError("training.bleu_every and best_by: bleu are for translations: a language model has no BLEU")
+        if self.training.best_by == "cosine_loss":
+            raise ValueError("training.best_by: cosine_loss is of a continuous output; a language model has none")
         return self
 
 
@@ -95,27 +112,29 @@ TASKS: dict[str, type[Recipe] | type[LanguageModelRecipe]] = {
 
 
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyRecipe:
-    """Read, merge and check a recipe; ConfigError names the key, the file and line, and the nearest valid name."""
+    """Read, merge and check a recipe; ConfigError names the key, where it stands, and the nearest valid name."""
     path = Path(path)
-    value, lines = _read(path)
+    value, places = _read(path)
     base = value.pop("base", None)
     if base is not None:
-        value, lines = _over_base(path, str(base), value, lines)
+        value, places = _over_base(path, str(base), value, places)
     for override in sorted(overrides or [], key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
-        lines = dict(lines)
         changed = set_override(value, override)
-        lines = {k: n for k, n in lines.items() if k[: len(changed)] != changed}
-    return check_recipe(value, file=path, lines=lines)
+        places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
+        for above in (changed[:n] for n in range(1, len(changed))):
+            if above not in places or places[above].text is not None:  # there is a mapping now
+                places[above] = Place(override=override)
+        places[changed] = Place(override=override, text=override.partition("=")[2])
+    return check_recipe(value, file=path, places=_still_there(places, value))
 
 
-def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, lines: Lines | None = None) -> AnyRecipe:
+def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, places: Places | None = None) -> AnyRecipe:
     """Plain data as the recipe of its task. Raises ConfigError."""
     task = value.get("task", "translation")
     if not isinstance(task, str) or task not in TASKS:
-        near = difflib.get_close_matches(str(task), TASKS, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}?" if near else f"tasks: {', '.join(TASKS)}"
-        raise ConfigError(f"task {task!r} is not known", file=file, line=(lines or {}).get(("task",)), hint=hint)
-    return validate(TASKS[task], value, file=file, lines=lines)
+        place = (places or {}).get(("task",), Place(file))
+        raise place.problem(f"task {task!r} is not known", hint=one_of(task, TASKS))
+    return validate(TASKS[task], value, file=file, places=places)
 
 
 def schema() -> dict[str, Any]:
@@ -132,23 +151,26 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> tuple[dict[str, Any], Lines]:
-    value, lines = read_yaml(path)
+def _still_there(places: Places, value: dict[str, Any]) -> Places:
+    """The places of keys that `value` has: merging may have replaced what was above them."""
+    nothing = object()
+    return {path: place for path, place in places.items() if value_at(value, path, nothing) is not nothing}
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Places]:
+    value, places = read_yaml(path)
     found = value.get("format", FORMAT)
     if found != FORMAT:
-        raise ConfigError(
+        raise places[("format",)].problem(
             f"recipe format {found!r} is not known (this phraseloom reads {FORMAT})",
-            file=path,
-            line=lines.get(("format",)),
             hint="upgrade phraseloom, or write the recipe for this version",
         )
-    return value, lines
+    return value, places
 
 
-def _over_base(path: Path, base: str, value: dict[str, Any], lines: Lines) -> tuple[dict[str, Any], Lines]:
-    below, _ = _read(path.parent / base)
+def _over_base(path: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
+    below, places_below = _read(path.parent / base)
     if "base" in below:
-        raise ConfigError(
-            f"base {base} has a base of its own; one level is allowed", file=path, line=lines.get(("base",))
-        )
-    return merge(below, value), lines
+        raise places[("base",)].problem(f"base {base} has a base of its own; one level is allowed")
+    merged = merge(below, value)
+    return merged, _still_there(places_below | places, merged)

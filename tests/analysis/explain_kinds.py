@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from phraseloom.decoding.translator import Translator
-from phraseloom.models import store
+from phraseloom.models import tasks
 from phraseloom.models.config import ModelConfig
-from phraseloom.phrases.segmenters import TreeSegmenter
+from phraseloom.phrases.segmenters import TableSegmenter, TreeSegmenter
 from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
@@ -64,6 +64,9 @@ OTHERS: dict[str, dict[str, Any]] = {
     "source phrases": {**TWO_LAYERS, "phrases": {"attention": "softmax"}},
     "gated source phrases": {**TWO_LAYERS, "phrases": {"attention": "gated", "transparent": False}},
     "glances": {**TWO_LAYERS, "phrases": {"attention": "none"}},
+    "phrasal with source phrases": {**everywhere("queryk heterogeneous 1-2"), "phrases": {}},
+    "no encoder, source phrases": {**SIZES, "encoder": {"kind": "none"}, "decoder": {"layers": 2}, "phrases": {}},
+    "recurrent encoder, source phrases": {**SIZES, "encoder": RECURRENT, "decoder": {"layers": 2}, "phrases": {}},
     "segmental": segmental(False),
     "segmental connected": segmental(True),
 }
@@ -93,13 +96,21 @@ def translator_of(kind: str, tokenizer: Tokenizer, *, seed: int = 0) -> Translat
     """A model of a kind with random weights, as it decodes; short outputs."""
     tokenizer = joined_tokenizer() if kind in CONTINUOUS else tokenizer
     torch.manual_seed(seed)
-    model = store.build(ModelConfig.model_validate(KINDS[kind]), tokenizer)
+    model = tasks.build(ModelConfig.model_validate(KINDS[kind]), tokenizer)
     return Translator(model, tokenizer).with_options(max_length={"factor": 1.0, "constant": 2}, beam=2)
 
 
 def tree_translator(tokenizer: Tokenizer) -> Translator:
     """A model whose source phrases are made of parse trees."""
+    return _of_dataset_phrases(tokenizer, TreeSegmenter(max_tokens=4, min_chunks=1, floor=1))
+
+
+def table_translator(tokenizer: Tokenizer, phrases: list[str]) -> Translator:
+    """A model whose source phrases are those of a table."""
+    return _of_dataset_phrases(tokenizer, TableSegmenter(phrases))
+
+
+def _of_dataset_phrases(tokenizer: Tokenizer, segmenter: TreeSegmenter | TableSegmenter) -> Translator:
     torch.manual_seed(0)
-    model = store.build(ModelConfig.model_validate(TREES), tokenizer)
-    segmenter = TreeSegmenter(max_tokens=4, min_chunks=1, floor=1)
+    model = tasks.build(ModelConfig.model_validate(TREES), tokenizer)
     return Translator(model, tokenizer, segmenter=segmenter).with_options(max_length={"factor": 1.0, "constant": 2})

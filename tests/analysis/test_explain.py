@@ -4,32 +4,43 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.analysis.explain_kinds import KINDS, TRANSFORMERS, everywhere, translator_of, tree_translator
+from tests.analysis.explain_kinds import (
+    KINDS,
+    TRANSFORMERS,
+    everywhere,
+    table_translator,
+    translator_of,
+    tree_translator,
+)
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import align_pairs
 from phraseloom.analysis.attention import forced_attention
 from phraseloom.analysis.explain import explain
-from phraseloom.analysis.heatmap import heat_map
+from phraseloom.analysis.heatmap import heat_map, tokens_of
 from phraseloom.analysis.packing import pack, unpack
 from phraseloom.analysis.phrases import source_phrases
 from phraseloom.analysis.segments import of_pairs
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
-from phraseloom.models import store
+from phraseloom.models import tasks
 from phraseloom.models.config import ModelConfig
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import EOS
 
 SOURCE, TARGET = "the old man sleeps .", "the cow sleeps ."
 USES = ("cross", "encoder-self", "decoder-self")
+PHRASES = ("encoder-phrases", "decoder-phrases")
+TREE = "(S (NP (DT the) (JJ old) (NN man)) (VP (VBZ sleeps)) (. .))"
 
 
 @pytest.fixture(scope="module")
@@ -94,10 +105,13 @@ def test_every_kind_of_model_has_a_view(kind: str, target: str | None, tokenizer
     decoder = translator.model.decoder
     assert sizes["cross"] == len(decoder.cross_structures) and sizes["decoder-self"] == len(decoder.own_structures)
     assert sizes["encoder-self"] == len(getattr(translator.model.encoder, "structures", ()))
+    for use, stack in zip(PHRASES, (translator.model.encoder, decoder), strict=True):
+        reads = "phrases" in KINDS[kind] and hasattr(stack, "layers") and hasattr(stack.layers[0], "combination")
+        assert sum(e["use"] == use for e in view["attention"]) == (len(stack.layers) if reads else 0)
     layers = [(e["use"], e["layer"]) for e in view["attention"]]
-    assert layers == sorted(layers, key=lambda one: (USES.index(one[0]), one[1]))
+    assert layers == sorted(layers, key=lambda one: ((*USES, *PHRASES).index(one[0]), one[1]))
     assert (view["segments"] is None) == (not kind.startswith("segmental"))
-    assert (view["phrase_vectors"] is None) == (kind not in ("source phrases", "gated source phrases", "glances"))
+    assert (view["phrase_vectors"] is None) == ("phrases" not in KINDS[kind])
     assert (view["gate"] is None) == (kind not in ("words or phrases", "gate", "recurrent gate"))
     silent = kind == "recurrent fixed" or kind.startswith("segmental")
     assert any("no attention" in note or "no source tokens" in note for note in view["notes"]) == silent
@@ -129,7 +143,11 @@ def check_attention(view: dict[str, Any], entry: dict[str, Any]) -> None:
     assert weights.sum(-1)[visible] == pytest.approx(1, abs=coarse)
     for axis in (rows, columns):
         assert len(axis["orders"]) == len(axis["ends"]) == len(axis["labels"])
-        assert axis["orders"] == sorted(axis["orders"])
+        if entry["use"] in PHRASES and axis is columns:
+            assert list(accumulate(axis["orders"], initial=-1))[1:] == axis["ends"]
+            assert axis["ends"][-1] == len(view["source_tokens"]) - 1
+        else:
+            assert axis["orders"] == sorted(axis["orders"])
         names = view[f"{axis['side']}_tokens"]
         for label, order, end in zip(axis["labels"], axis["orders"], axis["ends"], strict=True):
             if order == 1:
@@ -139,7 +157,8 @@ def check_attention(view: dict[str, Any], entry: dict[str, Any]) -> None:
         hidden = np.array(columns["ends"])[None] > np.array(rows["ends"])[:, None]
         assert not weights[:, hidden].any()
     tokens = entry["tokens"]
-    assert (tokens is None) == (entry["kind"] in ("token", "relative", "mlp", "general"))
+    of_tokens = entry["kind"] in ("token", "relative", "mlp", "general")
+    assert (tokens is None) == (of_tokens or entry["use"] in PHRASES)
     if tokens is not None:
         assert tokens["shape"][1] == rows["orders"].count(1)
         assert tokens["shape"][2] in (len(view["source_tokens"]), len(view["target_tokens"]))
@@ -198,7 +217,7 @@ def test_a_sentence_without_slots_has_empty_attention(tokenizer: Tokenizer) -> N
     """Three tokens and more are needed for a slot of order 3, and `a` has two with EOS."""
     torch.manual_seed(0)
     config = ModelConfig.model_validate({**everywhere("token"), "attention": {"cross": "queryk heterogeneous 3-4"}})
-    view = view_of(Translator(store.build(config, tokenizer), tokenizer), "a")
+    view = view_of(Translator(tasks.build(config, tokenizer), tokenizer), "a")
     assert len(view["source_tokens"]) == 2
     cross = view["attention"][0]
     assert unpack(cross["weights"]).shape == (4, len(view["target_tokens"]), 0) and cross["columns"]["labels"] == []
@@ -283,6 +302,69 @@ def test_source_phrases(kind: str, tokenizer: Tokenizer) -> None:
                 assert phrase["share"] == pytest.approx(1 - sum(phrase["weights"]), abs=1e-6)
     model = explain({"m": translator}, [SOURCE])["models"][0]
     assert model["level_shares"] == found.shares
+
+
+def phrase_entries(view: dict[str, Any]) -> list[dict[str, Any]]:
+    return [entry for entry in view["attention"] if entry["use"] in PHRASES]
+
+
+def check_phrase_entries(translator: Translator, view: dict[str, Any], spans: list[list[str]], *options: Any) -> None:
+    """The weights are those of the model for this sentence alone, the columns its phrases (as lists of pieces)."""
+    side, other = translator.tokenizer.source, translator.tokenizer.target
+    batch = make_batch([side.encode(SOURCE)], [other.encode(TARGET)], *options)
+    labels = tokens_of(side, [*side.encode(SOURCE), EOS])
+    with torch.no_grad():
+        looks = translator.model.look(
+            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
+        )
+    expected = [*looks.encoder_phrases, *looks.decoder_phrases]
+    for entry, weights_BHQP in zip(phrase_entries(view), expected, strict=True):
+        assert np.abs(unpack(entry["weights"]) - weights_BHQP[0].numpy()).max() <= step(entry["weights"])
+        rows = "source_tokens" if entry["use"] == "encoder-phrases" else "target_tokens"
+        assert entry["rows"]["labels"] == view[rows] and set(entry["rows"]["orders"]) == {1}
+        columns = entry["columns"]
+        assert columns["orders"] == [len(pieces) for pieces in spans] and columns["side"] == "source"
+        for label, order, end in zip(columns["labels"], columns["orders"], columns["ends"], strict=True):
+            assert label == labels.label(order, end)
+
+
+@pytest.mark.parametrize("kind", ["source phrases", "gated source phrases", "glances", "phrasal with source phrases"])
+def test_attention_to_phrases(kind: str, tokenizer: Tokenizer) -> None:
+    translator = translator_of(kind, tokenizer)
+    view, (phrases,) = view_of(translator), source_phrases(translator, [SOURCE]).sentences
+    check_phrase_entries(translator, view, [phrase.pieces for phrase in phrases])
+    levels = "encoder 2" if kind == "gated source phrases" else "all levels"
+    assert [entry["kind"] for entry in phrase_entries(view)] == [
+        *("phrases of embeddings", "phrases of encoder 1"),
+        *[f"phrases of {levels}"] * 3,
+    ]
+    assert phrase_entries(view_of(translator, uses=["cross"])) == []
+    assert {e["use"] for e in view_of(translator, uses=["decoder-phrases"])["attention"]} == {"decoder-phrases"}
+    assert {share["use"] for share in view["shares"]} == set(USES)
+
+
+def test_attention_to_phrases_of_trees_and_tables(tokenizer: Tokenizer) -> None:
+    """Phrases of unequal lengths, in the order of the sentence."""
+    table = table_translator(tokenizer, ["old man sleeps"])
+    for translator, trees in ((tree_translator(tokenizer), [TREE]), (table, None)):
+        (phrases,) = source_phrases(translator, [SOURCE], trees).sentences
+        sizes = [len(phrase.pieces) for phrase in phrases]
+        assert sizes != sorted(sizes)
+        view = view_of(translator, trees=trees)
+        check_phrase_entries(translator, view, [phrase.pieces for phrase in phrases], [sizes])
+    assert phrase_entries(view)[0]["columns"]["labels"] == ["the", "old·man·sleeps", ".", "</s>"]
+
+
+def test_attention_to_phrases_of_a_cropped_pair(tokenizer: Tokenizer) -> None:
+    translator = translator_of("source phrases", tokenizer)
+    view = view_of(translator, max_tokens=4)
+    shapes = {e["use"]: e["weights"]["shape"] for e in phrase_entries(view)}
+    assert shapes == {"encoder-phrases": [4, 5, 2], "decoder-phrases": [4, 4, 2]}
+    assert phrase_entries(view)[-1]["rows"]["labels"] == view["target_tokens"]
+    with torch.no_grad():
+        translator.model.decoder.layers[2].combination.query.weight.fill_(math.nan)
+    with pytest.raises(ModelError, match="NaN"):
+        view_of(translator, uses=["decoder-phrases"])
 
 
 @pytest.mark.parametrize("kind", ["gate", "recurrent gate"])
@@ -387,7 +469,7 @@ def test_unknown_and_unfinished_are_noted(tokenizer: Tokenizer) -> None:
 
 
 def test_trees_go_to_the_model_that_reads_them(tokenizer: Tokenizer) -> None:
-    trees = ["(S (NP (DT the) (JJ old) (NN man)) (VP (VBZ sleeps)) (. .))"]
+    trees = [TREE]
     reads, other = tree_translator(tokenizer), translator_of("token", tokenizer)
     document = explain({"trees": reads, "other": other}, [SOURCE], trees=trees)
     found = source_phrases(reads, [SOURCE], trees).sentences[0]
@@ -433,7 +515,7 @@ def test_a_hundred_tokens_stay_small(kind: str, tokenizer: Tokenizer) -> None:
     """Six layers of eight heads with random weights, the worst that there is to deflate, on 100 tokens a side: below 10 MB."""
     torch.manual_seed(0)
     sizes = {**everywhere(kind), "heads": 8, "encoder": {"layers": 6}, "decoder": {"layers": 6}}
-    translator = Translator(store.build(ModelConfig.model_validate(sizes), tokenizer), tokenizer)
+    translator = Translator(tasks.build(ModelConfig.model_validate(sizes), tokenizer), tokenizer)
     line = "the cow " * 60
     document = explain({"m": translator}, [line], [line], max_tokens=100)
     assert len(document["sentences"][0]["views"][0]["target_tokens"]) == 100

@@ -10,9 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tests.analysis.explain_kinds import translator_of
 from tests.helpers import tiny_tokenizer
 
+from phraseloom.analysis.explain import explain
 from phraseloom.analysis.heatmap import HeatMap, Tokens, heat_map, make_map, tokens_of
+from phraseloom.analysis.packing import unpack
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Part, Structure
@@ -157,6 +160,31 @@ def test_maps_of_a_model(translator: Translator, use: str, layers: int) -> None:
         heat_map(translator, "the", use=use, layer=0)
 
 
+@pytest.mark.parametrize("use", ["encoder-phrases", "decoder-phrases"])
+def test_maps_of_source_phrases(use: str, translator: Translator) -> None:
+    """The maps are those of the explain document, which has every head."""
+    tokenizer = translator.tokenizer
+    reads = translator_of("source phrases", tokenizer)
+    document = explain({"m": reads}, ["the old man sleeps ."], ["the cow ."], uses=[use])
+    entries = document["sentences"][0]["views"][0]["attention"]
+    for entry in entries:
+        weights = unpack(entry["weights"])
+        for head, expected in ((None, weights.mean(0)), (3, weights[2])):
+            found = heat_map(reads, "the old man sleeps .", "the cow .", use=use, layer=entry["layer"], head=head)
+            assert np.abs(found.weights - expected).max() <= entry["weights"]["scale"] / 510 + 1e-6
+            assert (found.rows.labels, found.columns.labels) == (entry["rows"]["labels"], entry["columns"]["labels"])
+            assert found.columns.blocks() == [(0, 0, len(found.columns.labels))] and not found.hidden.any()
+    with pytest.raises(UsageError, match="head 5: this attention has heads 1 to 4"):
+        heat_map(reads, "the old man .", use=use, head=5)
+    for kind, other in (
+        ("token", use),
+        ("no encoder", "encoder-self"),
+        ("no encoder, source phrases", "encoder-phrases"),
+    ):
+        with pytest.raises(UsageError, match=f"this model has no attention of the use {other}"):
+            heat_map(translator_of(kind, tokenizer), "the old man .", "the cow .", use=other)
+
+
 def test_own_translation(translator: Translator) -> None:
     line = "the old man ."
     own = translator.translate([line])[0]
@@ -198,6 +226,17 @@ def test_pictures(tmp_path: Path) -> None:
     texts = svg_texts(draw(one, tmp_path / "one.svg"))
     assert "tokens" not in texts
     assert "Cross-attention, layer 3, head 1 of 1" in texts
+
+
+def test_a_picture_of_source_phrases(translator: Translator, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from phraseloom.report.heatmap import draw
+
+    reads = translator_of("source phrases", translator.tokenizer)
+    found = heat_map(reads, "the old man sleeps .", "the cow .", use="decoder-phrases")
+    texts = svg_texts(draw(found, tmp_path / "map.svg"))
+    assert {"phrases", "source phrases", *found.columns.labels} <= set(texts)
+    assert "Decoder attention to phrases, layer 2, mean of 4 heads" in texts
 
 
 def test_pictures_grow_with_the_sentence(tmp_path: Path) -> None:

@@ -407,6 +407,115 @@ def test_phrase_vectors_and_levels(show: Any) -> None:
     assert shown.texts(".fertility td") == ["50", "20", "10", "30", "30", "20", "20", "50", "70"]
 
 
+def by_phrase(view: dict[str, Any], entry: dict[str, Any], head: int | None) -> np.ndarray:
+    """Row words × phrases: the mean over the tokens of a word."""
+    weights = unpacked(entry["weights"])
+    weights_rp = weights.mean(0) if head is None else weights[head - 1]
+    words = view[f"{entry['rows']['side']}_word"]
+    return np.array(
+        [weights_rp[[i for i, w in enumerate(words) if w == n]].mean(0) for n in range(max(words[:-1]) + 1)]
+    )
+
+
+def words_of_phrases(view: dict[str, Any], entry: dict[str, Any]) -> list[set[int]]:
+    """The source words that each phrase touches."""
+    columns = entry["columns"]
+    ranges = [range(e - n + 1, e + 1) for n, e in zip(columns["orders"], columns["ends"], strict=True)]
+    return [{view["source_word"][t] for t in tokens} - {None} for tokens in ranges]
+
+
+def test_a_target_word_lights_the_phrases_it_reads(show: Any) -> None:
+    """Every word of a phrase has its weight, a word of two phrases that of both; a curve and a line for each phrase."""
+    shown = show(explain_documents.phrases(), "#use=decoder-phrases&layer=2")
+    view = shown.document["sentences"][0]["views"][0]
+    entry = attention(view, "decoder-phrases")
+    inside = words_of_phrases(view, entry)
+    assert sum(6 in words for words in inside) == 2
+    for head, word in ((None, 2), (None, 5), (3, 8)):
+        shown.press("0" if head is None else str(head))
+        shown.tab.hover(*shown.tab.middle(".line.target .word", word))
+        read = by_phrase(view, entry, head)[word]
+        near(shown.lit("source"), np.array([read[[w in words for words in inside]].sum() for w in range(11)]))
+        assert shown.lit("target") == {}
+        heavy = int((read > 0.03).sum())
+        for shape in ("path.lit", ".bracket"):
+            assert shown.tab.run(f"document.querySelectorAll('{shape}').length") == heavy
+        order = np.argsort(-read, kind="stable")
+        labels = [entry["columns"]["labels"][i] for i in order]
+        assert shown.texts(".reading th") == labels[: int((read >= 0.003).sum())]
+        assert set(shown.texts(".reading td.soft")) == {"phrase"}
+        bold = [label for label, weight in zip(entry["columns"]["labels"], read, strict=True) if weight > 0.1]
+        assert shown.texts(".map-columns .label.lit") == bold
+        assert shown.texts(".map-rows .label.lit") == [
+            t for t, w in zip(view["target_tokens"], view["target_word"], strict=True) if w == word
+        ]
+
+
+def test_who_reads_the_phrases_of_a_source_word(show: Any) -> None:
+    shown = show(explain_documents.phrases(), "#use=decoder-phrases&layer=2")
+    view = shown.document["sentences"][0]["views"][0]
+    entry = attention(view, "decoder-phrases")
+    read = by_phrase(view, entry, None)
+    shown.tab.hover(*shown.tab.middle(".line.source .word", 1))
+    near(shown.lit("target"), read[:, 0])
+    assert shown.texts(".reading h3") == ["“alter” in Ein·alter·Mann is read by"]
+    assert shown.texts(".map-columns .label.lit") == ["Ein·alter·Mann"]
+    shown.tab.hover(*shown.tab.middle(".line.source .word", 6))
+    near(shown.lit("target"), read[:, 1] + read[:, 2])
+
+
+def test_source_words_read_phrases_in_the_encoder(show: Any) -> None:
+    shown = show(explain_documents.phrases())
+    uses = [f"{where} attention to phrases" for where in ("Encoder", "Decoder")]
+    assert shown.texts("[data-control='use'] option")[-2:] == uses
+    shown.choose("use", "encoder-phrases")
+    shown.choose("layer0", "1")
+    view = shown.document["sentences"][0]["views"][0]
+    entry = attention(view, "encoder-phrases", 1)
+    inside = words_of_phrases(view, entry)
+    shown.tab.hover(*shown.tab.middle(".line.source .word", 9))
+    read = by_phrase(view, entry, None)[9]
+    near(shown.lit("source"), np.array([read[[w in words for words in inside]].sum() for w in range(11)]))
+    assert shown.tab.run("document.querySelectorAll('path.lit').length") == 0
+    shown.tab.hover(*shown.tab.middle(".line.target .word", 2))
+    assert shown.lit("source"), "target words light their word links"
+    small = show(explain_documents.small())
+    assert len(small.texts("[data-control='use'] option")) == 3
+
+
+def test_the_map_of_phrases(show: Any) -> None:
+    """Cells, labels, tip, keys and export; one block in the order of the sentence, nothing to spread over tokens."""
+    shown = show(explain_documents.phrases(), "#use=decoder-phrases&layer=2")
+    view = shown.document["sentences"][0]["views"][0]
+    entry = attention(view, "decoder-phrases")
+    weights = unpacked(entry["weights"]).mean(0)
+    assert len(shown.texts(".quadrant")) == 1
+    assert shown.texts(".map-columns text") == entry["columns"]["labels"]
+    assert shown.texts(".block-name")[0] == "phrases"
+    assert shown.tab.run("document.querySelector('[data-control=spread]').parentNode.hidden")
+    for row, column in ((0, 0), (3, 1), (7, 4)):
+        want = shown.tab.run(f"Explain.rgb({weights[row, column] / weights.max()})")
+        assert np.abs(np.array(shown.tab.run(CELL % (0, column, row))) - [*want, 255]).max() <= 4
+    shown.tab.run("document.querySelector('.map').focus()")
+    for key in ("ArrowDown", "ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight"):
+        shown.tab.key(key)
+    said = shown.texts(".map-frame [aria-live]")[0]
+    assert said == f"rides reads fährt·mit·dem·Fahrra: {percent(weights[3, 1])}"
+    assert shown.texts(".tip small") == ["token → phrase"]
+    assert shown.lit("source") == dict.fromkeys((3, 4, 5, 6), percent(weights[3, 1]))
+    shown.tab.key("Enter")
+    assert shown.state("pinned") == {"model": 0, "side": "target", "index": 3}
+    picture = shown.tab.run("Explain.exportSvg(document.querySelector('.explain').explainPage)")
+    root = ElementTree.fromstring(picture)
+    texts = [node.text for node in root.iter(f"{SVG}text")]
+    assert {*entry["columns"]["labels"], *view["target_tokens"], "phrases"} <= set(texts)
+    heavy = int((by_phrase(view, entry, None)[3] > 0.03).sum())
+    assert len(list(root.iter(f"{SVG}line"))) >= heavy
+    shown.press("u")
+    assert shown.page("columns[0].title").startswith("Cross-attention")
+    assert shown.tab.run("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_the_gate_and_fertility(show: Any) -> None:
     shown = show(explain_documents.continuous())
     gate = shown.document["sentences"][0]["views"][0]["gate"]

@@ -12,7 +12,8 @@ from tests.cli.conftest import Command
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.analysis.explain import explain
-from phraseloom.cli.explain_input import named, parse_lines
+from phraseloom.cli.explain_input import parse_lines
+from phraseloom.cli.model_names import named
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.config import ModelConfig
@@ -59,6 +60,19 @@ def test_the_document_of_chosen_lines(command: Command, model: Path, text: Path)
     chosen = [LINES[1], LINES[2], LINES[4]]
     expected = explain({"small": translator}, chosen, references=["2 .", "3 .", "5 ."], lines=[2, 3, 5], uses=["cross"])
     assert read(text / "d.json") == json.loads(json.dumps(expected))
+
+
+def test_how_phrases_are_read(command: Command, text: Path, tmp_path: Path) -> None:
+    save("source phrases", tmp_path / "reads", tmp_path / "text")
+    for use, layers in (("decoder-phrases", 3), ("encoder-phrases", 2)):
+        done = command(
+            "explain", "reads", "-s", "s.en", "--lines", "1", "--use", use, "--json", "d.json", "--overwrite"
+        )
+        assert done.code == 0, done.err
+        (sentence,) = read(text / "d.json")["sentences"]
+        assert [(e["use"], e["layer"]) for e in sentence["views"][0]["attention"]] == [
+            (use, n + 1) for n in range(layers)
+        ]
 
 
 def test_given_targets_and_standard_input(command: Command, model: Path, text: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,15 @@ def test_the_papers_scale_counts_and_trains_nothing(command: Command, root: Path
     assert "one H100" in done.err
 
 
+def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "docs" / "results", tmp_path / "made")
+    (tmp_path / "made" / "README.md").unlink()
+    done = command("reproduce", "--index", "made")
+    assert (done.code, done.out) == (0, "made/README.md\n")
+    written = (tmp_path / "made" / "README.md").read_bytes()
+    assert written == (root / "docs" / "results" / "README.md").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -45,6 +55,7 @@ def test_the_papers_scale_counts_and_trains_nothing(command: Command, root: Path
         (["002-table1", "--seeds", "1,1"], "each once"),
         (["002-table1", "--rows", ","], "--rows names nothing"),
         (["002-table1", "--scale", "large"], "large"),
+        (["002-table1", "--index", "."], "002-table1 is not made"),
         (["002-table1", "--scale", "paper", "--plan", "--gpu", "abacus"], "known are V100"),
     ],
 )

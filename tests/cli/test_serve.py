@@ -18,7 +18,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.serving.harness import call, connect, post, read_all, status_of
 
-from phraseloom.cli.serve import named
+from phraseloom.cli.model_names import named
 from phraseloom.errors import UsageError
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -95,7 +95,7 @@ def test_what_cannot_be_served(command: Command, project: Path) -> None:
     run = project / "run"
     for arguments, code, said in (
         (["nowhere"], 1, "nowhere: model or run folder not found"),
-        ([run, run], 2, "two models have the name run; name them: NAME=FOLDER"),
+        ([run, run], 2, "run is given twice; name them: NAME=FOLDER"),
         ([f"a={run}", f"b={run}", "--max-beam", "2"], 2, "a: its beam 5 is above the limit 2; serve with --max-beam 5"),
         ([run, "--queue", "3"], 2, "max_texts 64 is above queue_texts 3"),
         ([run, "--port", "70000"], 2, "Invalid value for '--port'"),

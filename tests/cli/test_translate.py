@@ -127,6 +127,13 @@ def test_fewer_prefixes_than_lines(command: Command, project: Path, tmp_path: Pa
     assert "fewer prefixes than input lines" in done.err
 
 
+def test_more_prefixes_than_lines(command: Command, project: Path, tmp_path: Path) -> None:
+    (tmp_path / "begin").write_text("ein\n\nhund\n")
+    done = command("translate", project / "run", "--prefixes", tmp_path / "begin", stdin=b"a\nb\n")
+    assert done.code == 1
+    assert "begin:3: more prefixes than input lines (2); the file must be parallel" in done.err
+
+
 def test_long_lines_and_broken_bytes_are_counted(command: Command, project: Path) -> None:
     text = b"a dog\n" + b"red " * 200 + b"\na \xff cat\n"
     done = command("translate", project / "run", "--max-input-tokens", "50", "--max-length", "5", stdin=text)

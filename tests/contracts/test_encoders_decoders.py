@@ -17,7 +17,7 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.penalties import WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.layers.table import TargetTable
-from phraseloom.models import store, targets
+from phraseloom.models import targets, tasks
 from phraseloom.models.build import DECODERS, ENCODERS, build_model
 from phraseloom.models.config import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import Memory
@@ -414,7 +414,7 @@ def test_a_stored_model_is_the_same_model(name: str, tmp_path: Path, tokenizers:
     of_words = "output" in CASES[name]
     tokenizer = tokenizers[of_words]
     asked = config(name) if of_words or "embedding_width" in CASES[name] else config(name, tied="three_way")
-    model = store.build(asked, tokenizer).eval()
+    model = tasks.build(asked, tokenizer).eval()
     save_model(tmp_path / "m", model, asked, tokenizer)
     loaded, _, _ = load_model(tmp_path / "m")
     assert read_config(tmp_path / "m")[1] == asked

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from phraseloom.layers.packed import linear
 from phraseloom.layers.table import TargetTable
 from phraseloom.outputs import OUTPUTS, continuous
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
@@ -115,40 +116,58 @@ def test_loss_falls_on_one_batch(case: tuple[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n != "softmax"])
-@pytest.mark.parametrize("chunk", [1, 3, 7, 30, 49, 50, 1000])
-def test_any_chunk_of_the_table_gives_the_same_best(monkeypatch: pytest.MonkeyPatch, name: str, chunk: int) -> None:
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8])
+def test_any_number_of_rows_at_a_time_gives_the_same_best(
+    monkeypatch: pytest.MonkeyPatch, name: str, rows: int
+) -> None:
     """Sums of a few binary digits are exact in any order, so equal words stay equal: the lower id goes first."""
     output = CASES[name]().eval()
-    rows = output.table.rows_VM
-    rows[4:] = rows[4:].sign() / 4
-    rows[40], rows[45] = rows[20], rows[33]
+    vectors = output.table.rows_VM
+    vectors[4:] = vectors[4:].sign() / 4
+    vectors[40], vectors[45] = vectors[20], vectors[33]
     with torch.no_grad():
         for parameter in output.parameters():
             parameter.copy_((8 * parameter).round() / 8)
-    h = (8 * hidden(name, 5)).round() / 8
+    h = (8 * hidden(name, 7)).round() / 8
     values, ids = output.candidates(h, 9)
-    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", chunk * len(h))
-    in_chunks = output.candidates(h, 9)
-    assert torch.equal(in_chunks[1], ids)
-    assert torch.allclose(in_chunks[0], values, atol=1e-12)
-    gold = torch.arange(10, 15)
-    assert torch.allclose(output.gold_log_probs(h, gold), output.log_probs(h)[torch.arange(5), gold])
+    gold = torch.arange(10, 17)
+    of_gold = output.gold_log_probs(h, gold)
+    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", rows * SIZE + SIZE - 1)
+    in_parts = output.candidates(h, 9)
+    assert torch.equal(in_parts[1], ids)
+    assert torch.allclose(in_parts[0], values, atol=1e-12)
+    assert torch.allclose(output.gold_log_probs(h, gold), of_gold, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["continuous-vmf", "gated-mixture"])
-def test_no_product_is_wider_than_a_chunk(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    output, widths = CASES[name]().eval(), []
-    linear = nn.functional.linear
+@pytest.mark.parametrize(("chunk", "expected"), [(SIZE - 1, [1] * 7), (3 * SIZE, [3, 3, 1]), (4 * SIZE, [4, 3])])
+def test_no_scores_are_larger_than_a_chunk(
+    monkeypatch: pytest.MonkeyPatch, name: str, chunk: int, expected: list[int]
+) -> None:
+    output, sizes = CASES[name]().eval(), []
 
-    def spy(x: Tensor, weight: Tensor, *rest: Any) -> Tensor:
-        if weight.shape[1] == M:
-            widths.append(len(weight))
-        return linear(x, weight, *rest)
+    def spy(x: Tensor, weight: Tensor, **rest: Any) -> Tensor:
+        sizes.append(len(x))
+        return linear(x, weight, **rest)
 
-    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", 7 * 5)
-    monkeypatch.setattr(continuous.F, "linear", spy)
-    output.candidates(hidden(name, 5), 3)
-    assert sum(widths) == SIZE and max(widths) == 7
+    monkeypatch.setattr(continuous, "CHUNK_ELEMENTS", chunk)
+    monkeypatch.setattr(continuous, "linear", spy)
+    output.candidates(hidden(name, 7), 3)
+    output.gold_log_probs(hidden(name, 7), torch.arange(7))
+    assert sizes == 2 * expected
+
+
+@pytest.mark.parametrize("name", ["softmax", "continuous-vmf", "gated-mixture", "gated-density"])
+def test_log_p_has_a_gradient_and_takes_one_tensor_where_it_has_none(name: str) -> None:
+    output = CASES[name]().eval()
+    h = hidden(name, 5).requires_grad_()
+    with_gradient = output.log_probs(h)
+    with_gradient[:, 7].sum().backward()
+    assert h.grad is not None and h.grad[:, :WIDTH].abs().sum() > 0
+    with torch.no_grad():
+        assert torch.equal(output.log_probs(h), with_gradient)
+    with torch.inference_mode():
+        assert torch.equal(output.log_probs(h), with_gradient)
 
 
 def test_the_table_is_not_trained_and_not_stored() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import json
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pydantic
 import pytest
+import torch
 
 from phraseloom.data import prepare as module
 from phraseloom.data.config import DataConfig, TextDataConfig
@@ -15,9 +20,14 @@ from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.report import table
 from phraseloom.errors import CorruptError, DataError, FileProblem
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.tasks import target_table
 from phraseloom.report.description import render
 from phraseloom.report.folders import describe_dataset
+from phraseloom.text.config import WordsConfig
 from phraseloom.text.lines import write_lines
+from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import Words
@@ -27,13 +37,23 @@ TARGET = ["the house is old .", "the quality_of_life is good !", "The house , ol
 KEPT = ("the", "house", "is", ".", "good", "!", "quality_of_life", "old_house", "old", "quality", "of")
 
 
-def make(tmp_path: Path, *, name: str = "out", copies: int = 1, processes: int = 1, **words: Any) -> Report:
+def make(
+    tmp_path: Path,
+    *,
+    name: str = "out",
+    copies: int = 1,
+    processes: int = 1,
+    rows: dict[str, list[float]] | None = None,
+    **words: Any,
+) -> Report:
     write_lines(tmp_path / "a.s", SOURCE * copies)
     write_lines(tmp_path / "a.t", TARGET * copies)
     write_lines(tmp_path / "v.s", ["Das Haus ist gut."])
     write_lines(tmp_path / "v.t", ["old_house of_the zoo ."])
-    rows = np.random.default_rng(3).normal(size=(len(KEPT) + 1, 4))
-    write_vectors(tmp_path / "v.vec.gz", [*KEPT, "elsewhere"], rows)
+    if rows is None:
+        drawn = np.random.default_rng(3).normal(size=(len(KEPT) + 1, 4)).tolist()
+        rows = dict(zip([*KEPT, "elsewhere"], drawn, strict=True))
+    write_vectors(tmp_path / "v.vec.gz", list(rows), np.array(list(rows.values())))
     given = {
         "folder": str(tmp_path / name),
         "source_language": "de",
@@ -152,3 +172,110 @@ def test_indexes_of_subwords_say_nothing_of_words(tmp_path: Path) -> None:
     report = prepare(DataConfig.model_validate(data), data_root=tmp_path)
     text = (report.folder / "index.json").read_text()
     assert "unknown" not in text and "_words" not in text
+
+
+def test_the_rows_of_the_model_by_the_words_of_the_spec(tmp_path: Path) -> None:
+    """Spec §4.4 by loops over the text of the file: from `prepare` to what the model compares with and may write."""
+    rows = {name: [float(n * n % 7 - 3), float(n + 1), 0.25 * n - 1.5] for n, name in enumerate([*KEPT, "far", "away"])}
+    scales = {"house": 1e-4, "is": 250.0, "far": 30.0}
+    folder = make(tmp_path, rows={name: [x * scales.get(name, 1.0) for x in row] for name, row in rows.items()}).folder
+    text = gzip.decompress((tmp_path / "v.vec.gz").read_bytes()).decode().splitlines()[1:]
+    found: dict[str, list[float]] = {}
+    outside: list[list[float]] = []
+    dataset = Dataset.open(folder)
+    known = list(dataset.tokenizer.target.vocabulary)
+    for line in text:
+        name, *numbers = line.split(" ")
+        vector = [float(x) for x in numbers]
+        if name not in known:
+            outside.append(vector)
+            continue
+        for epsilon in (1e-6, 0.0):  # at vocabulary building, and again at model building
+            norm = math.sqrt(sum(x * x for x in vector)) + epsilon
+            vector = [x / norm for x in vector]
+        found[name] = vector
+    average = [sum(v[i] for v in outside) / len(outside) for i in range(3)]
+    norm = math.sqrt(sum(x * x for x in average))
+    found |= {"<pad>": [0.0] * 3, "<s>": [0.0] * 3, "</s>": [3**-0.5] * 3, "<unk>": [x / norm for x in average]}
+    assert len(outside) == 3 and found.keys() == set(known)
+    config = ModelConfig.model_validate({"preset": "tiny", "tied": "two_way", "output": {"kind": "word_or_phrase"}})
+    table = target_table(dataset.tokenizer)
+    model: Any = build_model(config, len(dataset.tokenizer.source.vocabulary), len(known), table)
+    assert model.output.table.first_phrase == min(n for n, name in enumerate(known) if "_" in name)
+    np.testing.assert_allclose(model.output.table.rows_VM.numpy(), [found[name] for name in known], atol=1e-6)
+    with torch.no_grad():
+        p = model.output.log_probs(torch.randn(4, config.width)).exp()
+    assert not p[:, [known.index("<pad>"), known.index("<s>")]].any()
+    assert p[:, [known.index("</s>"), known.index("<unk>")]].all()
+
+
+SUBWORDS: list[dict[str, Any]] = [
+    {"kind": "sentencepiece", "size": 45, "byte_fallback": False},
+    {"kind": "sentencepiece", "model": "unigram", "size": 300},
+    {"kind": "subword_nmt", "merges": 12},
+]
+
+
+@pytest.mark.parametrize("source", SUBWORDS, ids=["bpe", "unigram", "subword_nmt"])
+def test_subwords_of_the_source_beside_words_of_the_target(tmp_path: Path, source: dict[str, Any]) -> None:
+    """Each side is what it is in a dataset of its own kind alone; saved, loaded and described as two kinds."""
+    both = make(tmp_path, name="both", copies=4, source=source)
+    of_words = make(tmp_path, name="words", copies=4)
+    alone = {**of_words.index.config, "folder": str(tmp_path / "sub"), "subwords": {**source, "joint": False}}
+    of_subwords = prepare(DataConfig.model_validate(alone), data_root=tmp_path)
+    mixed, words, subwords = (Dataset.open(r.folder) for r in (both, of_words, of_subwords))
+    assert list(mixed.tokenizer.source.vocabulary) == list(subwords.tokenizer.source.vocabulary)
+    assert list(mixed.tokenizer.target.vocabulary) == list(words.tokenizer.target.vocabulary)
+    for split in ("train", "valid"):
+        for n in range(len(mixed.split(split))):
+            assert mixed.split(split).source(n).tolist() == subwords.split(split).source(n).tolist()
+            assert mixed.split(split).target(n).tolist() == words.split(split).target(n).tolist()
+    described = json.loads((both.folder / "tokenizer" / "tokenizer.json").read_bytes())
+    assert described["subwords"] == {"source": source["kind"], "target": "words"}
+    assert (mixed.tokenizer.source.kind, mixed.tokenizer.target.kind) == (source["kind"], "words")
+    line = "Das unbekannte Haus."
+    assert mixed.tokenizer.source.words(line) == ["das", "unbekannte", "haus", "."]
+    assert len(mixed.tokenizer.source.encode(line)) > 4
+    assert len({d.tokenizer.sha256 for d in (mixed, words, subwords)}) == 3
+
+
+def test_what_is_said_of_two_kinds(tmp_path: Path) -> None:
+    report = make(tmp_path, copies=4, source=SUBWORDS[2])
+    info, split = report.index.subwords, report.index.splits["train"]
+    assert info.source_words is None and info.target_words is not None
+    assert split.source_unknown is None and split.target_unknown == 12
+    text, shown = table(report.index), render(describe_dataset(report.folder))
+    assert "train: unknown are 12 of 68 (17.6 %) target words\n" in text and "source: unknown" not in text
+    for said in (text, shown):
+        assert "source subwords" in said and "target words" in said and "source words" not in said
+    stored = (make(tmp_path, name="plain").folder / "index.json").read_text()
+    assert '"source": null' not in stored  # the bytes of datasets without it stay what they were
+
+
+def test_kinds_that_a_tokenizer_cannot_have(tmp_path: Path) -> None:
+    folder = make(tmp_path, copies=4, source=SUBWORDS[2]).folder / "tokenizer"
+    path = folder / "tokenizer.json"
+    value = json.loads(path.read_bytes())
+    for wrong in ({"source": "words"}, {"source": "subword_nmt", "target": "x"}, {"a": "words", "b": "words"}, None, 3):
+        path.write_text(json.dumps(value | {"subwords": wrong}))
+        with pytest.raises(CorruptError, match="not a tokenizer description: subwords"):
+            Tokenizer.load(folder)
+    path.write_text(json.dumps(value | {"subwords": {"source": "sentencepiece", "target": "words"}}))
+    with pytest.raises(CorruptError, match="names files that are not its own"):
+        Tokenizer.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"source": {"kind": "sentencepiece"}, "source_size": 5}, "source makes subwords: it has a size of its own"),
+        ({"source": {"kind": "sentencepiece", "joint": True}}, "joint: true has no meaning here"),
+        ({"source": {"kind": "words"}}, "words"),
+        ({"source": {"kind": "subword_nmt"}, "joint": True}, "source is of one side"),
+    ],
+)
+def test_sources_that_cannot_be(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(pydantic.ValidationError, match=message):
+        WordsConfig.model_validate(given)
+    fitting = WordsConfig.model_validate({"source": {"kind": "sentencepiece", "size": 9}})
+    assert WordsConfig.model_validate(fitting.model_dump()) == fitting

@@ -12,7 +12,7 @@ import torch
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
-from phraseloom.models import store
+from phraseloom.models import tasks
 from phraseloom.models.config import ModelConfig
 from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
@@ -35,7 +35,7 @@ def tokenizer(*, joined: bool = True) -> Tokenizer:
 
 def model(t: Tokenizer, kind: str = "word_or_phrase", tied: str = "two_way") -> Any:
     torch.manual_seed(0)
-    return store.build(ModelConfig.model_validate({**SIZES, "output": {"kind": kind}, "tied": tied}), t).eval()
+    return tasks.build(ModelConfig.model_validate({**SIZES, "output": {"kind": kind}, "tied": tied}), t).eval()
 
 
 def test_an_added_phrase_is_found_by_its_vector(tmp_path: Path) -> None:

@@ -76,16 +76,19 @@ def test_score_of_text(translator: Translator) -> None:
         translator.score(["a"], ["b", "c"])
 
 
-class _Copy(Translator):
+@pytest.fixture
+def copy(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> Translator:
     """Answers with what it was given; the model is not called."""
 
-    def _search(self, pieces, forced, config, alignments):
+    def repeat(model, tokenizer, pieces, config, **rest):
         assert all(p.ids for p in pieces)
         return [Found([Hypothesis(list(p.ids), -1.0, -1.0, False)], [None]) for p in pieces]
 
+    monkeypatch.setattr("phraseloom.decoding.translator.search_pieces", repeat)
+    return translator
 
-def test_every_pattern_of_blank_lines_in_every_window(translator: Translator) -> None:
-    copy = _Copy(translator.model, translator.tokenizer)
+
+def test_every_pattern_of_blank_lines_in_every_window(copy: Translator) -> None:
     words, blanks = ["a cow", "the man", "dark", "we", "garden", "tonight"], ["", " ", "\t", "\u3000", "\u2028", "\x85"]
     cases = 0
     for length in range(7):
@@ -125,10 +128,9 @@ def test_a_very_long_line_between_two_normal_ones(
         assert len(found[1].alignment or []) == len(found[1].words)
 
 
-def test_a_line_of_100_000_tokens(translator: Translator) -> None:
-    copy = _Copy(translator.model, translator.tokenizer)
+def test_a_line_of_100_000_tokens(copy: Translator) -> None:
     line = "cow " * 50_000
-    assert len(translator.tokenizer.source.encode(line)) >= 100_000
+    assert len(copy.tokenizer.source.encode(line)) >= 100_000
     cropped = copy.translate(["a", line, "we"])
     assert [t.cropped for t in cropped] == [False, True, False]
     assert len(cropped[1].tokens) == 1024

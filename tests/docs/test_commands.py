@@ -48,6 +48,7 @@ NOT_RUN = {
     "docs/report.md": EXAMPLES,
     "docs/reproduce.md": "minutes a table",
     "docs/results.md": NEEDS_CORPORA,
+    "docs/results/README.md": "minutes a table",
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
     "docs/training.md": NEEDS_CORPORA,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import PAGES, ROOT, blocks
 
-MADE = {"BiasedScore", "BiasedScoreConfig"}  # by the reader of docs/add_a_mechanism.md
+MADE = {"BiasedScore"}  # by the reader of docs/add_a_mechanism.md
 
 
 def python_blocks() -> list[tuple[str, str]]:

@@ -31,7 +31,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_page_is_built_and_every_link_holds(site: Path) -> None:
     """Strict: a link or anchor that leads nowhere, or a page outside the navigation, would have stopped it."""
     for page in (ROOT / "docs").rglob("*.md"):
-        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).is_file()
+        name = page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert (site / (name.with_name("index.html") if name.stem == "README" else name)).is_file()
     assert "make demo" in (site / "index.html").read_bytes().decode()
     assert not (site / "site.py").exists()
 
@@ -59,6 +60,21 @@ def test_links_out_of_the_pages_are_paths(site: Path) -> None:
     text = (site / "papers" / "000.html").read_bytes().decode()
     assert "<code>src/phraseloom/layers/attention/queryk.py</code>" in text
     assert "../../src" not in text
+
+
+@needs_mkdocs
+def test_tables_are_shown_with_their_plots_and_listed_on_one_page(site: Path) -> None:
+    """Nothing in mkdocs.yml names a table: a folder that is put there is part of the site."""
+    index = (site / "results" / "index.html").read_bytes().decode()
+    folders = [path.parent.relative_to(ROOT / "docs") for path in (ROOT / "docs" / "results").glob("*/*/table.md")]
+    assert folders
+    for folder in folders:
+        assert f'href="{folder.relative_to("results").as_posix()}/table.html"' in index
+        page = (site / folder / "table.html").read_bytes().decode()
+        if (ROOT / "docs" / folder / "table.svg").is_file():
+            assert 'src="table.svg"' in page and (site / folder / "table.svg").is_file()
+    text = (ROOT / "mkdocs.yml").read_bytes().decode()
+    assert "results/README.md" in text and "-table" not in text
 
 
 def test_the_site_is_the_one_of_make_docs() -> None:

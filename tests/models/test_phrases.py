@@ -5,15 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from tests.reference import phrases as phrase_loops
 
 from phraseloom.config import validate
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
+from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
-from phraseloom.models.translation import TranslationModel
+from phraseloom.models.translation import Looks, TranslationModel
 
 BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
 PHRASAL = "queryk heterogeneous 1-2"
@@ -190,6 +193,87 @@ def test_phrases_are_made_of_what_the_combination_reads(variant: str) -> None:
     assert len(looks.phrases.tokens) == 3
     whole = torch.tensor([b.source_BS.shape[1] == n for n in b.source_lengths_B])
     torch.testing.assert_close(looks.phrases.tokens[-1][whole], memory.states_BSD[whole])
+
+
+def look(model: TranslationModel, b: Batch) -> Looks:
+    return model.look(b.source_BS, b.source_lengths_B, b.target_in_BT, b.phrase_sizes_BP)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_of_phrases_are_those_of_the_loops(variant: str) -> None:
+    """From the model's own parameters, the tokens that enter each combination network, and the phrase vectors of its level."""
+    model, b = built(variant), batch(ALL)
+    entered: list[torch.Tensor] = []
+    layers = [*model.encoder.layers, *model.decoder.layers]
+    for layer in layers:
+        layer.combination.register_forward_pre_hook(lambda _, given: entered.append(given[0]))
+    with torch.no_grad():
+        looks = look(model, b)
+    assert looks.phrases is not None and model.phrases is not None
+    levels, sizes = [vectors.numpy() for vectors in looks.phrases.vectors], looks.phrases.segments.sizes_BP
+    read = [levels[-1]] * len(model.decoder.layers)
+    if model.phrases.transparent is not None:
+        read = phrase_loops.mixtures(levels, model.phrases.transparent.weight.detach().numpy())
+    found = [*looks.encoder_phrases, *looks.decoder_phrases]
+    assert len(found) == len(layers) == len(entered)
+    for layer, x_BQD, vectors, weights_BHQP in zip(layers, entered, [*levels[:-1], *read], found, strict=True):
+        w, pre = combination_weights(layer.combination), VARIANTS[variant].get("norm") != "post"
+        lengths = b.source_lengths_B if layer in list(model.encoder.layers) else b.target_lengths_B
+        for row, length in enumerate(lengths.tolist()):
+            real = [vectors[row, p] for p, size in enumerate(sizes[row].tolist()) if size]
+            assert not weights_BHQP[row, :, :, len(real) :].any()
+            for t in range(length):
+                x = x_BQD[row, t].numpy()
+                shares = phrase_loops.shares(
+                    phrase_loops.layer_norm(x, w["gain"], w["offset"]) if pre else x, real, w, layer.combination.heads
+                )
+                np.testing.assert_allclose(weights_BHQP[row, :, t, : len(real)], shares, rtol=0, atol=1e-11)
+        torch.testing.assert_close(weights_BHQP.sum(-1), torch.ones_like(weights_BHQP[..., 0]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_weights_of_phrases_do_not_depend_on_neighbours(variant: str) -> None:
+    model, b = built(variant), batch(ALL)
+    together = look(model, b)
+    for row in ALL:
+        alone = look(model, batch([row]))
+        for use in ("encoder_phrases", "decoder_phrases"):
+            for all_BHQP, one in zip(getattr(together, use), getattr(alone, use), strict=True):
+                cut = all_BHQP[row, :, : one.shape[2], : one.shape[3]]
+                torch.testing.assert_close(cut, one[0], rtol=0, atol=1e-12)
+
+
+def test_weights_of_phrases_are_kept_where_they_are_asked_for() -> None:
+    model, b = built("max-attn"), batch(ALL)
+    memory = model.encode(b.source_BS, b.source_lengths_B)
+    assert memory.phrases is not None and memory.phrases.kept is None
+    model.decode(b.target_in_BT, memory, keep_weights=True)
+    assert memory.phrases.kept is None and memory.select(torch.tensor([0])).phrases.kept is None  # type: ignore[union-attr]
+    levels = model.phrases.begin(b.source_BS, b.source_lengths_B, None)  # type: ignore[union-attr]
+    model.encoder(model.source_embedding(b.source_BS), b.source_lengths_B, phrases=levels)
+    assert levels.kept is None
+    looks = look(model, b)
+    assert [w.shape[:3] for w in looks.encoder_phrases] == [(5, 4, b.source_BS.shape[1])] * 2
+    assert [w.shape[:3] for w in looks.decoder_phrases] == [(5, 4, b.target_in_BT.shape[1])] * 2
+
+
+@pytest.mark.parametrize("encoder", [{"kind": "none"}, {"kind": "recurrent", "layers": 2}])
+def test_only_the_decoder_reads_phrases_of_other_encoders(encoder: dict[str, Any]) -> None:
+    model = build_model(
+        ModelConfig.model_validate({"preset": "tiny", "encoder": encoder, "phrases": {}}), 30, 30
+    ).eval()
+    looks = look(model, batch(ALL))
+    assert len(looks.encoder_phrases) == 0
+    assert len(looks.decoder_phrases) == len(model.decoder.layers)
+    plain = look(build_model(ModelConfig.model_validate({"preset": "tiny"}), 30, 30).eval(), batch(ALL))
+    assert (len(plain.encoder_phrases), len(plain.decoder_phrases)) == (0, 0)
+
+
+def combination_weights(made: AttentiveCombination) -> dict[str, Any]:
+    key, _ = made.keys_values.weight.chunk(2)
+    found = {"query": made.query.weight, "key": key}
+    found |= {"gain": made.residual.norm.weight, "offset": made.residual.norm.bias}
+    return {name: w.detach().numpy() for name, w in found.items()}
 
 
 def test_bad_options_are_refused() -> None:

@@ -16,7 +16,8 @@ from phraseloom.models.build import build_model
 from phraseloom.models.columns import ColumnsEncoder
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.segmental import SegmentalModel
-from phraseloom.models.store import build, load_model, save_model
+from phraseloom.models.store import load_model, save_model
+from phraseloom.models.tasks import build
 
 COLUMNS: dict[str, Any] = {"kind": "columns"}
 SEGMENTS: dict[str, Any] = {"kind": "segmental"}

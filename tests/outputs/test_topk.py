@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.outputs.topk import BLOCK, SMALL, best_columns
+from phraseloom.outputs.topk import BLOCK, SMALL, best_columns, log_softmax_
 
 
 def slow(values, count):
@@ -42,3 +42,15 @@ def test_nan_shows(columns):
     values = torch.zeros(1, columns)
     values[0, columns - 2] = float("nan")
     assert best_columns(values, 2)[0].isnan().any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 40_000), (7, 37), (64, 5001), (300, 1024)])
+def test_log_softmax_in_place_is_the_one_that_is_not(dtype, rows, columns):
+    values = 9 * torch.randn(rows, columns, dtype=dtype, generator=torch.Generator().manual_seed(columns))
+    values[0, 0], values[-1, -1] = 80.0, float("-inf") if columns > 1 else 3.0
+    expected = values.log_softmax(-1)
+    found = log_softmax_(values)
+    assert torch.equal(found, expected) and found.data_ptr() == values.data_ptr()
+    wanted = expected.clone().requires_grad_()
+    assert log_softmax_(wanted).data_ptr() != wanted.data_ptr()

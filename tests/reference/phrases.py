@@ -67,15 +67,21 @@ def layer_norm(x: Array, gain: Array, offset: Array) -> Array:
 
 def attend(x: Array, memory: list[Array], w: dict[str, Array], heads: int) -> Array:
     """One query over all of `memory`: heads, then the output matrix. Matrices are used as W @ x."""
-    size = len(x) // heads
-    q, contexts = w["query"] @ x, []
+    size, contexts = len(x) // heads, []
+    for h, p in enumerate(shares(x, memory, w, heads)):
+        values = [(w["value"] @ r)[h * size : (h + 1) * size] for r in memory]
+        contexts.append(sum(p_j * v for p_j, v in zip(p, values, strict=True)))
+    return w["output"] @ np.concatenate(contexts)
+
+
+def shares(x: Array, memory: list[Array], w: dict[str, Array], heads: int) -> list[Array]:
+    """How much of each of `memory` each head reads for one query."""
+    size, q, found = len(x) // heads, w["query"] @ x, []
     for h in range(heads):
         rows = slice(h * size, (h + 1) * size)
         keys = [(w["key"] @ r)[rows] for r in memory]
-        values = [(w["value"] @ r)[rows] for r in memory]
-        p = softmax(np.array([q[rows] @ k / math.sqrt(size) for k in keys]))
-        contexts.append(sum(p_j * v for p_j, v in zip(p, values, strict=True)))
-    return w["output"] @ np.concatenate(contexts)
+        found.append(softmax(np.array([q[rows] @ k / math.sqrt(size) for k in keys])))
+    return found
 
 
 def combine(x: Array, a: Array, w: dict[str, Array]) -> Array:

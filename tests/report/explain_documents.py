@@ -192,20 +192,36 @@ def segmental() -> dict[str, Any]:
     )
 
 
+def phrase_attention(use: str, layer: int, tokens: list[str], source: list[str], sizes: list[int]) -> dict[str, Any]:
+    """How tokens read source phrases of given sizes, which stand in the order of the sentence."""
+    ends = np.cumsum(sizes).tolist()
+    columns = {
+        "labels": ["·".join(source[end - size : end]) for end, size in zip(ends, sizes, strict=True)],
+        "orders": sizes,
+        "ends": [end - 1 for end in ends],
+        "side": "source",
+    }
+    side = "target" if use == "decoder-phrases" else "source"
+    found = attention(use, layer, axis(tokens, [1], side), columns, [1], 4, 8)
+    return found | {"kind": "phrases of all levels", "tokens": None}
+
+
 def phrases() -> dict[str, Any]:
-    """Source phrase vectors of two stages."""
-    size = len(pieces_of(SOURCE)[0])
+    """Source phrase vectors of two stages, and how tokens read the phrases of three layers; one word is of two phrases."""
+    source = pieces_of(SOURCE)[0]
+    sizes = [3, 4, 2, 1, len(source) - 10]
     stages = []
     for stage, layer in (("embeddings", None), ("encoder", 1), ("encoder", 2)):
         draw = NUMBER(layer or 0)
         some = []
-        for begin in range(0, size, 3):
-            end = min(size, begin + 3)
+        for begin, end in itertools.pairwise(itertools.accumulate(sizes, initial=0)):
             weights = draw.dirichlet([1.0] * (end - begin)).tolist()
             some.append({"begin": begin, "end": end, "weights": weights, "share": None if layer is None else 0.4})
         stages.append({"stage": stage, "layer": layer, "phrases": some})
     levels = [[0.5, 0.2, 0.1], [0.3, 0.3, 0.2], [0.2, 0.5, 0.7]]
     shown = view(SOURCE, TARGET, orders=(1,), phrase_vectors=stages)
+    for use, tokens in (("encoder-phrases", source), ("decoder-phrases", shown["target_tokens"])):
+        shown["attention"] += [phrase_attention(use, layer, tokens, source, sizes) for layer in (1, 2, 3)]
     return document([model("attentive", level_shares=levels)], [sentence(SOURCE, shown)])
 
 

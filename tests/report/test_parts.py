@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phraseloom.errors import CorruptError, DataError
-from phraseloom.report.parts import KINDS, read_part
+from phraseloom.report.parts import KINDS, NOT_SHOWN, read_part
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}
@@ -17,6 +18,34 @@ MEAN = {"steps": 1.5, "sentences": 1.4}
 READING = {"layers": [MEAN, MEAN], "whole": MEAN, "uniform": MEAN, "heads": []}
 CLASS = {"total": 5, "predicted": 4, "right": 3, "precision": 0.75, "recall": 0.6, "f1": 0.66}
 JUDGED = {"system": "m", "correct": 3, "accuracy": 0.75, "interval": [0.3, 0.9], "indistinguishable": 0}
+KNOWN = {
+    "phrases": 4,
+    "longer_than_a_segment": 0,
+    "segment": 0.5,
+    "inside": 0.25,
+    "split": 0.25,
+    "interval": [0.15, 0.85],
+    "chance": 0.125,
+    "posterior": 0.4,
+    "from_its_source": 1.0,
+}
+TWO_MODELS: dict[str, Any] = {
+    "side": "target",
+    "text": "t",
+    "models": ["m", "n"],
+    "neighbours": 2,
+    "candidates": 50,
+    "zero": 0,
+    "overlap": 0.5,
+    "chance": 0.04,
+    "pairs": 1,
+    "pearson": 0.9,
+    "spearman": None,
+    "tokens": [
+        {"piece": "a", "count": 7, "shared": 1, "neighbours": [[["b", 0.75], ["c", 0.5]], [["b", 0.5], ["d", 0.25]]]},
+        {"piece": "b", "count": 6, "shared": 1, "neighbours": [[["a", 0.25], ["c", 0.5]], [["a", 0.5], ["d", 0.75]]]},
+    ],
+}
 LAYER = {
     "layer": 1,
     "mass": {"token-to-token": 60.0},
@@ -74,6 +103,33 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "sentences": 2,
         "phenomena": [{"phenomenon": "idiom", "instances": 4, "systems": [JUDGED]}],
     },
+    "segments": {
+        "lengths": {"0": 2, "1": 5, "7": 1},
+        "left_out": {"blank": 1, "too_long": 0, "impossible": 1},
+        "phrases": {"": KNOWN, "idiom": {**KNOWN, "segment": None, "from_its_source": None}},
+        "sentences": [{"source": ["a"], "target": ["b"], "segments": [], "log_prob": -1.0}, None],
+    },
+    "source_phrases": {
+        "sentences": [
+            [
+                {"pieces": ["a", "b"], "weights": [[0.25, 0.75], None]},
+                {"pieces": ["c", "d"], "weights": [[0.85, 0.15], None]},
+                {"pieces": ["</s>"], "weights": [[1.0], None]},
+            ],
+            [],
+        ],
+        "shares": [[0.25, 0.5], [0.75, 0.5]],
+        "cropped": 0,
+    },
+    "neighbours": {
+        "side": "source",
+        "text": None,
+        "models": ["m"],
+        "neighbours": 2,
+        "candidates": 50,
+        "zero": 0,
+        "tokens": [{"piece": "a", "count": 7, "neighbours": [[["b", 0.75], ["c", 0.5]]]}],
+    },
 }
 
 
@@ -104,6 +160,24 @@ def test_numbers_are_those_of_the_file(tmp_path: Path) -> None:
     assert of("contrastive")["groups"][0]["systems"][0]["low"] == 0.3
     assert of("fertility")["systems"][0]["classes"]["1"]["f1"] == 0.66
     assert of("coverage")["systems"][0]["rows"][0]["lift"] == 0.5
+    segments = of("segments")
+    assert (segments["sentences"], segments["left_out"], segments["forced"]) == (1, 2, True)
+    assert segments["systems"][0]["lengths"][2] == {"size": 7, "count": 1}
+    assert segments["systems"][0]["phrases"][1]["segment"] is None
+    phrases = of("source_phrases")["systems"][0]
+    assert phrases["sizes"] == [{"size": 1, "count": 1}, {"size": 2, "count": 2}]
+    assert phrases["levels"] == [{"level": 0, "phrases": 2, "greatest": pytest.approx(0.8), "even": 0.5}]
+    assert of("neighbours")["systems"] == [{"name": "m", "cosines": [0.75, 0.5]}]
+    two = read_part("x", write(tmp_path / "two.json", TWO_MODELS))
+    assert [system["cosines"] for system in two["systems"]] == [[0.5, 0.5], [0.5, 0.5]]
+    assert two["agreement"]["overlap"] == 0.5 and two["agreement"]["spearman"] is None
+
+
+def test_segments_of_own_translations(tmp_path: Path) -> None:
+    """They have lengths and nothing else."""
+    value = {"lengths": {"1": 5}, "sentences": [None]}
+    part = read_part("m", write(tmp_path / "r.json", value))
+    assert (part["forced"], part["left_out"], part["systems"][0]["phrases"]) == (False, 0, [])
 
 
 def damaged(value: Any) -> list[Any]:
@@ -136,3 +210,26 @@ def test_what_no_verb_wrote(value: Any, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_bytes(b"{")
     with pytest.raises(CorruptError):
         read_part("m", tmp_path / "r.json")
+
+
+@pytest.mark.parametrize(("verb", "keys", "hint"), NOT_SHOWN)
+@pytest.mark.parametrize("form", ["{}", "[{}]", "{}\n{}\n"])
+def test_what_other_verbs_wrote_is_named(
+    verb: str, keys: tuple[str, ...], hint: str | None, form: str, tmp_path: Path
+) -> None:
+    """As one object, in a list, and as the first of several lines."""
+    path = tmp_path / "r.json"
+    path.write_bytes(form.replace("{}", json.dumps(dict.fromkeys(keys, 1))).encode())
+    with pytest.raises(DataError, match=f"a report does not show what {verb} writes") as error:
+        read_part("m", path)
+    assert (error.value.file, error.value.hint) == (path, hint)
+
+
+def test_every_verb_that_writes_json_is_shown_or_named() -> None:
+    """By docs/commands.md, which is made of the commands themselves."""
+    text = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_bytes().decode()
+    sections = dict(re.findall(r"(?ms)^## phraseloom ([a-z ]+)\n(.*?)(?=^## |\Z)", text))
+    writing = {name for name, about in sections.items() if re.search(r"(?m)^\| `--json\b|^\| `.*--output.*json", about)}
+    known = {kind.verb for kind in KINDS.values()} | {verb.partition(" --")[0] for verb, _, _ in NOT_SHOWN}
+    assert len(writing) > 15
+    assert writing <= known, writing - known

@@ -17,7 +17,7 @@ from phraseloom.report.run_report_page import report_page
 from phraseloom.report.runs import parse_systems, read_system
 
 from .made_runs import make_run
-from .test_parts import EXAMPLES, write
+from .test_parts import EXAMPLES, TWO_MODELS, write
 from .test_pooled import BASE, NEW, OTHER, REFERENCE
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -193,3 +193,34 @@ def test_one_bare_run_makes_a_page(tmp_path: Path) -> None:
     page = Checker(report_page(build(systems_of(str(folder)))))
     assert "lacks" in page.ids
     assert "curves" not in page.ids
+
+
+def test_what_is_cut_and_what_is_near(folder: Path) -> None:
+    """The numbers of segments, source phrases and neighbours, as a reader sees them."""
+    parts = [read_part("base", write(Path(f"{k}.json"), EXAMPLES[k])) for k in ("segments", "source_phrases")]
+    many = {**TWO_MODELS, "tokens": [{**TWO_MODELS["tokens"][0], "piece": f"p{n}"} for n in range(25)]}
+    parts.append(read_part("near", write(Path("near.json"), many)))
+    html = report_page(build(systems_of("base"), parts))
+    text = " ".join(Checker(html).texts)
+    assert "1 sentences, given translations, forced; 2 left out" in text
+    assert "base: 6 and more 12.5 %" in text  # one source subword of eight wrote seven
+    assert "15.0 … 85.0" in text and "idiom: one segment" not in text
+    assert "1 sentences; 3 phrases" in text
+    assert "decoder layer 1: level 1 75.0 %" in text
+    assert re.search(r"80\.0\s+50\.0", text)  # the greatest weight, and that of equal ones
+    assert (
+        "Overlap: 0.500 of 2 neighbours are the same, by chance 0.04. Cosines of 1 pairs of tokens: Pearson 0.900."
+        in text
+    )
+    assert "b 0.75, *c 0.50" in text and "b 0.50, *d 0.25" in text
+    assert "All 25 tokens" in text and text.count("p24") == 1 and text.count("p19") == 2
+
+
+def test_the_format_is_on_its_page(document: dict[str, Any]) -> None:
+    """docs/file_formats.md names every key of the document, of a system, and every kind of part."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "file_formats.md").read_bytes().decode()
+    told = set(re.findall(r"\w+", page[page.index("\n## Report\n") : page.index("\n## Table\n")]))
+    keys = {*document, *document["systems"][0], *document["configuration"][0], *document["lacks"][0]}
+    for part in document["parts"]:
+        keys |= {part["kind"], *part["systems"][0]}
+    assert keys | {"speed"} <= told, keys - told

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from phraseloom.errors import FileProblem, UsageError
+from phraseloom.report.run_report_page import curves
 from phraseloom.report.runs import over_runs, parse_systems, read_system
 
 from .made_runs import make_run
@@ -61,6 +63,18 @@ def test_facts_and_curves_over_seeds(runs: Path) -> None:
     assert curve["seconds"] == [5.0, 10.0]
     assert curve["deviation"][0] == 0.0
     assert over_runs(system, "parameters") is None
+
+
+def test_cosine_loss_has_a_curve_where_there_is_one(tmp_path: Path) -> None:
+    folders = [make_run(tmp_path / name) for name in "ab"]
+    with (folders[0] / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        for update, value in ((10, 0.75), (20, 0.5)):
+            validation = {"perplexity": 9.0, "cosine_loss": value}
+            file.write(json.dumps({"update": update, "validation": validation}) + "\n")
+    a, b = (read_system(system) for system in parse_systems(list(map(str, folders))))
+    assert a["curves"]["cosine_loss"]["values"] == [0.75, 0.5] and "cosine_loss" not in b["curves"]
+    looked = [{**system, "look": n} for n, system in enumerate((a, b))]
+    assert "Validation cosine loss" in curves(looked) and "cosine" not in curves(looked[1:])
 
 
 def test_what_is_missing_stays_none(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -84,6 +85,20 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert not result.failures
 
 
+def test_the_format_is_on_its_page(make: Callable[..., Any]) -> None:
+    """docs/file_formats.md names every key of table.json, of its parts, and of a record."""
+    _, target, _ = make()
+    page = (Path(__file__).resolve().parents[2] / "docs" / "file_formats.md").read_bytes().decode()
+    told = set(re.findall(r"\w+", page[page.index("\n## Table\n") :]))
+    data = json.loads((target / "table.json").read_bytes())
+    row, claim = data["rows"][1], data["claims"][0]
+    comparison = claim["comparisons"][0]
+    keys = {*data, *data["machine"], *row, *row["run"]["1"], *claim, *comparison, *comparison["difference"]}
+    keys |= {*row["metrics"]["bleu"], *row["metrics"]["bleu"]["against_baseline"]}
+    keys |= {*json.loads(next((target.parent / "steps").glob("*/step.json")).read_bytes())}
+    assert keys <= told, keys - told
+
+
 def test_nothing_is_run_twice(make: Callable[..., Any]) -> None:
     make()
     _, _, said = make()
@@ -101,6 +116,40 @@ def test_a_failed_row_is_shown(make: Callable[..., Any]) -> None:
     assert "100.00" in text  # the other row
     assert list(result.failures) == [("", "base")]
     assert json.loads((target / "table.json").read_text())["rows"][0]["failures"]
+
+
+def test_the_page_shows_the_plot_where_there_is_one(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, target, _ = make()
+    assert "\n\n![A table](table.svg)\n\n" in (target / "table.md").read_text()
+    monkeypatch.setattr("phraseloom.reproduce.picture.importlib.util.find_spec", lambda _: None)
+    _, target, _ = make()
+    assert "table.svg" not in (target / "table.md").read_text()
+
+
+def test_no_path_of_the_machine_is_in_a_table(make: Callable[..., Any], tmp_path: Path) -> None:
+    """Messages name the folders of steps, of recipes and of corpora, wherever these are."""
+    words = f"{tmp_path}/made/tiny/steps/a/b: {tmp_path}/recipes/c.yaml, {tmp_path}/corpora/d, {Path.home()}/e"
+    steps = {**STEPS, "translate": {"run": ["fail", words], "stdout": "out.txt"}}
+    result, target, _ = make(steps, root=f"{tmp_path}/corpora")
+    said = "translate base seed 1: steps/a/b: recipes/c.yaml, {root}/d, ~/e"
+    assert result.failures["", "base"] == [said]
+    written = (target / "table.json").read_text()
+    assert "steps/translate-base-seed1-" in written
+    assert str(tmp_path) not in written + (target / "table.md").read_text()
+
+
+def test_the_machine_is_that_of_the_trainings(make: Callable[..., Any], tmp_path: Path) -> None:
+    """A table that is written again elsewhere says where its minutes are from, and that they compare nothing if they do not."""
+    make()
+    for number, path in enumerate(sorted((tmp_path / "made" / "tiny" / "steps").glob("train-*/step.json"))):
+        content = json.loads(path.read_bytes())
+        path.write_text(json.dumps({**content, "machine": {**content["machine"], "processor": f"Abacus {number}"}}))
+    _, target, _ = make(rows=["base"])
+    text = (target / "table.md").read_text()
+    assert "; Abacus 0, " in text and "not all trainings" not in text
+    _, target, _ = make()
+    text = (target / "table.md").read_text()
+    assert "not all trainings were run on this machine" in text
 
 
 def test_a_stopped_table_is_written_as_far_as_it_is(

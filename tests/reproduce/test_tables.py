@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,21 @@ def steps_of(name: str, scale: Any, folder: Path) -> list[Step]:
 
 def test_every_table_is_there_and_no_other() -> None:
     assert sorted(p.stem for p in (RECIPES / "tables").glob("*.yaml")) == sorted(NAMES)
+
+
+@pytest.mark.parametrize(("name", "scale"), EVERY)
+def test_no_two_trainings_of_a_table_are_the_same_but_for_their_names(name: str, scale: Any, tmp_path: Path) -> None:
+    if table(name).scales[scale].not_done is not None:
+        pytest.skip("not made at this scale")
+    seen: dict[str, str] = {}
+    for step in steps_of(name, scale, tmp_path):
+        if not step.trains:
+            continue
+        assert step.recipe is not None
+        recipe = load_recipe(step.recipe, list(step.changes)).model_dump(mode="json")
+        recipe.pop("name")
+        content = json.dumps([recipe, [w for w in step.argv if w.startswith(("data.folder=", "training.seed="))]])
+        assert seen.setdefault(content, step.title) == step.title, f"{step.title} trains what {seen[content]} does"
 
 
 def test_every_file_of_steps_is_used() -> None:

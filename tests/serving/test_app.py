@@ -92,7 +92,7 @@ def test_paths_and_methods(server: Running) -> None:
         ({"bean": 5}, 'unknown field "bean"; did you mean beam?'),
         ({"x" * 1000: 5}, "unknown field"),
         ({"model": "/etc/passwd"}, 'model: "/etc/passwd" is none of fake, trees'),
-        ({"model": ["fake"]}, "model: a list is none of fake, trees"),
+        ({"model": ["fake"]}, "model: a list of 1 is none of fake, trees"),
         ({"alignments": 1}, "alignments: true or false is needed, not 1"),
         ({"long_lines": "cut"}, 'long_lines: "cut" is none of crop, split'),
         ({"model": "trees"}, "tree is missing"),
@@ -144,6 +144,20 @@ def test_other_types_are_refused(server: Running) -> None:
         assert server.call("POST", "/translate", b'{"text": "a"}', Content_Type=kind)[0] == 415
     assert server.call("POST", "/translate", {"text": "a"}, Content_Type="Application/JSON; charset=utf-8")[0] == 200
     assert server.call("POST", "/translate", {"text": "a"}, Content_Encoding="gzip")[0] == 415
+    for charset in ("utf8", '"UTF-8"', "utf-8; version=1"):
+        assert server.call("POST", "/translate", {"text": "ä"}, Content_Type=f"application/json;charset={charset}")[0] == 200
+    for charset in ("latin1", "utf-16", ""):
+        found = server.call("POST", "/translate", b'{"text": "a"}', Content_Type=f"application/json; charset={charset}")
+        assert found[0] == 415
+        assert f"says charset {charset}" in message(found)
+
+
+def test_more_models_than_can_be_explained() -> None:
+    with running(translators={name: FakeTranslator() for name in ("base", "seg", "noenc")}) as server:
+        found = server.call("POST", "/explain", {"text": "a", "models": ["base", "seg", "noenc"]})
+        assert message(found) == "models: a list of 1 to 2 of base, seg, noenc is needed, not a list of 3"
+    with running(translators={"base": FakeTranslator()}) as server:
+        assert "a list of 1 of base is needed" in message(server.call("POST", "/explain", {"text": "a", "models": []}))
 
 
 def test_other_names_and_origins_are_refused() -> None:
@@ -232,10 +246,11 @@ def test_explanations(server: Running) -> None:
     assert (status, found) == (200, {"models": ["trees", "fake"], "sentences": ["a", "b"], "targets": ["x", "y"]})
     for wrong, said in (
         ({"text": ["a"] * 5}, "explain_texts = 4"),
-        ({"models": ["fake", "fake"]}, "names one twice"),
-        ({"models": []}, "a list of 1 to 2 of fake, trees"),
-        ({"models": ["other"]}, "a list of 1 to 2"),
-        ({"models": "fake"}, "a list of 1 to 2"),
+        ({"models": ["fake", "fake"]}, 'models 2: "fake" is there twice'),
+        ({"models": []}, "a list of 1 to 2 of fake, trees is needed, not a list of 0"),
+        ({"models": ["fake", "other"]}, 'models 2: "other" is none of fake, trees'),
+        ({"models": [["fake"]]}, "models 1: a list of 1 is none of fake, trees"),
+        ({"models": "fake"}, 'a list of 1 to 2 of fake, trees is needed, not "fake"'),
         ({"models": ["fake", "trees"]}, "tree is missing"),
         ({"target": "x", "prefix": "y"}, "prefix: a target is forced as a whole"),
         ({"target": ["x", "y"]}, "target: 2 for 1 texts"),

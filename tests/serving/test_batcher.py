@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 from tests.serving.harness import FakeTranslator, call, running
@@ -18,15 +19,21 @@ CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=5.0)
 
 
 class Work:
-    """Upper-cases texts, batch by batch; waits for `gate`."""
+    """Upper-cases texts, batch by batch; waits for `gate`. A batch with "endless" ends when nobody wants it, or `freed`."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[str, list[str]]] = []
+        self.ended: list[list[str]] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.freed = threading.Event()
 
-    def __call__(self, key: str, items: list[str]) -> list[str]:
+    def __call__(self, key: str, items: list[str], cancelled: Callable[[], bool]) -> list[str]:
         self.gate.wait(10)
+        while "endless" in items and not self.freed.wait(0.001):
+            if cancelled():
+                self.ended.append(list(items))
+                raise RuntimeError("nobody wants it")
         self.batches.append((key, list(items)))
         if any("poison" in item for item in items):
             raise ValueError("poison")
@@ -89,7 +96,7 @@ def test_one_text_does_not_spoil_the_others() -> None:
 
 def test_results_that_are_not_one_per_text_are_an_error() -> None:
     async def inside() -> None:
-        async with Batcher(lambda key, items: ["one"] * 2, CONFIG) as batcher:
+        async with Batcher(lambda key, items, cancelled: ["one"] * 2, CONFIG) as batcher:
             with pytest.raises(ItemError, match="2 results of 1"):
                 await batcher.submit(LINE, "k", ["a"])
 
@@ -128,6 +135,71 @@ def test_what_nobody_waits_for_is_not_done() -> None:
         work.gate.set()
         assert await asyncio.gather(first, stays) == [["FIRST"], ["STAYS"]]
         assert [items for _, items in work.batches] == [["first"], ["stays"]]
+
+    run(test)
+
+
+def test_a_batch_that_nobody_wants_any_more_ends_at_once() -> None:
+    """H12: its callers left, or were told that it took too long; the next one is served at once."""
+
+    async def test(batcher: Batcher, work: Work) -> None:
+        for callers in (1, 3):
+            calls = [asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"])) for _ in range(callers)]
+            await settled(lambda: batcher.busy_seconds > 0)
+            behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
+            for call in calls:
+                call.cancel()
+            assert await behind == ["BEHIND"]
+        with pytest.raises(Problem, match="answer_seconds = 1"):
+            await batcher.submit(LINE, "k", ["endless"])
+        assert await batcher.submit(LINE, "k", ["next"]) == ["NEXT"]
+        assert work.ended == [["endless"], ["endless"] * 3, ["endless"]]  # and halves of it were not tried
+        assert batcher.answered == 3
+
+    run(test, ServingConfig(gather_seconds=0.01, answer_seconds=1.0))
+
+
+def test_who_stays_gets_the_result_of_a_batch_that_others_have_left() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        leaves, stays = (asyncio.ensure_future(batcher.submit(LINE, "k", [t])) for t in ("endless", "stays"))
+        await settled(lambda: batcher.busy_seconds > 0)
+        leaves.cancel()
+        await settled(leaves.done)
+        await asyncio.sleep(0.05)
+        assert not stays.done()
+        work.freed.set()
+        assert await stays == ["STAYS"]
+        assert (work.ended, work.batches) == ([], [("k", ["endless", "stays"])])
+
+    run(test)
+
+
+def test_halves_that_are_tried_again_are_cancelled_as_well() -> None:
+    """After an error each half is a batch of its own, which ends when its own callers are gone."""
+
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        texts = ("endless", "poison")
+        leaves, fails = (asyncio.ensure_future(batcher.submit(LINE, "k", [t])) for t in texts)
+        await settled(lambda: batcher.busy_seconds > 0)
+        work.freed.set()
+        work.gate.set()
+        with pytest.raises(ItemError, match="poison"):
+            await fails
+        assert await leaves == ["ENDLESS"]
+        assert [items for _, items in work.batches] == [["endless", "poison"], ["endless"], ["poison"]]
+
+    run(test)
+
+
+def test_giving_up_ends_the_work() -> None:
+    async def test(batcher: Batcher, work: Work) -> None:
+        call = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
+        await settled(lambda: batcher.busy_seconds > 0)
+        batcher.give_up()
+        with pytest.raises(Problem, match="stopping"):
+            await call
+        await asyncio.wait_for(settled(lambda: work.ended == [["endless"]]), 5)
 
     run(test)
 

@@ -272,29 +272,38 @@ def test_nothing_is_done_for_a_client_that_has_left() -> None:
         wait_until(lambda: server.server.connections == 0)
 
 
+POST = b"POST / HTTP/1.1\r\nHost: x\r\n"
+NO_HTTP = "this is not HTTP/1.1"
 BAD = {
-    b"nonsense\r\n\r\n": 400,
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n": 400,
-    b"GET / HTTP/1.1\r\n\r\n": 400,
-    b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n": 400,
-    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n": 400,
-    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n": 400,
-    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n": 400,
-    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n": 501,
-    b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n": 400,
-    b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000 + b"\r\n\r\n": 431,
-    b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n": 431,
-    b"GET / HTTP/1.1\r\nHost: x\r\nBad Name: 1\r\n\r\n": 400,
-    b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n": 200,
+    b"nonsense\r\n\r\n": (400, NO_HTTP),
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n": (400, NO_HTTP),
+    b"GET / HTTP/1.1\r\n\r\n": (400, "the header Host is missing"),
+    b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n": (400, "more than one header Host"),
+    POST + b"Content-Length: -1\r\n\r\n": (400, "Content-Length is not a number of bytes"),
+    POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n": (400, "several headers Content-Length"),
+    POST + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n": (400, "Content-Length is not a number of bytes"),
+    POST + b"Content-Length: 5\r\n\r\nabc": (400, "the body ended too early"),
+    POST + b"Transfer-Encoding: gzip\r\n\r\n": (501, "no Transfer-Encoding is known but chunked"),
+    POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n": (501, "more than one header Transfer"),
+    POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n": (400, "does not begin with its size"),
+    POST + b"Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n": (400, "does not end where it should"),
+    b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000 + b"\r\n\r\n": (431, "max_header_bytes = 16384"),
+    b"GET /" + b"x" * 40_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n": (431, "max_header_bytes = 16384"),
+    b"GET / HTTP/1.1\r\nHost: x\r\nBad Name: 1\r\n\r\n": (400, "not NAME: VALUE"),
+    POST + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n": (200, "abc"),
 }
 
 
-@pytest.mark.parametrize("raw", BAD, ids=lambda raw: raw[:40].decode("latin-1"))
+@pytest.mark.parametrize("raw", BAD, ids=lambda raw: raw[:60].decode("latin-1"))
 def test_what_is_not_http(quick: Running, raw: bytes) -> None:
+    """The reply says which rule is broken, in our words."""
     with connect(quick.port) as sock:
         sock.sendall(raw)
         sock.shutdown(socket.SHUT_WR)
-        assert status_of(read_all(sock)) == BAD[raw]
+        reply = read_all(sock)
+    status, said = BAD[raw]
+    assert status_of(reply) == status
+    assert said in reply.decode("latin-1").partition("\r\n\r\n")[2]
 
 
 VALID = (

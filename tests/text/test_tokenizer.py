@@ -66,7 +66,7 @@ def test_saved_and_loaded(tmp_path: Path, kind: str, joint: bool) -> None:
     assert set(tokenizer.save(tmp_path)) == {p.name for p in tmp_path.iterdir()}
     again = Tokenizer.load(tmp_path)
     assert again.sha256 == tokenizer.sha256 and again.joint is joint and again.text == tokenizer.text
-    assert (again.source.language, again.target.language, again.kind) == ("en", "de", kind)
+    assert (again.source.language, again.target.language, again.source.kind) == ("en", "de", kind)
     for line in LINES[:3]:
         assert again.source.encode(line) == tokenizer.source.encode(line) == again.source.encode_batch([line])[0]
         assert again.target.decode(again.target.encode(line)) == tokenizer.target.decode(tokenizer.target.encode(line))

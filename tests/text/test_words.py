@@ -253,7 +253,7 @@ def test_saved_and_loaded_with_vectors(tmp_path: Path) -> None:
         "tokenizer.json",
     }  # fmt: skip
     again = Tokenizer.load(folder)
-    assert again.sha256 == first.sha256 and again.kind == "words" and not again.joint
+    assert again.sha256 == first.sha256 and again.source.kind == "words" and not again.joint
     old, new = first.target.subwords, again.target.subwords
     assert isinstance(old, Words) and isinstance(new, Words) and isinstance(again.source.subwords, Words)
     assert old.vectors is not None and new.vectors is not None and new.vectors.tobytes() == old.vectors.tobytes()

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from phraseloom.models.config import ModelConfig
-from phraseloom.models.store import build, save_model
+from phraseloom.models.store import save_model
+from phraseloom.models.tasks import build
 from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary

@@ -20,7 +20,8 @@ from phraseloom.data.prepare import prepare
 from phraseloom.errors import DataError, FileProblem, ModelError, PhraseloomError, UsageError
 from phraseloom.models.build import build_language_model
 from phraseloom.models.language_model_config import LanguageModelConfig
-from phraseloom.models.store import build, load_model, load_tensors, save_model
+from phraseloom.models.store import load_model, load_tensors, save_model
+from phraseloom.models.tasks import build
 from phraseloom.models.translation import TranslationModel
 from phraseloom.recipe import check_recipe, load_recipe
 from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig

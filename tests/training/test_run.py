@@ -248,3 +248,46 @@ def test_average_verb(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "not empty" in one_line(capsys)
     assert phraseloom(["average", str(tmp_path / "more"), str(done), "--last", "9"]) == 1
     assert "9 checkpoints are asked for, the run has 3" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        (["decoding.lexicon=no.tsv"], 1, "no.tsv: decoding.lexicon: lexicon not found: no such file; "),
+        (["decoding.lexicon=bad.tsv"], 1, "bad.tsv:2: a row of one column; a row is SOURCE<tab>TARGET"),
+        (["decoding.unknown=replace", "decoding.alignment_layer=9"], 2, "alignment_layer 9"),
+        (["decoding.unknown=replace", "decoding.alignment_head=9"], 2, "alignment_head 9: layer 1 of the decoder"),
+        (
+            ["training.embeddings={source: no.vec}"],
+            1,
+            "no.vec: no such model folder or file of vectors; it is named in",
+        ),
+    ],
+)
+def test_what_the_first_bleu_would_need_is_asked_for_before_the_first_update(
+    place: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    changes: list[str],
+    code: int,
+    text: str,
+) -> None:
+    def too_late(*_: object) -> None:
+        raise AssertionError("training has begun")
+
+    monkeypatch.setattr(runs, "probe_largest", too_late)
+    monkeypatch.setattr(runs, "train", too_late)
+    files.atomic_write_text(tmp_path / "bad.tsv", "one\tONE\ntwo\n")
+    monkeypatch.chdir(tmp_path)
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *changes]) == code
+    assert text in one_line(capsys)
+    if "lexicon" in text or "vectors" in text:
+        assert not (tmp_path / "run" / "config.yaml").exists(), "refused before the run folder is written"
+
+
+def test_a_lexicon_that_is_there_is_taken(place: Path, tmp_path: Path) -> None:
+    files.atomic_write_text(tmp_path / "good.tsv", "one\tONE\n")
+    changes = [f"decoding.lexicon={tmp_path / 'good.tsv'}", "decoding.unknown=replace", "training.max_updates=2"]
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *changes]
+    assert phraseloom([*arguments, "training.average_last=0"]) == 0

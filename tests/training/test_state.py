@@ -59,6 +59,11 @@ def test_validations_without_bleu_do_not_count_for_it() -> None:
     assert state.reason_to_stop(config, 10, 0) == "no better bleu in 1 validations"
 
 
+def test_the_lowest_cosine_loss_is_the_best() -> None:
+    config, state = toy.config(best_by="cosine_loss"), Progress()
+    assert validate(state, config, 0.9, 0.95, 0.4, name="cosine_loss") == [True, False, True]
+
+
 def test_plateau_lowers_the_rate_after_its_patience() -> None:
     config = toy.config(schedule={"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 2})
     state = Progress()

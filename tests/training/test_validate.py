@@ -1,17 +1,24 @@
-"""Validation BLEU: the references are the raw lines as a translation would write them."""
+"""Validation: BLEU against the raw lines as a translation would write them; the cosine loss of continuous output."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from phraseloom.data.tensors import make_batch
 from phraseloom.decoding import translator
 from phraseloom.decoding.config import DecodingConfig
+from phraseloom.layers.table import TargetTable
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
 from phraseloom.text.config import TextConfig, WordsConfig
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import EOS
 from phraseloom.text.words import learn
 from phraseloom.training.validate import Validator
 
@@ -41,3 +48,62 @@ def test_references_are_plain_text(monkeypatch: pytest.MonkeyPatch, joined: bool
         decoding=DecodingConfig(),
     )  # fmt: skip
     assert validator._bleu(job, *validator.text)["bleu"] == 100.0  # type: ignore[misc]
+
+
+def _validated(
+    model: torch.nn.Module, pairs: list[tuple[list[int], list[int]]], tokens: int, size: int
+) -> dict[str, Any]:
+    """What a validation by `size` processes finds, batches of at most `tokens` tokens."""
+    lengths = [np.array([len(side) + 1 for side in sides], np.int32) for sides in zip(*pairs, strict=True)]
+    sums: list[torch.Tensor] = []
+
+    def batch_of(indices: np.ndarray) -> Any:
+        return make_batch(*([list(pairs[i][side]) for i in indices] for side in (0, 1)))
+
+    def keep(own: torch.Tensor) -> torch.Tensor:
+        sums.append(own.clone())
+        return torch.stack(sums).sum(0)
+
+    for rank in range(size):
+        world = SimpleNamespace(rank=rank, size=size, any=lambda flag: False, device=torch.device("cpu"), sum_=keep)
+        job: Any = SimpleNamespace(
+            config=SimpleNamespace(bleu_every=None, valid_tokens=tokens, precision="fp32"), world=world, model=model,
+            loss=model.loss, stop=SimpleNamespace(is_set=False),
+        )  # fmt: skip
+        found = Validator(lengths[0], lengths[1], batch_of)(job)
+    return found
+
+
+PAIRS = [([4, 5, 6], [7, 8]), ([4], [4, 5, 6, 7, 8, 4]), ([8, 7], [5]), ([5, 5], [6, 7, 8]), ([6], [4])]
+
+
+@pytest.mark.parametrize("loss", ["vmf_released", "cosine", "max_margin"])
+def test_cosine_loss_is_the_mean_over_tokens(loss: str) -> None:
+    """By a loop, one token at a time; the same for any division into batches and processes (P003; spec §4.3)."""
+    torch.manual_seed(3)
+    table = TargetTable(torch.nn.functional.normalize(torch.randn(9, 5, dtype=torch.float64), dim=-1))
+    wanted = {"kind": "continuous", "loss": loss}
+    parts = {"encoder": {"layers": 1}, "decoder": {"layers": 1}, "dropout": 0.0, "tied": "two_way"}
+    config = ModelConfig.model_validate({"width": 8, "heads": 2, "ffn_width": 8, "output": wanted, **parts})
+    model = build_model(config, 9, 9, table).double().eval()
+    distances = []
+    with torch.no_grad():
+        for source, target in PAIRS:
+            batch = make_batch([source], [target])
+            hidden, _ = model.decode(batch.target_in_BT, model.encode(batch.source_BS, batch.source_lengths_B))
+            for h, gold in zip(hidden[0], [*target, EOS], strict=True):
+                predicted, e = model.output.predict(h).tolist(), table.rows_VM[gold].tolist()
+                product = sum(x * y for x, y in zip(predicted, e, strict=True))
+                distances.append(1 - product / (math.hypot(*predicted) * math.hypot(*e)))
+    expected = sum(distances) / len(distances)
+    found = [_validated(model, PAIRS, tokens, size) for tokens, size in ((1, 1), (8, 1), (12, 2), (1000, 1), (7, 3))]
+    assert [f["cosine_loss"] for f in found] == pytest.approx([expected] * 5, abs=1e-12)
+    assert {f["tokens"] for f in found} == {len(distances)}
+    if loss == "cosine":
+        assert found[0]["loss"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_softmax_has_no_cosine_loss() -> None:
+    parts = {"encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    config = ModelConfig.model_validate({"width": 8, "heads": 2, "ffn_width": 8, **parts})
+    assert "cosine_loss" not in _validated(build_model(config, 9, 9).eval(), PAIRS, 8, 1)

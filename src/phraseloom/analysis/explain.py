@@ -37,7 +37,8 @@ Format 1. Words and tokens count from 0, ranges are half-open, layers count from
       source_words   [word], those that have tokens; the numbers of all links count these
       target_words   [word]
       token_log_probs  [log p of each target token given those before it; null for -∞]
-      attention      [Attention], cross, encoder-self, decoder-self, each from layer 1; empty where a model has none
+      attention      [Attention], cross, encoder-self, decoder-self, encoder-phrases, decoder-phrases, each from layer 1; only
+                     those that a model has
       shares         [Share]
       word_links     [[source word, target word, weight]], by the layer, head and method of the translator's options
       phrase_links   [[[s0, s1], [t0, t1], weight]], words
@@ -46,18 +47,21 @@ Format 1. Words and tokens count from 0, ranges are half-open, layers count from
       gate           Gate of a model that writes words or phrases, else null
 
     Attention
-      use            cross, encoder-self or decoder-self
+      use            cross, encoder-self, decoder-self; encoder-phrases and decoder-phrases: what tokens read of source phrase
+                     representations (in the combination network, P001 §3.4)
       layer, heads   its number, how many heads it has
-      kind           `token`, `queryk heterogeneous 1-2`, … (`layers/naming.py`); of recurrent decoders also mlp, general
-      rows           Axis of the queries: those of order 1 first, then n-grams (interleaved attention)
-      columns        Axis of the slots: tokens first (where there are any), then n-grams
+      kind           `token`, `queryk heterogeneous 1-2`, … (`layers/naming.py`); of recurrent decoders also mlp, general; of
+                     phrases what they are made of: `phrases of embeddings`, `phrases of encoder 1`, `phrases of all levels`
+      rows           Axis of the queries: those of order 1 first, then n-grams (interleaved attention); of phrases all tokens of
+                     the source or of the target
+      columns        Axis of the slots: tokens first (where there are any), then n-grams; of phrases the phrases of the source
       weights        Packed [heads, rows, columns], as the model normalises them: a row sums to 1 (to 0 where it sees nothing)
       tokens         Packed [heads, T, S]: the queries of order 1, each slot spread evenly over its tokens; null where that is
-                     `weights`. T and S are the tokens of rows and columns with `orders` 1 of the same use
+                     `weights`, and of phrases. T and S are the tokens of rows and columns with `orders` 1 of the same use
 
     Axis
       labels         [text], `·` between words, `…` before what begins inside a word, `∅` for what lies before the sentence
-      orders         [n], ascending
+      orders         [n], how many tokens; ascending, but phrases stand in the order of the sentence
       ends           [last token of each n-gram, an index into source_tokens or target_tokens; -1 is BOS]. In decoder-self the
                      axes hold what the decoder reads: BOS, then every target token but the last. There a column is hidden from
                      a row if its end is greater; its weight is 0
@@ -65,7 +69,7 @@ Format 1. Words and tokens count from 0, ranges are half-open, layers count from
 
     Packed           {shape, scale, data}: base64 of zlib-deflated bytes in C order, value = byte / 255 · scale
 
-    Share            use, layer, query (order of the queries: 1, and more where queries are n-grams) and
+    Share            use (not of phrases), layer, query (order of the queries: 1, and more where queries are n-grams) and
       heads          [{order of slots: share of what the head gives out}], null for a share of nothing
 
     Segment          source (word), target ([first, last + 1], the words it touches), source_token, target_tokens ([first,
@@ -100,7 +104,7 @@ from phraseloom.errors import UsageError
 FORMAT = 1
 MAX_MODELS = 2
 MAX_TOKENS = 250
-ORDER = ("cross", "encoder-self", "decoder-self")
+ORDER = ("cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases")
 
 
 def explain(

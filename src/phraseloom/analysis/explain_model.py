@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from phraseloom.decoding.segmental import is_segmental
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.config import Entry
 from phraseloom.layers.recurrent_attention import ATTENTIONS
 from phraseloom.layers.reordering import ReorderedEncoder
 from phraseloom.models.encoder import TransformerEncoder
@@ -22,7 +24,7 @@ def kind_of(attention: Any) -> str:
     if recurrent is not None:
         return recurrent
     block = getattr(attention, "block", attention)
-    score, arrangement = _name(block.score, SCORES), _name(block.arrangement, ARRANGEMENTS)
+    score, arrangement = _name(block.score, _loaded(SCORES)), _name(block.arrangement, _loaded(ARRANGEMENTS))
     if block.structure.is_token:
         return str(score)
     orders = _split(block.structure) if arrangement == "homogeneous" else "-".join(map(str, block.structure.orders))
@@ -33,6 +35,10 @@ def _name(thing: Any, table: dict[str, Any]) -> str | None:
     return next((name for name, kind in table.items() if type(thing) is kind), None)
 
 
+def _loaded(table: Mapping[str, Entry]) -> dict[str, Any]:
+    return {name: entry.load() for name, entry in table.items()}
+
+
 def _split(structure: Structure) -> str:
     heads = {part.order: part.last - part.first for block in structure.blocks for part in block}
     counts = [heads.get(order, 0) for order in range(1, max(heads) + 1)]
@@ -40,8 +46,13 @@ def _split(structure: Structure) -> str:
 
 
 def kinds(model: Any, use: str) -> list[str]:
-    """The kind of each layer of one use of attention; none where there is no such attention."""
+    """The kind of each layer of one use of attention; none where there is no such attention. Of the attention to phrases it is
+    what these are made of."""
     encoder, decoder = model.encoder, model.decoder
+    if use == "encoder-phrases":
+        return [f"phrases of {_level(i)}" for i in range(len(encoder.layers))] if _reads_phrases(encoder) else []
+    if use == "decoder-phrases":
+        return [f"phrases of {_levels_read(model)}"] * len(decoder.layers) if _reads_phrases(decoder) else []
     if use == "encoder-self":
         return [kind_of(layer.attention) for layer in encoder.layers] if encoder.structures else []
     if use == "decoder-self":
@@ -51,6 +62,19 @@ def kinds(model: Any, use: str) -> list[str]:
     if isinstance(decoder, RecurrentDecoder):
         return [kind_of(decoder.attention)]
     return [kind_of(layer.cross_attention) for layer in decoder.layers]
+
+
+def _reads_phrases(stack: Any) -> bool:
+    return any(getattr(layer, "combination", None) is not None for layer in getattr(stack, "layers", ()))
+
+
+def _level(number: int) -> str:
+    return f"encoder {number}" if number else "embeddings"
+
+
+def _levels_read(model: Any) -> str:
+    levels = len(model.phrases.representations)
+    return _level(levels - 1) if model.phrases.transparent is None or levels == 1 else "all levels"
 
 
 def describe(model: Any) -> str:

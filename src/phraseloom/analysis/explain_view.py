@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import Any
 
 import torch
@@ -11,14 +10,13 @@ import torch
 from phraseloom.analysis.explain_attention import Line, attention
 from phraseloom.analysis.explain_links import attention_links, segments
 from phraseloom.analysis.explain_model import kinds
+from phraseloom.analysis.explain_phrases import phrase_attention, phrase_vectors
 from phraseloom.analysis.explain_text import Pair, notes, scores, texts
 from phraseloom.analysis.fertility import NAMES
-from phraseloom.analysis.heatmap import tokens_of
+from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.segmental import is_segmental
-from phraseloom.layers.phrase_representation import GatedPhraseScorer
-from phraseloom.models.phrases import PhraseLevels
 from phraseloom.outputs.continuous import WordOrPhraseOutput
 from phraseloom.text.vocabulary import BOS, EOS
 
@@ -39,13 +37,17 @@ def view(translator: Any, pair: Pair, uses: Sequence[str]) -> View:
         for use in uses:
             rows, columns = _lines(translator.tokenizer, pair, use)
             of_use = getattr(looks, use.replace("-", "_"))
+            if use in PHRASE_USES:
+                spans = [] if looks.phrases is None else looks.phrases.segments.spans(0)
+                result["attention"] += phrase_attention(of_use, kinds(model, use), use, rows, columns, spans)
+                continue
             for entry, shares in attention(of_use, kinds(model, use), use, rows, columns):
                 result["attention"].append(entry)
                 result["shares"] += shares
         if looks.cross:
             result |= attention_links(translator, pair, looks.cross)
         if looks.phrases is not None:
-            result["phrase_vectors"] = _phrase_vectors(looks.phrases)
+            result["phrase_vectors"] = phrase_vectors(looks.phrases)
         result["gate"] = _gate(model, pair, batch)
     return result
 
@@ -72,35 +74,15 @@ def _segmental(result: View, found: View) -> View:
 
 
 def _lines(tokenizer: Any, pair: Pair, use: str) -> tuple[Line, Line]:
-    """What stands down and across; without the step behind the target where that is not whole."""
+    """What stands down and across, of phrases their tokens; without the step behind the target where that is not whole."""
     keys = Line(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
     shown = len(pair.target) + pair.whole
-    if use == "encoder-self":
+    if use in ("encoder-self", "encoder-phrases"):
         return keys, keys
-    if use == "cross":
+    if use in ("cross", "decoder-phrases"):
         return Line(tokens_of(tokenizer.target, [*pair.target, EOS]), "target", shown), keys
     own = Line(tokens_of(tokenizer.target, [BOS, *pair.target]), "target", shown, first=-1)
     return own, own
-
-
-def _phrase_vectors(levels: PhraseLevels) -> list[dict[str, Any]]:
-    """The phrases of each level of the encoder, and how much each token counts in them."""
-    sizes = [size for size in levels.segments.sizes_BP[0].tolist() if size]
-    ends = list(accumulate(sizes))
-    result = []
-    for level, (weights_BPS, made_by) in enumerate(zip(levels.weights, levels.representations, strict=True)):
-        if weights_BPS is not None:
-            refuse_nan(weights_BPS)
-        phrases = []
-        for p, (end, size) in enumerate(zip(ends, sizes, strict=True)):
-            weights = [] if weights_BPS is None else weights_BPS[0, p, end - size : end].tolist()
-            share = None if weights_BPS is None else 0.0
-            if isinstance(made_by.scorer, GatedPhraseScorer):
-                share = max(0.0, 1.0 - sum(weights))
-            phrases.append({"begin": end - size, "end": end, "weights": weights, "share": share})
-        stage = "encoder" if level else "embeddings"
-        result.append({"stage": stage, "layer": level or None, "phrases": phrases})
-    return result
 
 
 def _gate(model: Any, pair: Pair, batch: Batch) -> dict[str, Any] | None:

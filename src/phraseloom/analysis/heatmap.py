@@ -10,6 +10,7 @@ What stands on the axes:
     encoder-self   source pieces and EOS, both ways
     decoder-self   the decoder's input, both ways: BOS and the target pieces
     cross          rows: target pieces and EOS, each the piece that was predicted; columns: source pieces and EOS
+    encoder-phrases, decoder-phrases     rows: source pieces, target pieces as above; columns: source phrases (P001 §3.4)
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.text.vocabulary import BOS, EOS, SPECIALS
 
+PHRASE_USES = ("encoder-phrases", "decoder-phrases")
 JOINT = "·"
 NOTHING = "∅"
 CUT = "…"
@@ -40,7 +42,7 @@ CUT = "…"
 
 @dataclass(frozen=True)
 class Axis:
-    """One label a line, and the n-gram order that each belongs to, ascending."""
+    """One label a line, and the n-gram order that each belongs to, ascending; 0 of source phrases."""
 
     labels: list[str]
     orders: list[int]
@@ -111,9 +113,8 @@ def make_map(
     Raises UsageError where there is no such head.
     """
     heads = structure.heads
+    _require_head(head, heads)
     if head is not None:
-        if not 1 <= head <= heads:
-            raise UsageError(f"head {head}: this attention has heads 1 to {heads}")
         weights_BHQK, structure = one_head(weights_BHQK, structure, head - 1)
     slots_MNQK = slot_weights(weights_BHQK[:1], structure)[0].double().cpu().numpy()
     row_axis, queries = rows.axis(structure.query_orders)
@@ -140,31 +141,64 @@ def heat_map(
     source longer than `max_input_tokens` is cropped. `tree` of the source, where the phrases of the model are made of trees.
     Raises UsageError (use, layer, head, tree), DataError (blank lines, a tree that does not fit).
     """
-    if use not in USES:
-        raise UsageError(f"no use {use!r}", hint=f"one of {', '.join(USES)}")
+    if use not in (*USES, *PHRASE_USES):
+        raise UsageError(f"no use {use!r}", hint=f"one of {', '.join((*USES, *PHRASE_USES))}")
     side, other = translator.tokenizer.source, translator.tokenizer.target
     trees = None if tree is None else [tree]
     (source_ids,), phrases, _ = cropped_sources(translator, [source], trees)
     if not source_ids:
         raise DataError("the source is blank: there is nothing to look at")
-    stack = translator.model.encoder if use == "encoder-self" else translator.model.decoder
-    index = _layer_index(layer, len(stack.layers), "encoder" if use == "encoder-self" else "decoder")
+    of_encoder = use.startswith("encoder")
+    stack = translator.model.encoder if of_encoder else translator.model.decoder
+    index = _layer_index(layer, len(getattr(stack, "layers", ())), "encoder" if of_encoder else "decoder")
     target_ids: list[int] = []
-    if use != "encoder-self":
+    if not of_encoder:
         target_ids = other.encode(target) if target is not None else _own_translation(translator, source, trees)
     with torch.inference_mode():
         batch = make_batch([source_ids], [target_ids], phrases).to(translator.device)
         looks = translator.model.look(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
-    weights, structure = getattr(looks, use.replace("-", "_"))[index]
-    refuse_nan(weights)
+    of_use = getattr(looks, use.replace("-", "_"))
+    if not of_use:
+        raise UsageError(f"this model has no attention of the use {use}")
     keys = tokens_of(side, [*source_ids, EOS])
+    if use in PHRASE_USES:
+        queries = keys if of_encoder else tokens_of(other, [*target_ids, EOS])
+        spans = looks.phrases.segments.spans(0)
+        return _phrase_map(of_use[index][0], spans, queries, keys, use=use, layer=index + 1, head=head)
+    weights, structure = of_use[index]
+    refuse_nan(weights)
     if use == "cross":
         rows, columns = tokens_of(other, [*target_ids, EOS]), keys
     else:
         rows = columns = keys if use == "encoder-self" else tokens_of(other, [BOS, *target_ids])
     return make_map(weights, structure, rows, columns, use=use, layer=index + 1, head=head)
+
+
+def _phrase_map(
+    weights_HQP: Tensor,
+    spans: Sequence[tuple[int, int]],
+    rows: Tokens,
+    source: Tokens,
+    *,
+    use: str,
+    layer: int,
+    head: int | None,
+) -> HeatMap:
+    """How much the tokens of a layer read of each source phrase. Raises UsageError where there is no such head."""
+    refuse_nan(weights_HQP)
+    heads = len(weights_HQP)
+    _require_head(head, heads)
+    shown_QP = (weights_HQP.double().mean(0) if head is None else weights_HQP[head - 1].double()).cpu().numpy()
+    labels = [source.label(end - begin, end - 1) for begin, end in spans]
+    columns = Axis(labels, [0] * len(labels))
+    return HeatMap(shown_QP, np.zeros(shown_QP.shape, bool), rows.axis([1])[0], columns, use, layer, head, heads)
+
+
+def _require_head(head: int | None, heads: int) -> None:
+    if head is not None and not 1 <= head <= heads:
+        raise UsageError(f"head {head}: this attention has heads 1 to {heads}")
 
 
 def tokens_of(side: Any, ids: list[int]) -> Tokens:

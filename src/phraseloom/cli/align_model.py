@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
+from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
 from phraseloom.errors import DataError, UsageError
 
@@ -62,7 +63,7 @@ def command(
     format: Format = "auto",
     base: Base = 0,
     reverse: Reverse = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Align the words of sentence pairs by the attention of a translation model: Pharaoh i-j, a line for each pair.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.errors import DataError
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def command(
     output: Annotated[Output, typer.Option(help="table: per layer in percent; json: everything, one object.")] = (
         Output.table
     ),
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Print how much of a model's attention goes to tokens and how much to phrases, in percent per layer.
 

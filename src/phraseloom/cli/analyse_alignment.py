@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod
+from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
 from phraseloom.cli.layer_files import can_write
 from phraseloom.errors import UsageError, escape_controls
@@ -44,7 +45,7 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the AER of the mean of heads by layer: .png, .svg or .pdf."),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Alignment error rate, precision and recall of the attention of each decoder layer against gold links, in per cent.
 

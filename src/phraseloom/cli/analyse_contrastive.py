@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import given, workers
+from phraseloom.cli.device import Device
 from phraseloom.errors import FileProblem, UsageError, escape_controls
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def command(
     workers_: Annotated[
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """How often models find a correct translation more likely than the same translation with an error in it.
 

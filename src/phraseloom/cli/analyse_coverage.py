@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
+
 
 class Output(Enum):
     """Forms of the output."""
@@ -39,7 +41,7 @@ def command(
     bootstrap: Annotated[int, typer.Option(min=1, metavar="N", help="Resamples of the sentences.")] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
     output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.table,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """How much of the attention to phrase slots lies on gold phrases, against attention spread evenly over these slots.
 

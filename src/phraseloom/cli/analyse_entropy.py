@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.cli.layer_files import can_write
 from phraseloom.errors import DataError, UsageError, escape_controls
 
@@ -48,7 +49,7 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the entropy over tokens by layer: .png, .svg or .pdf.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Print the entropy of the cross-attention of each decoder layer, in nats; `all`: of the mean of all layers.
 

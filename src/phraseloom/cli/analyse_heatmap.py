@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.errors import DataError, UsageError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -19,6 +20,8 @@ class Use(Enum):
     cross = "cross"
     encoder_self = "encoder-self"
     decoder_self = "decoder-self"
+    encoder_phrases = "encoder-phrases"
+    decoder_phrases = "decoder-phrases"
 
 
 def command(
@@ -40,9 +43,9 @@ def command(
     use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
-    """Draw the attention of one sentence: queries down, slots across, blocks of tokens and of n-grams.
+    """Draw the attention of one sentence: queries down, slots across, blocks of tokens and of n-grams, or source phrases.
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.device import Device
+
 if TYPE_CHECKING:
     from phraseloom.analysis.phrases import Phrase
 
@@ -32,7 +34,7 @@ def command(
     ] = None,
     level: Annotated[int, typer.Option(min=0, help="Level of the weights: 0 the embeddings, n encoder layer n.")] = 0,
     output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.text,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Print the phrases of each sentence and how much each subword counts in its phrase, in percent.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def command(
     ] = False,
     sentences: Annotated[int, typer.Option("-n", "--sentences", min=0, help="Sentences shown, from the first.")] = 10,
     output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.text,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Print which source subword writes which words, how long segments are, and how many known phrases are segments.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def command(
         typer.Option("-o", "--output", metavar="FILE", help="Write .html, .json or .txt, not the terminal."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Compare two runs: recipe, data, versions, learning curves; with texts also their translations.
 

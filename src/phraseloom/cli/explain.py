@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
+from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError
 
 MAX_MODELS = 2
@@ -21,6 +22,8 @@ class Use(Enum):
     cross = "cross"
     encoder_self = "encoder-self"
     decoder_self = "decoder-self"
+    encoder_phrases = "encoder-phrases"
+    decoder_phrases = "decoder-phrases"
     all = "all"
 
 
@@ -73,14 +76,15 @@ def command(
         Path | None, typer.Option("--json", metavar="FILE", help="Also, or only, the data of the page as JSON.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Write a page with everything a model does with some sentences: links of words and phrases, every attention, shares of
     phrases, segments, source phrases, fertilities. It is one file, works without network and asks nobody.
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """
-    from phraseloom.cli.explain_input import choose, named
+    from phraseloom.cli.explain_input import choose
+    from phraseloom.cli.model_names import named
 
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")

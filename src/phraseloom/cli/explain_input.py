@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from phraseloom.cli.phrases_input import STDIN, Inputs, single_stdin
 from phraseloom.errors import DataError, UsageError
@@ -104,40 +103,3 @@ def parse_lines(text: str) -> list[int]:
             raise UsageError(f"--lines {text!r}: {part.strip()!r} are more than a page can show")
         found.update(range(low, high + 1))
     return sorted(found)
-
-
-def named(models: Sequence[str]) -> dict[str, Path]:
-    """Folders by name, from `NAME=FOLDER` or `FOLDER`, which is named by its last parts, as many as tell it from the other.
-
-    A checkpoint is named with its run. Raises UsageError for one folder or one name twice.
-    """
-    given = [_split(text) for text in models]
-    folders = [folder for _, folder in given]
-    parts = [folder.resolve().parts for folder in folders]
-    if len(set(parts)) < len(parts):
-        raise UsageError(f"{folders[0]} is given twice", hint="name two different models")
-    sizes = [_num_parts(own) for own in parts]
-    names = [name or "/".join(own[-size:]) for (name, _), own, size in zip(given, parts, sizes, strict=True)]
-    more = 1
-    while len(set(names)) < len(names) and not all(name for name, _ in given):
-        more += 1
-        names = [name or "/".join(own[-more:]) for (name, _), own in zip(given, parts, strict=True)]
-    if len(set(names)) < len(names):
-        raise UsageError(f"two models have the name {names[0]}")
-    return dict(zip(names, folders, strict=True))
-
-
-def _split(text: str) -> tuple[str, Path]:
-    name, equals, folder = text.partition("=")
-    if not equals or "/" in name:
-        return "", Path(text)
-    if not name or not folder:
-        raise UsageError(f"{text!r} is not NAME=FOLDER")
-    return name, Path(folder)
-
-
-def _num_parts(parts: Sequence[str]) -> int:
-    """How many of the last parts of a path name a model."""
-    if parts[-1] in ("best", "last") and len(parts) > 1:
-        return 2
-    return 3 if len(parts) > 2 and parts[-2] == "checkpoints" else 1

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.cli.fertility_train import say
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def command(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
 

@@ -10,6 +10,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
+from phraseloom.cli.device import Device
+
 N = TypeVar("N", int, float)
 
 
@@ -61,7 +63,7 @@ def command(
     memory: Annotated[
         float, typer.Option(min=0.0, metavar="GIB", help="Hold so much of what is known of tokens; the rest in a file.")
     ] = 2.0,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output folder.")] = False,
 ) -> None:
     """Train the module that says how likely each source word gives a word or a phrase, with all else of the model frozen.

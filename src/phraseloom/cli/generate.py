@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import given, workers
+from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError
 
 
@@ -55,7 +56,7 @@ def command(
     stream: Annotated[
         bool, typer.Option("--stream", help="Write on from what has arrived at once; never wait for more lines.")
     ] = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Write on from each line of standard input with a language model: one line out per line in and sample, in order.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
 from phraseloom.errors import UsageError, escape_controls
 
@@ -77,7 +78,7 @@ def command(
     ] = 500,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Report on runs",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Compare runs on one page: learning curves, scores with intervals and paired tests, attention, speed, recipes.
 

@@ -52,11 +52,15 @@ def command(
     train_paper: Annotated[
         bool, typer.Option("--train-paper", help="With --scale paper: train, which takes GPU-days.")
     ] = False,
+    index: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, which lists the tables there.")
+    ] = None,
 ) -> None:
     """Make a table of a paper again: its rows trained and measured, beside the paper's numbers, each claim checked.
 
-    Steps that are done are not run again, also those of other tables; the same command goes on where it was stopped. A row
-    that fails is shown as failed and does not stop the others. Writes FOLDER/SCALE/TABLE/table.md, .json and .svg.
+    Steps that are done are not run again, also those of other tables, unless a corpus that they read has changed; the same
+    command goes on where it was stopped. A row that fails is shown as failed and does not stop the others. Writes
+    FOLDER/SCALE/TABLE/table.md, .json and .svg.
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 
@@ -65,6 +69,13 @@ def command(
     from phraseloom.errors import PhraseloomError, UsageError
     from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
 
+    if index is not None:
+        from phraseloom.reproduce.index import write_index
+
+        if table is not None:
+            raise UsageError(f"--index lists the tables that are there; {table} is not made", hint="call it alone")
+        print(write_index(index))
+        return
     place = recipes or recipes_folder()
     if table is None:
         from phraseloom.report.tables import terminal

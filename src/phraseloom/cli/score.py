@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import PenaltyName, given, workers
+from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def command(
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
     max_input_tokens: Annotated[int | None, typer.Option(min=1, help="Sources of more subwords are cropped.")] = None,
-    device: Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Print log P(target | source) in nats for each pair, end of sentence counted: one line out per pair in.
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.decoding_options import given, workers
+from phraseloom.cli.device import Device
+from phraseloom.cli.model_names import named
 from phraseloom.errors import UsageError
 from phraseloom.serving.config import ServingConfig
 
@@ -30,7 +32,6 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Also answer requests to this name (of a proxy). May be given several times."),
 ]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
 Workers = Annotated[
     str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
 ]
@@ -103,21 +104,6 @@ def command(
     _require_h11()
     served = _load(folders, device, given(workers=workers(workers_)), config)
     _serve(served, config, host, port, allow_host or [], log_requests)
-
-
-def named(models: list[str]) -> dict[str, Path]:
-    """Folders by name: that before `=`, or the name of the folder. Raises UsageError for one name of two."""
-    found: dict[str, Path] = {}
-    for text in models:
-        name, equals, folder = text.partition("=")
-        if not equals or "/" in name:
-            name, folder = Path(text).resolve().name, text
-        if not name or not folder:
-            raise UsageError(f"{text!r} is not NAME=FOLDER")
-        if name in found:
-            raise UsageError(f"two models have the name {name}", hint="name them: NAME=FOLDER")
-        found[name] = Path(folder)
-    return found
 
 
 def _require_h11() -> None:

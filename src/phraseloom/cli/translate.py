@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,23 +20,13 @@ from phraseloom.cli.decoding_options import (
     penalty,
     workers,
 )
+from phraseloom.cli.device import Device
+from phraseloom.cli.translate_run import Output, Run, pharaoh, pharaoh_phrases
 from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.cli.parallel import ParallelFile
-    from phraseloom.decoding.translator import Translation, Translator
-
-
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    nbest = "nbest"
-    json = "json"
-
-
-class _StandardOutputError(Exception):
-    """Carries an OSError of standard output past the writers of the alignment files."""
+    from phraseloom.decoding.translator import Translator
 
 
 Model = Annotated[
@@ -108,7 +94,6 @@ Window = Annotated[int | None, typer.Option(min=1, help="Lines sorted and transl
 Stream = Annotated[
     bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
 ]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
 
 
 def command(
@@ -149,7 +134,7 @@ def command(
     """
     if n_best is not None and n_best > 1 and output is Output.text:
         raise UsageError("--n-best needs --output nbest or --output json")
-    files = {path: write for path, write in ((alignments, _pharaoh), (phrases, _pharaoh_phrases)) if path is not None}
+    files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
     if alignments is not None and alignments == phrases:
         raise UsageError(f"--alignments and --phrases are the same file, {phrases}")
     options = given(
@@ -177,11 +162,8 @@ def command(
         print(f"phraseloom translate: {added.new:,} phrases added, {added.known:,} known before", file=sys.stderr)
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
-    run = _Run(translator, output, beside, want_alignments=bool(files), stream=stream)
-    try:
-        _with_files(run, files)
-    except _StandardOutputError as failure:
-        raise failure.__cause__ or failure from None
+    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)
+    run.write(files)
     run.warn()
 
 
@@ -210,111 +192,3 @@ def _translator(
     translator = Translator.from_pretrained(model, device=device, **options)
     changed = penalty(translator.config.length_penalty.model_dump(), *changes)
     return translator if changed is None else translator.with_options(length_penalty=changed)
-
-
-class _Run:
-    """One pass over standard input."""
-
-    def __init__(
-        self,
-        translator: Any,
-        output: Output,
-        beside: Mapping[str, ParallelFile],
-        *,
-        want_alignments: bool,
-        stream: bool,
-    ) -> None:
-        from phraseloom.decoding.translation import TranslationReport
-        from phraseloom.text.lines import LineReport
-
-        self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
-        self.alignments = want_alignments or (output is Output.json and translator.can_align)
-        self.report, self.lines = TranslationReport(), LineReport()
-
-    def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
-        """Translate everything, print it, and hand each window to `also`."""
-        write = FORMATS[self.output]
-        number = 0
-        for translations in self._translated():
-            text = "".join(write(number + i, t) for i, t in enumerate(translations))
-            number += len(translations)
-            also(translations)
-            try:
-                sys.stdout.write(text)
-                sys.stdout.flush()
-            except OSError as error:
-                raise _StandardOutputError from error
-
-    def _translated(self) -> Iterator[list[Translation]]:
-        from phraseloom.cli.windows import GATHER_SECONDS, standard_input, windows
-
-        seconds = 0.0 if self.stream else GATHER_SECONDS
-        for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
-            beside = {name: file.take(len(lines)) for name, file in self.beside.items()}
-            with self.beside["trees"].places() if "trees" in self.beside else contextlib.nullcontext():
-                done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
-            yield done
-        if "trees" in self.beside:
-            self.beside["trees"].finish()
-
-    def warn(self) -> None:
-        """Say on standard error what did not come out as it was meant."""
-        found = self.report.warnings(self.translator.config.max_input_tokens)
-        if self.lines.invalid_utf8:
-            first = self.lines.first.get("invalid_utf8")
-            found.append(f"{self.lines.invalid_utf8} lines held invalid UTF-8, replaced (first: line {first})")
-        for text in found:
-            print(f"phraseloom translate: warning: {text}", file=sys.stderr)
-
-
-def _with_files(run: _Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
-    """Run with one line per translation going to each file, all of which appear whole at the end or not at all."""
-    from phraseloom.files import atomic_write, disk
-
-    left, handles = list(files), []
-
-    def write(temporary: Path) -> None:
-        with disk.open(temporary, "wb") as handle:
-            handles.append(handle)
-            open_next()
-            disk.flush(handle)
-
-    def open_next() -> None:
-        if left:
-            atomic_write(left.pop(0), write)
-        else:
-            run.to_stdout(also)
-
-    def also(window: list[Translation]) -> None:
-        for handle, line in zip(handles, files.values(), strict=True):
-            disk.write(handle, "".join(line(t) + "\n" for t in window).encode("ascii"))
-
-    open_next()
-
-
-def _pharaoh(translation: Translation) -> str:
-    return translation.pharaoh()
-
-
-def _pharaoh_phrases(translation: Translation) -> str:
-    return translation.pharaoh_phrases()
-
-
-def _text(number: int, translation: Translation) -> str:
-    return translation.text + "\n"
-
-
-def _nbest(number: int, translation: Translation) -> str:
-    """Moses: `id ||| text ||| features ||| score`; `|||` inside a text is written `&#124;&#124;&#124;`."""
-    return "".join(
-        f"{number} ||| {t.text.replace('|||', '&#124;&#124;&#124;')} ||| "
-        f"LogProb= {t.log_prob:.6f} Length= {len(t.tokens)} ||| {t.score:.6f}\n"
-        for t in translation.n_best
-    )
-
-
-def _json(number: int, translation: Translation) -> str:
-    return json.dumps({"id": number, **translation.as_dict()}, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-FORMATS: dict[Output, Callable[[int, Any], str]] = {Output.text: _text, Output.nbest: _nbest, Output.json: _json}

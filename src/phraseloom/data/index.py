@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=0)]
 # What only a dataset with source phrases, or with word vocabularies, has: elsewhere these keys are not written, so that its
 # bytes stay the same.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
-OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words"}
+OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
 
 
 class Dropped(Config):
@@ -125,7 +125,10 @@ class WordInfo(Config):
 
 
 class SubwordInfo(Config):
-    """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown."""
+    """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown.
+
+    `sample_pairs`: of the target, where the source has a number of its own.
+    """
 
     sample_pairs: Count
     source_vocabulary: Count

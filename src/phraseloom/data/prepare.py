@@ -204,14 +204,14 @@ class _Work:
         wanted = min(total, config.subwords.sample_lines)
         languages = {"source": config.source_language, "target": config.target_language}
 
-        def sampled(*sides: str) -> Iterator[str]:
+        def sampled(*sides: str, pairs: int = wanted) -> Iterator[str]:
             for side in sides:
                 # Joined text has been tokenised.
                 text = TextConfig() if side == "target" and self.joined else config.text
                 normalise = Normaliser(text, languages[side])
-                self.progress(f"learning subwords ({side})", 0, wanted)
+                self.progress(f"learning subwords ({side})", 0, pairs)
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
-                yield from (normalise(line) for line in sample(paths, total, wanted) if line.strip())
+                yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
 
         if config.subwords.joint:
             source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
@@ -220,7 +220,7 @@ class _Work:
             if isinstance(config.subwords, WordsConfig):
                 options = config.subwords.of_source(), config.subwords.model_copy(update={"vectors": self.vectors})
             source, target = (
-                learn_subwords(sampled(side), of_side)
+                learn_subwords(sampled(side, pairs=of_side.sample_lines), of_side)
                 for side, of_side in zip(("source", "target"), options, strict=True)
             )
         tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
@@ -235,6 +235,7 @@ class _Work:
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
         """Write the shards of a split, and its raw text unless it is the training data."""
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
+        source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
         writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
         tally = Tally(self.files[split], self.config.filter if split == "train" else None)
         unknown = [0, 0]
@@ -262,7 +263,7 @@ class _Work:
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
-            source_unknown=unknown[0] if words and not self.is_text else None,
+            source_unknown=unknown[0] if source_words and not self.is_text else None,
             target_unknown=unknown[1] if words else None,
             dropped=tally.dropped,
             files=self.files[split],

@@ -18,7 +18,8 @@ def table(index: Index) -> str:
     """Lines for people: one per split, then one per reason and per change, with the first place of each."""
     words, unit = index.subwords, "lines" if index.is_text else "pairs"
     tokens = "subwords" if words.target_words is None else "words"
-    rows = [["split", f"{unit} read", f"{unit} kept", f"source {tokens}", f"target {tokens}"]]
+    of_source = "subwords" if words.source_words is None else "words"
+    rows = [["split", f"{unit} read", f"{unit} kept", f"source {of_source}", f"target {tokens}"]]
     rows += [
         [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
         for name, s in index.splits.items()

@@ -21,7 +21,8 @@ class Piece:
     """What the model gets of a line: subword ids without EOS.
 
     `first_word`, `first_id`: words and subwords of the line before this piece. `phrases`: the sizes of its source phrases, of a
-    model that needs them.
+    model that needs them. `prefix`: subword ids that its translation begins with; `begun`: the pieces that these were made of,
+    where some are unknown to the vocabulary.
     """
 
     line: int
@@ -29,6 +30,8 @@ class Piece:
     first_word: int = 0
     first_id: int = 0
     phrases: list[int] | None = None
+    prefix: Sequence[int] = ()
+    begun: Sequence[str] = ()
 
 
 def cut_line(

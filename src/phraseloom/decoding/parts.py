@@ -61,7 +61,7 @@ def join_parts(
     unknown = any(words for one in found for words in one.unknown or ())
     source_words = tokenizer.source.words(line) if unknown else []
     of_pieces = [
-        _parts(tokenizer.target, one, source_words, piece.first_word, lexicon or {})
+        _parts(tokenizer.target, one, piece, source_words, lexicon or {})
         for piece, one in zip(pieces, found, strict=True)
     ]
     best, *rest = [_joined(parts, cropped, lexicon is not None) for parts in zip(*of_pieces, strict=False)]
@@ -69,21 +69,25 @@ def join_parts(
 
 
 def _parts(
-    side: Side, found: Found, source_words: Sequence[str], before: int, lexicon: Mapping[str, str]
+    side: Side, found: Found, piece: Piece, source_words: Sequence[str], lexicon: Mapping[str, str]
 ) -> Iterator[_Part]:
-    """The n-best list of a piece that has so many source words `before` it."""
+    """The n-best list of a piece; no word that its forced prefix begins is replaced."""
     unknown = found.unknown or [[]] * len(found.hypotheses)
     for hypothesis, aligned, missing in zip(found.hypotheses, found.aligned, unknown, strict=True):
-        words = side.words_of(hypothesis.tokens)
+        tokens, before = hypothesis.tokens, piece.first_word
+        words = side.words_of(tokens, piece.begun)
+        if missing and piece.prefix:
+            forced = side.words_of_piece(tokens, piece.begun)[len(piece.prefix) - 1].stop
+            missing = [one for one in missing if one.number >= forced]
         replaced = replacements(missing, source_words[before:], lexicon)
         for one in replaced:
             words[one.target] = one.word
-        text = _text(side, words) if replaced else side.decode(hypothesis.tokens)
+        text = _text(side, words) if replaced else side.decode(tokens, piece.begun)
         yield _Part(
             hypothesis,
             words,
             text.replace("\n", " "),
-            [side.vocabulary.piece(i) for i in hypothesis.tokens],
+            [side.vocabulary.piece(i) for i in tokens],
             aligned,
             [one.moved(source=before) for one in replaced],
         )

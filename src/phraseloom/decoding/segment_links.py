@@ -50,7 +50,7 @@ def look_at_segments(
     result = []
     for piece, some in zip(pieces, found, strict=True):
         source_word = tokenizer.source.word_of_piece(piece.ids)
-        words = [tokenizer.target.words_of_piece(h.tokens) for h in some]
+        words = [tokenizer.target.words_of_piece(h.tokens, piece.begun) for h in some]
         looks = [(h, h.segments or [], w) for h, w in zip(some, words, strict=True)]
         links = [link_segments(s, source_word, w).moved(piece.first_word) if alignments else None for _, s, w in looks]
         unknown = [unknown_of_segments(s, h.tokens, source_word, w) if replacing else [] for h, s, w in looks]

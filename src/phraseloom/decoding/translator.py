@@ -17,26 +17,22 @@ import torch
 
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
-from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.added_phrases import Added, add_phrases
-from phraseloom.decoding.alignment import attention_of, choose, link_phrases
-from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.alignment import choose
+from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.parts import Aligned, Found, join_parts
+from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
+from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
-from phraseloom.decoding.segment_links import look_at_segments, refuse_attention
+from phraseloom.decoding.segment_links import refuse_attention
 from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
-from phraseloom.decoding.unknown_words import UnknownWord, unknown_words
-from phraseloom.decoding.word_links import link_words
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter, cut_sizes
-from phraseloom.text.vocabulary import BOS, PAD, UNK
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -112,6 +108,17 @@ class Translator:
             self._lexicons[config.lexicon] = read_lexicon(require_file(config.lexicon, "lexicon"))
         return self._lexicons[config.lexicon]
 
+    def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
+        """The lexicon of `config`, once it is found to fit the model. Raises as `lexicon`, and UsageError for an attention
+        that the model does not have."""
+        config = config or self.config
+        lexicon = self.lexicon(config)
+        if is_segmental(self.model):
+            refuse_attention(config)
+        elif alignments or lexicon is not None:
+            choose(config, self.model.decoder.cross_structures)
+        return lexicon
+
     def require_trees(self, given: bool) -> None:
         """UsageError unless parse trees are given exactly where the phrases of the model are made of them."""
         require_trees(self.model, self.segmenter, given)
@@ -138,7 +145,8 @@ class Translator:
     ) -> list[Translation]:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
 
-        `prefixes`: text that the translation of each line must begin with ("" for none). `trees`: the bracketed parse tree of
+        `prefixes`: text that the translation of each line must begin with ("" for none), also where the
+        vocabulary does not know it. `trees`: the bracketed parse tree of
         each line ("" for none), for a model whose phrases are made of trees. `alignments`: also link words and phrases.
         `report`: counts are added to it; without one, lines that were cropped, split or cut are logged as warnings.
         Raises UsageError, ConfigError, ModelError; DataError where a tree does not fit its line (line from 1).
@@ -202,21 +210,15 @@ class Translator:
         alignments: bool,
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
-        lexicon = self.lexicon(config)
-        if is_segmental(self.model):
-            refuse_attention(config)
-        elif alignments or lexicon is not None:
-            choose(config, self.model.decoder.cross_structures)
+        lexicon = self.check(config, alignments=alignments)
         ids = side.encode_batch(lines)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
         phrases = self.phrases_of(lines, ids, trees)
         if phrases is not None:
             of_line = [with_phrases(some, sizes) for some, sizes in zip(of_line, phrases, strict=True)]
-        pieces = [piece for some in of_line for piece in some]
-        forced: list[list[int]] = [[] for _ in pieces]
         if prefixes is not None:
-            encoded = self.tokenizer.target.encode_batch(list(prefixes))
-            forced = [encoded[p.line] if p is of_line[p.line][0] else [] for p in pieces]
+            of_line = with_prefixes(self.tokenizer.target, of_line, prefixes)
+        pieces = [piece for some in of_line for piece in some]
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(
             [len(p.ids) + 1 for p in pieces],
@@ -226,7 +228,8 @@ class Translator:
         )
 
         def work(batch: list[int]) -> list[Found]:
-            return self._search([pieces[i] for i in batch], [forced[i] for i in batch], config, alignments)
+            some = [pieces[i] for i in batch]
+            return search_pieces(self.model, self.tokenizer, some, config, device=self.device, alignments=alignments)
 
         found: dict[int, list[Found]] = {}
         done: dict[int, Found] = {}
@@ -249,64 +252,6 @@ class Translator:
             else blank
             for n, line in enumerate(lines)
         ]
-
-    def _search(
-        self, pieces: list[Piece], forced: list[list[int]], config: DecodingConfig, alignments: bool
-    ) -> list[Found]:
-        """Translate one batch; runs in a worker thread."""
-        sizes = [len(p.ids) for p in pieces]
-        limits = Limits.of(
-            [config.max_length.of(n) for n in sizes],
-            [config.min_length.of(n) for n in sizes],
-            forced,
-            self.device,
-            expected=max(sizes) + 8,
-        )
-        options = SearchOptions(
-            beam=config.beam,
-            n_best=config.n_best,
-            penalty=build_penalty(config.length_penalty),
-            banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
-            exact=config.stop == "exact",
-            word_bonus=config.word_bonus,
-        )
-        with torch.inference_mode():
-            phrases = [p.phrases for p in pieces if p.phrases is not None] or None
-            batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(self.device)
-            memory = self.model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-            found = search(self.model, memory, limits, options)
-            return self._look(pieces, found, memory, config, alignments)
-
-    def _look(
-        self, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any, config: DecodingConfig, alignments: bool
-    ) -> list[Found]:
-        """What the cross-attention of one layer says: word and phrase links, and where unknown words come from."""
-        replacing = config.unknown == "replace"
-        if is_segmental(self.model):
-            return look_at_segments(self.tokenizer, pieces, found, alignments=alignments, replacing=replacing)
-        wanted = [[alignments or (replacing and UNK in h.tokens) for h in some] for some in found]
-        if not any(map(any, wanted)):
-            return [Found(some, [None] * len(some)) for some in found]
-        choice = choose(config, self.model.decoder.cross_structures)
-        seen = [(b, h.tokens) for b, some in enumerate(found) for h, want in zip(some, wanted[b], strict=True) if want]
-        looks = iter(attention_of(self.model, memory, [b for b, _ in seen], [tokens for _, tokens in seen], choice))
-        result = []
-        for piece, some, want in zip(pieces, found, wanted, strict=True):
-            source_word = self.tokenizer.source.word_of_piece(piece.ids)
-            aligned: list[Aligned | None] = [None] * len(some)
-            unknown: list[list[UnknownWord]] = [[] for _ in some]
-            for rank in (rank for rank, is_wanted in enumerate(want) if is_wanted):
-                look, tokens = next(looks), some[rank].tokens
-                target_words = self.tokenizer.target.words_of_piece(tokens)
-                if replacing:
-                    unknown[rank] = unknown_words(look.tokens_TS, tokens, source_word, target_words)
-                if alignments:
-                    links = link_words(look.tokens_TS, source_word, target_words, choice.method)
-                    aligned[rank] = Aligned(links, link_phrases(look, source_word, target_words)).moved(
-                        piece.first_word
-                    )
-            result.append(Found(some, aligned, unknown))
-        return result
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

@@ -10,6 +10,7 @@ Phrases of any length cost the same: none is padded to the longest.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -50,6 +51,11 @@ class Segments:
         phrases = self.sizes_BP.shape[1]
         whole = bool((counts == phrases).all())
         return Visibility(key_length=phrases, lengths_B=None if whole else counts, device=self.sizes_BP.device)
+
+    def spans(self, row: int) -> list[tuple[int, int]]:
+        """The phrases of one sentence, each from its first token to one behind its last."""
+        sizes = [size for size in self.sizes_BP[row].tolist() if size]
+        return [(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
     def without_padding(self, x_BSD: Tensor) -> Tensor:
         """`x_BSD` with zeros at tokens of no phrase, so that nothing there (not even NaN) matters."""

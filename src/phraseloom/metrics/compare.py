@@ -102,7 +102,7 @@ def paired_bootstrap(
     results = []
     for i, (value, sampled) in enumerate(zip(whole, values, strict=True)):
         low, high = interval(sampled)
-        compared = _compare(value - whole[0], sampled - values[0]) if i else {}
+        compared = compare(value - whole[0], sampled - values[0]) if i else {}
         results.append(Bootstrapped(value, float(sampled.mean()), (high - low) / 2, low, high, **compared))
     return results
 
@@ -114,7 +114,7 @@ def all_pairs(scorer: Scorer, statistics: Sequence[np.ndarray], *, samples: int 
     """
     whole, values = _scores(scorer, statistics, samples, seed)
     names = [(i, j) for i in range(len(whole)) for j in range(i)]
-    found = [_compare(whole[i] - whole[j], values[i] - values[j]) for i, j in names]
+    found = [compare(whole[i] - whole[j], values[i] - values[j]) for i, j in names]
     adjusted = holm([f["p_null"] for f in found])
     return [Pair(i, j, **f, p_holm=p) for (i, j), f, p in zip(names, found, adjusted, strict=True)]
 
@@ -159,7 +159,7 @@ def _scores(
     return [scorer.value(s.sum(0)) for s in statistics], values
 
 
-def _compare(difference: float, sampled: np.ndarray) -> dict[str, Any]:
+def compare(difference: float, sampled: np.ndarray) -> dict[str, Any]:
     """The comparison fields from the difference on the test set and those on the resamples.
 
     Whether more is better does not matter: the better system wins where the difference has the sign it has on the test set.

@@ -2,103 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.layers.naming import parse, parse_orders, parse_split
-
-
-class TokenScoreConfig(Config):
-    """Ordinary scaled dot-product scores."""
-
-    kind: Literal["token"] = "token"
-
-
-class RelativeScoreConfig(Config):
-    """Scores with clipped relative positions (Shaw et al. 2018); self-attention only."""
-
-    kind: Literal["relative"] = "relative"
-    clip: Annotated[int, Field(ge=1)] = 16
-    on_values: bool = True
-
-
-class ConvKVScoreConfig(Config):
-    """n-gram keys and values by convolution (P002 eq. 5)."""
-
-    kind: Literal["convkv"] = "convkv"
-
-
-class QueryKScoreConfig(Config):
-    """Queries as kernels over token keys (P000 eq. 9, P002 eq. 6).
-
-    `share_keys`: one key matrix for all orders (paper 000; the default), or one an order (paper 002).
-    """
-
-    kind: Literal["queryk"] = "queryk"
-    share_keys: bool | None = None
-
-
-ScoreConfig = Annotated[
-    TokenScoreConfig | RelativeScoreConfig | ConvKVScoreConfig | QueryKScoreConfig, Field(discriminator="kind")
-]
-Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
-
-
-class HomogeneousConfig(Config):
-    """Every head attends to one order. `split`: how many heads for order 1, 2, …, as [4, 4] or "44"; all order 1 if
-    left out."""
-
-    kind: Literal["homogeneous"] = "homogeneous"
-    split: list[Annotated[int, Field(ge=0)]] | None = None
-
-    @field_validator("split", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return parse_split(str(value)) if isinstance(value, str | int) else value
-
-
-class HeterogeneousConfig(Config):
-    """Every head attends to slots of all `orders` in one softmax."""
-
-    kind: Literal["heterogeneous"] = "heterogeneous"
-    orders: Orders = Field([1, 2])
-
-    @field_validator("orders", mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return parse_orders(value) if isinstance(value, str) else value
-
-    @field_validator("orders")
-    @classmethod
-    def _different(cls, value: list[int]) -> list[int]:
-        if len(set(value)) != len(value):
-            raise ValueError(f"orders {'-'.join(map(str, value))} name one order twice")
-        return sorted(value)
-
-
-class InterleavedConfig(HeterogeneousConfig):
-    """n-gram queries of all `orders` attend to slots of all `orders`; order 1 is one of them."""
-
-    kind: Literal["interleaved"] = "interleaved"  # type: ignore[assignment]
-
-    @field_validator("orders")
-    @classmethod
-    def _holds_one(cls, value: list[int]) -> list[int]:
-        if 1 not in value:
-            raise ValueError("interleaved attention needs order 1: a sentence of one token has no other query")
-        return value
-
-
-ArrangementConfig = Annotated[HomogeneousConfig | HeterogeneousConfig | InterleavedConfig, Field(discriminator="kind")]
+from phraseloom.layers.config import SCORES, AnyArrangement, AnyScore
+from phraseloom.layers.naming import parse
 
 
 class AttentionConfig(Config):
     """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`."""
 
-    score: ScoreConfig = TokenScoreConfig()
-    arrangement: ArrangementConfig = HomogeneousConfig()
+    score: AnyScore = Field({"kind": "token"}, validate_default=True)
+    arrangement: AnyArrangement = Field({"kind": "homogeneous"}, validate_default=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -115,20 +32,11 @@ class AttentionConfig(Config):
 
     @model_validator(mode="after")
     def _fits(self) -> AttentionConfig:
-        score, arrangement = self.score, self.arrangement
-        orders = {1}
-        if isinstance(arrangement, HeterogeneousConfig):
-            orders = set(arrangement.orders)
-        elif arrangement.split is not None:
-            orders = {n for n, heads in enumerate(arrangement.split, 1) if heads}
-        if score.kind in ("token", "relative") and orders != {1}:
-            raise ValueError(
-                f"{score.kind} scores know no n-grams: orders {sorted(orders)} need score convkv or queryk"
-            )
-        if score.kind == "queryk" and score.share_keys is not None and arrangement.kind == "homogeneous":
-            raise ValueError(
-                "share_keys has no meaning here: in a homogeneous arrangement each order has heads of its own"
-            )
+        kind, orders = self.score.kind, self.arrangement.orders_seen()
+        if not SCORES[kind].ngrams and orders != {1}:
+            able = " or ".join(name for name, entry in SCORES.items() if entry.ngrams)
+            raise ValueError(f"{kind} scores know no n-grams: orders {sorted(orders)} need score {able}")
+        self.score.check(self.arrangement)
         return self
 
 
@@ -149,8 +57,9 @@ class AttentionsConfig(Config):
 
     @model_validator(mode="after")
     def _cross_has_no_distance(self) -> AttentionsConfig:
-        if self.cross.score.kind == "relative":
+        kind = self.cross.score.kind
+        if SCORES[kind].distances:
             raise ValueError(
-                "relative scores are for self-attention: source and target positions have no common distance"
+                f"{kind} scores are for self-attention: source and target positions have no common distance"
             )
         return self

@@ -136,18 +136,20 @@ class TransformerDecoderLayer(nn.Module):
 
     def forward(
         self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility, phrases: PhraseKeys | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, T, D) → (B, T, D), and the weights of self- and cross-attention in the layouts of their structures."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """(B, T, D) → (B, T, D), the weights of self- and cross-attention in the layouts of their structures, and those of the
+        phrases (B, H, T, P), where it reads any."""
+        of_phrases = None
         around = self.self_residual
         attended, own_weights = self.self_attention(around.enter(x_BTD), None, own)
         x_BTD = around.leave(x_BTD, attended)
         if self.combination is not None and phrases is not None:
-            x_BTD, _ = self.combination(x_BTD, phrases)
+            x_BTD, of_phrases = self.combination(x_BTD, phrases)
         around = self.cross_residual
         attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source)
         x_BTD = around.leave(x_BTD, attended)
         around = self.feed_forward_residual
-        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights
+        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights, of_phrases
 
     def step(
         self,
@@ -196,7 +198,8 @@ class TransformerDecoder(nn.Module):
         kept_own: list[Tensor] | None = None,
         kept_cross: list[Tensor] | None = None,
     ) -> Tensor:
-        """Hidden states (B, T, D). The weights of self- and cross-attention of every layer are added to the lists given.
+        """Hidden states (B, T, D). The weights of self- and cross-attention of every layer are added to the lists given, those
+        of the phrases to that of `memory.phrases`.
 
         Target padding needs no mask: it stands on the right, where causality hides it from every real position.
         """
@@ -209,11 +212,13 @@ class TransformerDecoder(nn.Module):
         )
         for number, layer in enumerate(self.layers):
             phrases = layer.remember(memory.phrases, number)
-            x_BTD, own_weights, weights = layer(x_BTD, memory.of_layer(number), own, source, phrases)
+            x_BTD, own_weights, weights, of_phrases = layer(x_BTD, memory.of_layer(number), own, source, phrases)
             if kept_own is not None:
                 kept_own.append(own_weights)
             if kept_cross is not None:
                 kept_cross.append(weights)
+            if memory.phrases is not None and memory.phrases.kept is not None and of_phrases is not None:
+                memory.phrases.kept.append(of_phrases)
         return self.norm(x_BTD)
 
     def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:

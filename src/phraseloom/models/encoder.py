@@ -52,7 +52,9 @@ class TransformerEncoderLayer(nn.Module):
         if self.combination is not None and phrases is not None:
             entered = self.combination.enter(x_BSD)
             keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility)
-            x_BSD, _ = self.combination(x_BSD, keys, entered=entered)
+            x_BSD, of_phrases = self.combination(x_BSD, keys, entered=entered)
+            if phrases.kept is not None:
+                phrases.kept.append(of_phrases)
         around = self.attention_residual
         attended, weights = self.attention(around.enter(x_BSD), None, visibility)
         x_BSD = around.leave(x_BSD, attended)
@@ -83,7 +85,8 @@ class TransformerEncoder(nn.Module):
     ) -> Encoded:
         """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
 
-        `phrases` gets the phrase vectors of every level. The attention weights of every layer are added to `kept`.
+        `phrases` gets the phrase vectors of every level, and the weights with which tokens read them where it keeps these. The
+        weights of the self-attention of every layer are added to `kept`.
         """
         length = x_BSD.shape[1]
         visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)

@@ -25,11 +25,15 @@ from phraseloom.layers.transparent import TransparentAttention
 
 @dataclass
 class PhraseMemory:
-    """What a decoder sees of the phrases: for each of its layers the vectors (B, P, D), and the tokens in each (B, P)."""
+    """What a decoder sees of the phrases: for each of its layers the vectors (B, P, D), and the tokens in each (B, P).
+
+    The weights (B, H, T, P) with which the tokens of every layer read the phrases are added to `kept`, where that is a list.
+    """
 
     vectors: list[Tensor]
     sizes_BP: Tensor
     visibility: Visibility
+    kept: list[Tensor] | None = None
 
     def select(self, sentences: Tensor) -> PhraseMemory:
         """Only these sentences, in this order."""
@@ -46,11 +50,13 @@ class PhraseLevels:
     """The phrases of one batch while its encoder runs: `make` is called once a level, from the embeddings up.
 
     `vectors` (B, P, D), `weights` of the tokens (B, P, S; None where the phrase is its glance) and `tokens` (B, S, D) hold one
-    entry a level.
+    entry a level. The weights (B, H, S, P) with which the tokens of every layer read the phrases are added to `kept`, where
+    that is a list.
     """
 
     def __init__(self, representations: Sequence[PhraseRepresentation], segments: Segments) -> None:
         self.representations, self.segments = representations, segments
+        self.kept: list[Tensor] | None = None
         self.vectors: list[Tensor] = []
         self.weights: list[Tensor | None] = []
         self.tokens: list[Tensor] = []
@@ -101,10 +107,11 @@ class SourcePhrases(nn.Module):
         return PhraseLevels(self.representations, Segments(sizes_BP, length))
 
     def memory(self, levels: PhraseLevels, decoder_layers: int) -> PhraseMemory:
-        """What the decoder sees of the phrases."""
+        """What the decoder sees of the phrases; its weights are kept where those of the encoder were."""
         last = [levels.vectors[-1]] * decoder_layers
         vectors = last if self.transparent is None else self.transparent(levels.vectors)
-        return PhraseMemory(vectors, levels.segments.sizes_BP, levels.segments.visibility)
+        kept: list[Tensor] | None = None if levels.kept is None else []
+        return PhraseMemory(vectors, levels.segments.sizes_BP, levels.segments.visibility, kept)
 
     def token_states(self, levels: PhraseLevels) -> list[Tensor] | None:
         """Mixtures of the token states for each decoder layer, or None where all read the last."""

@@ -11,10 +11,9 @@ manifest.json           size and SHA-256 of all of these; without it the folder 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import safetensors
 import safetensors.torch
@@ -23,7 +22,7 @@ from torch import Tensor, nn
 
 from phraseloom import __version__
 from phraseloom.config import validate
-from phraseloom.errors import CorruptError, ModelError, UsageError
+from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
@@ -38,16 +37,15 @@ from phraseloom.files import (
     verify_manifest,
     write_manifest,
 )
-from phraseloom.layers.table import TargetTable
-from phraseloom.models.build import AnyModelConfig, build_language_model, build_model
-from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
+from phraseloom.models.build import AnyModelConfig
+from phraseloom.models.card import model_card
+from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.segmental import SegmentalModel
+from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.models.translation import TranslationModel
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.text.tokenizer import Tokenizer
-from phraseloom.text.words import Words
 
 FORMAT = 1
 CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
@@ -58,56 +56,6 @@ CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "generation_config.json",
     "README.md",
 )
-
-
-def target_table(tokenizer: Tokenizer) -> TargetTable | None:
-    """The vectors of the target vocabulary, where the tokenizer has some."""
-    words = tokenizer.target.subwords
-    if not isinstance(words, Words) or words.vectors is None:
-        return None
-    return TargetTable(torch.from_numpy(words.vectors), words.first_phrase)
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the models of a task are called, which configuration they have, how they are built and for what they are used.
-
-    `sides`: the texts that a model knows, and which side of its tokenizer each of them is.
-    """
-
-    title: str
-    config: type[AnyModelConfig]
-    build: Callable[[Any, Tokenizer], nn.Module]
-    sides: dict[str, Literal["source", "target"]]
-    use: str
-
-
-TASKS = {
-    "translation": Task(
-        "Translation model",
-        ModelConfig,
-        lambda config, t: build_model(config, len(t.source.vocabulary), len(t.target.vocabulary), target_table(t)),
-        {"source": "source", "target": "target"},
-        "phraseloom translate THIS_FOLDER < source.txt > translation.txt",
-    ),
-    "language_model": Task(
-        "Language model",
-        LanguageModelConfig,
-        lambda config, t: build_language_model(config, len(t.target.vocabulary)),
-        {"text": "target"},
-        "phraseloom generate THIS_FOLDER < prompts.txt",
-    ),
-}
-
-
-def task_of(config: AnyModelConfig) -> str:
-    """The task that a configuration is of."""
-    return next(name for name, task in TASKS.items() if type(config) is task.config)
-
-
-def build(config: AnyModelConfig, tokenizer: Tokenizer) -> nn.Module:
-    """A freshly initialised model of any task for the vocabularies of a tokenizer; the caller seeds torch."""
-    return TASKS[task_of(config)].build(config, tokenizer)
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -150,7 +98,7 @@ def write_model(
     )
     save_tensors(folder / WEIGHTS, dict(model.named_parameters()))
     atomic_write_json(folder / GENERATION, generation or {})
-    atomic_write_text(folder / CARD, card or _card(config, languages, model, tokenizer))
+    atomic_write_text(folder / CARD, card or model_card(config, languages, model, tokenizer))
     tokenizer.save(folder / TOKENIZER)
     inner = sorted(p.relative_to(folder).as_posix() for p in (folder / TOKENIZER).rglob("*") if p.is_file())
     if segmenter is not None:
@@ -236,19 +184,8 @@ OTHER = {
 }
 
 
-def _usable(device: str | torch.device) -> torch.device:
-    """UsageError for a device that is not there."""
-    try:
-        found = torch.device(device)
-    except RuntimeError:
-        raise UsageError(f"there is no device {str(device)!r}", hint="cpu, cuda or cuda:0") from None
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
-        raise UsageError(f"device {device} is asked for, but there is no such GPU", hint="--device cpu")
-    return found
-
-
 def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
-    device, folder = _usable(device), find_model(path)
+    device, folder = usable(device), find_model(path)
     names = verify_manifest(folder)
     for name in (CONFIG, WEIGHTS, GENERATION):
         if name not in names:
@@ -314,27 +251,3 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) ->
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
-
-
-def _layers(part: EncoderConfig | DecoderConfig, name: str) -> str:
-    if part.kind == "none":
-        return f"no {name}"
-    kind = "" if part.kind == "transformer" else f"{part.kind} "
-    return f"{part.layers} {kind}{name} layer{'s' if part.layers > 1 else ''}"
-
-
-def _card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
-    parameters, task = sum(p.numel() for p in model.parameters()), TASKS[task_of(config)]
-    if isinstance(config, ModelConfig):
-        of = " → ".join(languages)
-        layers = f"{_layers(config.encoder, 'encoder')} and {_layers(config.decoder, 'decoder')}"
-        words = f"vocabularies of {len(tokenizer.source.vocabulary)} and {len(tokenizer.target.vocabulary)} subwords"
-    else:
-        of, layers = languages[1], f"{config.decoder.layers} layers"
-        words = f"a vocabulary of {len(tokenizer.target.vocabulary)} subwords"
-    return (
-        f"# {task.title} {of}\n\n"
-        f"A phraseloom {__version__} model: {layers}, width {config.width}, {config.heads} heads, "
-        f"feed-forward {config.ffn_width}, {parameters:,} parameters; {words}.\n\n"
-        f"    {task.use}\n"
-    )

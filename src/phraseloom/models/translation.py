@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,13 +22,16 @@ from phraseloom.outputs import ContinuousOutput, LossSums, SoftmaxOutput
 class Looks(NamedTuple):
     """For each use of attention and each layer the weights (B, H, J·Q, G·K) and the structure that says what they are.
 
-    `phrases`: the phrases of every level of the encoder and how much each token counts in them, where the model has any.
+    `phrases`: the phrases of every level of the encoder and how much each token counts in them, where the model has any;
+    `encoder_phrases` (B, H, S, P) and `decoder_phrases` (B, H, T, P): how much of each phrase the tokens of each layer read.
     """
 
     encoder_self: list[tuple[Tensor, Structure]]
     decoder_self: list[tuple[Tensor, Structure]]
     cross: list[tuple[Tensor, Structure]]
     phrases: PhraseLevels | None = None
+    encoder_phrases: Sequence[Tensor] = ()
+    decoder_phrases: Sequence[Tensor] = ()
 
 
 class TranslationModel(nn.Module):
@@ -76,6 +80,8 @@ class TranslationModel(nn.Module):
         kept: list[Tensor] | None = None,
     ) -> tuple[Memory, PhraseLevels | None]:
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
+        if levels is not None and kept is not None:
+            levels.kept = []
         embedded_BSE = self.source_embedding(source_BS)
         states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, kept=kept)
         memory = Memory(states, lengths_B, final=final)
@@ -141,6 +147,8 @@ class TranslationModel(nn.Module):
             list(zip(own, self.decoder.own_structures, strict=True)),
             list(zip(cross, self.decoder.cross_structures, strict=True)),
             levels,
+            () if levels is None else levels.kept or (),
+            () if memory.phrases is None else memory.phrases.kept or (),
         )
 
     def forward(self, batch: Batch) -> LossSums:

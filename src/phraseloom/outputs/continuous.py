@@ -18,29 +18,28 @@ which comes as one more column of h, λ of w is λ_word for a word and 1 - λ_wo
 
 At m = 300 log C is near 427, so the last two are a switch at λ = ½ rather than a mixture (spec §4.9).
 
-The best words are found without a tensor of hypotheses × words where that would be large: the table is read in chunks that keep
-their best words and their sum.
+The best words are found without a tensor of hypotheses × words where that would be large: as many hypotheses at a time as
+there is room for are compared with the whole table. Beside the matrix product, for which the table is laid out once, there is
+one pass in place for log p and one for the largest entry of each block of words (`outputs/topk.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.layers.packed import Packed
+from phraseloom.layers.packed import Packed, linear
 from phraseloom.layers.table import TargetTable
 from phraseloom.losses.vmf import Distance, concentration, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 from phraseloom.outputs.softmax import LossSums
-from phraseloom.outputs.topk import best_columns
+from phraseloom.outputs.topk import best_columns, log_softmax_
 
 NEVER = float("-inf")
-CHUNK_ELEMENTS = 2**24
-COLUMNS = 64  # products of whole blocks of columns are faster
+CHUNK_ELEMENTS = 2**25  # rows × tokens whose scores are held at a time: 128 MiB of float32
 
 GateScore = Literal["mixture", "density", "released"]
 
@@ -83,89 +82,59 @@ class ContinuousOutput(nn.Module):
         predicted: Tensor = self.project(hidden_ND[..., : self.width])
         return predicted
 
-    def losses(self, hidden_ND: Tensor, gold_N: Tensor) -> Tensor:
-        """The training loss of each row, (N,)."""
-        predicted_NM, rows_VM = self.predict(hidden_ND), self.table.rows_VM
+    def losses(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
+        """The training loss of each ê, (N,)."""
         if self.kind == "max_margin":
-            return max_margin_loss(predicted_NM, gold_N, rows_VM)
-        gold_NM = F.embedding(gold_N, rows_VM)
+            return max_margin_loss(predicted_NM, gold_N, self.table.rows_VM)
+        gold_NM = F.embedding(gold_N, self.table.rows_VM)
         return vmf_loss(predicted_NM, gold_NM, kind=self.kind, approximation=self.approximation, **self.lambdas)
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
         """Sums of the training loss over N real target tokens.
 
-        `nll` is NaN in training, which has no need of it: it costs as much as a softmax. In evaluation it is that of p.
+        `nll` is NaN in training, which has no need of it: it costs as much as a softmax. In evaluation it is that of p, and
+        there is the cosine loss.
         """
-        objective = self.losses(hidden_ND, gold_N).sum()
+        predicted_NM = self.predict(hidden_ND)
+        objective = self.losses(predicted_NM, gold_N).sum()
         if self.training:
             return LossSums(objective, objective.new_full((), float("nan")), len(gold_N))
-        return LossSums(objective, -self.gold_log_probs(hidden_ND, gold_N).sum(), len(gold_N))
+        of_cosine_N = vmf_loss(predicted_NM, F.embedding(gold_N, self.table.rows_VM), kind="cosine")
+        nll_N = -self.gold_log_probs(hidden_ND, gold_N)
+        return LossSums(objective, nll_N.sum(), len(gold_N), of_cosine_N.sum(dtype=torch.float64))
+
+    def scores(self, hidden_RD: Tensor) -> Tensor:
+        """s of every token, (R, V)."""
+        predicted_RM, rows_VM = self.predict(hidden_RD), self.table.rows_VM
+        scores_RV = linear(predicted_RM, rows_VM, packed=self._packed)
+        self._weigh_(scores_RV, hidden_RD, predicted_RM)
+        for token in self.forbidden:
+            scores_RV[:, token] = NEVER
+        return scores_RV
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:
         """log p of every token, (R, V)."""
-        return self._all_scores(hidden_RD).log_softmax(-1)
+        return log_softmax_(self.scores(hidden_RD))
 
     def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` best tokens of each row and their log p, (R, count) each, best first; ties go to the lower id."""
-        if len(self.table) <= self._chunk(len(hidden_RD)):
-            return best_columns(self.log_probs(hidden_RD), count)
-        best: Tensor | None = None
-        ids: Tensor | None = None
-        total: Tensor | None = None
-        for first, scores_RC in self._chunks(hidden_RD):
-            top, columns = best_columns(scores_RC, count)
-            sums = scores_RC.logsumexp(-1)
-            if best is None or ids is None or total is None:
-                best, ids, total = top, columns + first, sums
-                continue
-            both, order = torch.sort(torch.cat([best, top], 1), dim=1, descending=True, stable=True)
-            ids = torch.cat([ids, columns + first], 1).gather(1, order)[:, :count]
-            best, total = both[:, :count], torch.logaddexp(total, sums)
-        assert best is not None and ids is not None and total is not None
-        return best - total[:, None], ids
+        parts = [best_columns(self.log_probs(h_RD), count) for h_RD in hidden_RD.split(self._rows(len(hidden_RD)))]
+        best, ids = zip(*parts, strict=True)
+        return torch.cat(best), torch.cat(ids)
 
     def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor) -> Tensor:
         """log p of the gold token of each row, (N,), without a tensor of N × V."""
-        if not len(gold_N):
-            return hidden_ND.new_zeros(0)
-        rows = max(1, CHUNK_ELEMENTS // max(1, len(self.table)))
-        parts = [
-            self._all_scores(h).log_softmax(-1).gather(1, g[:, None])[:, 0]
-            for h, g in zip(hidden_ND.split(rows), gold_N.split(rows), strict=True)
-        ]
-        return torch.cat(parts)
+        rows = self._rows(len(hidden_ND))
+        parts = zip(hidden_ND.split(rows), gold_N.split(rows), strict=True)
+        return torch.cat([self.log_probs(h_ND).gather(1, g_N[:, None])[:, 0] for h_ND, g_N in parts])
 
-    @staticmethod
-    def _chunk(rows: int) -> int:
-        """How many rows of the table are compared with `rows` predictions at a time."""
-        size = max(1, CHUNK_ELEMENTS // max(1, rows))
-        return size // COLUMNS * COLUMNS if size >= COLUMNS else size
+    def _rows(self, rows: int) -> int:
+        """How many of `rows` predictions are compared with the table at a time: parts of one size, but for the last one."""
+        most = max(1, CHUNK_ELEMENTS // max(1, len(self.table)))
+        return -(-rows // max(1, -(-rows // most)))
 
-    def _all_scores(self, hidden_RD: Tensor) -> Tensor:
-        return self._scores(hidden_RD, self._products(self.predict(hidden_RD)), 0)
-
-    def _chunks(self, hidden_RD: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Scores (R, C) of the table's rows, chunk by chunk, each with its first row."""
-        size, predicted_RM = self._chunk(len(hidden_RD)), self.predict(hidden_RD)
-        for first in range(0, len(self.table), size):
-            products = F.linear(predicted_RM, self.table.rows_VM[first : first + size])
-            yield first, self._scores(hidden_RD, products, first)
-
-    def _products(self, predicted_RM: Tensor) -> Tensor:
-        if self._packed is not None and self._packed.fits(predicted_RM, self.table.rows_VM):
-            return self._packed(predicted_RM)
-        return F.linear(predicted_RM, self.table.rows_VM)
-
-    def _scores(self, hidden_RD: Tensor, products_RC: Tensor, first: int) -> Tensor:
-        """s of the rows `first` … of the table, given ê·e of these."""
-        return self._without_forbidden(products_RC, first)
-
-    def _without_forbidden(self, scores_RC: Tensor, first: int) -> Tensor:
-        """`scores_RC` of the tokens `first` …, with the forbidden ones made impossible, in place."""
-        for token in self.forbidden:
-            if first <= token < first + scores_RC.shape[1]:
-                scores_RC[:, token - first] = NEVER
-        return scores_RC
+    def _weigh_(self, products_RV: Tensor, hidden_RD: Tensor, predicted_RM: Tensor) -> None:
+        """ê·e → s, in place: the same without a gate."""
 
 
 class WordOrPhraseOutput(ContinuousOutput):
@@ -175,23 +144,22 @@ class WordOrPhraseOutput(ContinuousOutput):
         super().__init__(table, **rest)  # type: ignore[arg-type]
         self.score = score
 
-    def _scores(self, hidden_RD: Tensor, products_RC: Tensor, first: int) -> Tensor:
-        if hidden_RD.shape[-1] > self.width:
-            gate_R = hidden_RD[:, self.width].to(products_RC.dtype).clamp(0.0, 1.0)
-            bound = min(max(self.table.first_phrase - first, 0), products_RC.shape[1])
-            parts = ((products_RC[:, :bound], gate_R), (products_RC[:, bound:], 1 - gate_R))
-            if self.score == "mixture":
-                for part_RC, share_R in parts:
-                    part_RC += share_R.clamp(min=torch.finfo(share_R.dtype).tiny).log()[:, None]
-            else:
-                constant_R1 = self._constant(hidden_RD)[:, None]
-                gated = [share_R[:, None] * (constant_R1 + part_RC) for part_RC, share_R in parts]
-                products_RC = torch.cat(gated, 1)
-        return self._without_forbidden(products_RC, first)
+    def _weigh_(self, products_RV: Tensor, hidden_RD: Tensor, predicted_RM: Tensor) -> None:
+        if hidden_RD.shape[-1] == self.width:
+            return
+        word_R1 = hidden_RD[:, self.width :].to(products_RV.dtype).clamp(0.0, 1.0)
+        parts = zip(products_RV.tensor_split((self.table.first_phrase,), 1), (word_R1, 1 - word_R1), strict=True)
+        if self.score == "mixture":
+            for part_RC, share_R1 in parts:
+                part_RC.add_(share_R1.clamp(min=torch.finfo(share_R1.dtype).tiny).log())
+        else:
+            constant_R1 = self._constant(predicted_RM)[:, None]
+            for part_RC, share_R1 in parts:
+                part_RC.add_(constant_R1).mul_(share_R1)
 
-    def _constant(self, hidden_RD: Tensor) -> Tensor:
+    def _constant(self, predicted_RM: Tensor) -> Tensor:
         """log C of each row, (R,), as the score has it."""
-        kappa = concentration(self.predict(hidden_RD))
+        kappa_R = concentration(predicted_RM)
         if self.score == "released":
-            kappa = torch.log1p(kappa)
-        return log_normalizer(kappa, self.table.width, approximation=self.approximation)
+            kappa_R = torch.log1p(kappa_R)
+        return log_normalizer(kappa_R, self.table.width, approximation=self.approximation)

@@ -10,15 +10,19 @@ from torch.nn import functional as F
 
 from phraseloom.layers.packed import Packed
 from phraseloom.losses.cross_entropy import Smoothing, cross_entropy
-from phraseloom.outputs.topk import best_columns
+from phraseloom.outputs.topk import best_columns, log_softmax_
 
 
 class LossSums(NamedTuple):
-    """Sums over target tokens: `objective` (differentiable), `nll` (nats), and how many `tokens` they run over."""
+    """Sums over target tokens: `objective` (differentiable), `nll` (nats), and how many `tokens` they run over.
+
+    `cosine_loss`: Σ 1 - cos(ê, e) of a continuous output in evaluation, in float64.
+    """
 
     objective: Tensor
     nll: Tensor
     tokens: int
+    cosine_loss: Tensor | None = None
 
 
 class SoftmaxOutput(nn.Module):
@@ -69,7 +73,7 @@ class SoftmaxOutput(nn.Module):
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:
         """log p of every class, (R, V)."""
-        return self.logits(hidden_RD).log_softmax(-1)
+        return log_softmax_(self.logits(hidden_RD))
 
     def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """The `count` best classes of each row and their log p: two (R, count) tensors, best first; ties go to

@@ -1,4 +1,4 @@
-"""The k best columns of each row, best first; equal values in the order of their columns.
+"""The k best columns of each row, best first, equal values in the order of their columns; and log p without a copy.
 
 For k much smaller than V: the columns are cut into blocks, the k best blocks by their largest entry hold the k best
 entries, and only these are sorted. One vectorised maximum over the row replaces a partial sort of it (2 to 3 times
@@ -13,6 +13,17 @@ from torch import Tensor
 
 BLOCK = 80
 SMALL = 1024
+
+
+def log_softmax_(scores_RV: Tensor) -> Tensor:
+    """log softmax of each row, in the memory of `scores_RV` where no gradient is wanted.
+
+    A large tensor comes from fresh pages of the system, which cost more than the arithmetic. On a CPU a row is read before it
+    is written; of other devices that is not known.
+    """
+    if scores_RV.requires_grad or scores_RV.device.type != "cpu":
+        return scores_RV.log_softmax(-1)
+    return torch.log_softmax(scores_RV, -1, out=scores_RV)
 
 
 def best_columns(values_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:

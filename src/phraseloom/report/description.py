@@ -64,7 +64,12 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
         blocks.append(f"  {found['unreadable_lines']} lines of the log could not be read")
     validations = found.get("validations", [])
     if validations:
-        columns = {"perplexity": "perplexity", "word_perplexity": "per word", "bleu": "BLEU"}
+        columns = {
+            "perplexity": "perplexity",
+            "word_perplexity": "per word",
+            "cosine_loss": "cosine loss",
+            "bleu": "BLEU",
+        }
         columns = {key: title for key, title in columns.items() if any(key in v for v in validations)}
         rows = [[v["update"], *(v.get(key) for key in columns)] for v in validations[-10:]]
         more = f" (last 10 of {len(validations)})" if len(validations) > 10 else ""
@@ -95,8 +100,12 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
     if is_text:
         columns = {"read": "read", "pairs": "kept", "target_tokens": "subwords"}
     if "target_words" in found["subwords"]:
-        columns = {key: name.replace("subwords", "words") for key, name in columns.items()}
-        columns |= {} if is_text else {"source_unknown": "unknown source words"}
+        of_words = "source_words" in found["subwords"]
+        columns = {
+            key: name.replace("subwords", "words") if of_words or key != "source_tokens" else name
+            for key, name in columns.items()
+        }
+        columns |= {"source_unknown": "unknown source words"} if of_words and not is_text else {}
         columns["target_unknown"] = "unknown words" if is_text else "unknown target words"
     if "segmenter" in found:
         columns["source_phrases"] = "source phrases"

@@ -26,6 +26,8 @@ USES = {
     "encoder-self": ("Encoder self-attention", "source (queries)", "source (slots)"),
     "decoder-self": ("Decoder self-attention", "decoder input (queries)", "decoder input (slots)"),
     "cross": ("Cross-attention", "target (queries)", "source (slots)"),
+    "encoder-phrases": ("Encoder attention to phrases", "source (queries)", "source phrases"),
+    "decoder-phrases": ("Decoder attention to phrases", "target (queries)", "source phrases"),
 }
 # Fonts that hold other scripts, taken where they are installed.
 FONTS = (
@@ -140,7 +142,7 @@ def _quadrants(ax: Any, heat_map: HeatMap) -> None:
             if first:
                 line(first, color="black", lw=1.4)
             if _titled(axis):
-                name = "tokens" if order == 1 else f"{order}-grams"
+                name = {0: "phrases", 1: "tokens"}.get(order, f"{order}-grams")
                 middle = (first + end) / 2
                 place = (1.0, middle) if is_row else (middle, 1.0)
                 kind = {"rotation": -90, "va": "center", "ha": "left"} if is_row else {"va": "bottom", "ha": "center"}

@@ -1,19 +1,23 @@
 """What our verbs measure, in one plain form for each kind, whether it was measured just now or stands in a JSON file.
 
 A part is `{kind, name, …, systems: [{name, …}]}` with only the numbers that a report shows. `read_part` makes one of a file
-that `evaluate`, `analyse …`, `align evaluate` or `fertility evaluate` wrote; their forms are told apart by their keys.
+that `evaluate`, `analyse …`, `align evaluate` or `fertility evaluate` wrote; their forms are told apart by their keys. Of other
+verbs' JSON it says that it cannot be shown.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phraseloom.errors import DataError
+from phraseloom.errors import CorruptError, DataError
 from phraseloom.files import read_json
+from phraseloom.report.parts_phrases import neighbours, number, segments, source_phrases
 
 Part = dict[str, Any]
+LINE_MAX_BYTES = 2**20
 METHOD = "union"  # by which words are linked in what is shown, as in paper 004
 COMPARED = ("low", "high", "difference", "difference_low", "difference_high", "wins", "ties", "p_win", "p_null")
 CHANGED = ("difference", "won", "lost", "p")
@@ -31,9 +35,13 @@ class Kind(NamedTuple):
 def read_part(name: str, path: Path) -> Part:
     """The part in a JSON file. `name`: the system, where the file is about one; else what was measured.
 
-    Raises FileProblem, CorruptError, and DataError for what none of our verbs wrote.
+    Raises FileProblem, CorruptError, and DataError for what a report does not show: with the verb, where one of ours wrote it.
     """
-    value = read_json(path, "result")
+    try:
+        value = read_json(path, "result")
+    except CorruptError as error:
+        _refuse_known(_first_line(path), path, error)
+        raise
     for kind_name, kind in KINDS.items():
         if not isinstance(value, dict) or not set(kind.keys) <= set(value) or not _holds(value, kind.inside):
             continue
@@ -43,8 +51,28 @@ def read_part(name: str, path: Path) -> Part:
             reason = f"it looks like what {kind.verb} writes, but is not whole ({type(error).__name__}: {error})"
             raise DataError(reason, file=path, hint="write it again") from error
         return {"kind": kind_name, "name": name, "origin": path.name, **part}
+    _refuse_known(value, path)
     verbs = ", ".join(kind.verb for kind in KINDS.values())
     raise DataError("not the JSON of a verb that a report can show", file=path, hint=f"known are those of {verbs}")
+
+
+def _refuse_known(value: Any, path: Path, cause: Exception | None = None) -> None:
+    """DataError with the verb for JSON that one of our verbs wrote and a report has no place for."""
+    if isinstance(value, list) and value:
+        value = value[0]
+    for verb, keys, hint in NOT_SHOWN:
+        if isinstance(value, dict) and set(keys) <= set(value):
+            raise DataError(f"a report does not show what {verb} writes", file=path, hint=hint) from cause
+
+
+def _first_line(path: Path) -> Any:
+    """The first of several JSON values, one a line; None where it is none."""
+    with path.open("rb") as handle:
+        line = handle.read(LINE_MAX_BYTES).partition(b"\n")[0]
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _holds(value: Mapping[str, Any], key: str) -> bool:
@@ -67,7 +95,7 @@ def scores(value: Mapping[str, Any], name: str = "") -> Part:
         entry = {}
         for s in system["scores"]:
             found = tested.get((s["name"], system["name"]), {})
-            about = {"value": _number(s["value"]), "deviation": s.get("deviation"), "runs": s.get("runs")}
+            about = {"value": number(s["value"]), "deviation": s.get("deviation"), "runs": s.get("runs")}
             entry[s["name"]] = {**about, **{k: found.get(k) for k in COMPARED}}
         systems.append({"name": str(system["name"]), "scores": entry})
     boot = value.get("bootstrap")
@@ -90,7 +118,7 @@ def _lengths(value: Mapping[str, Any]) -> dict[str, Any]:
         for system in value["systems"]:
             of = system["groups"][i]
             score, found = of["score"], of.get("bootstrap") or {}
-            entry = {"name": str(system["name"]), "value": None if score is None else _number(score["value"])}
+            entry = {"name": str(system["name"]), "value": None if score is None else number(score["value"])}
             entry["deviation"] = (score or {}).get("deviation")
             entries.append({**entry, **{k: found.get(k) for k in COMPARED}})
         groups.append({"label": str(group["label"]), "sentences": int(group["sentences"]), "systems": entries})
@@ -107,10 +135,10 @@ def contrastive(value: Mapping[str, Any], name: str = "") -> Part:
         entries = [
             {
                 "name": str(e["system"]),
-                "accuracy": _number(e["accuracy"]),
+                "accuracy": number(e["accuracy"]),
                 "deviation": e.get("deviation"),
-                "low": _number(e["interval"][0]),
-                "high": _number(e["interval"][1]),
+                "low": number(e["interval"][0]),
+                "high": number(e["interval"][1]),
                 **{k: e.get(k) for k in CHANGED},
             }
             for e in group["systems"]
@@ -135,7 +163,7 @@ def alignment(value: Mapping[str, Any], name: str = "") -> Part:
 def links(value: Mapping[str, Any], name: str = "") -> Part:
     """Of `align evaluate`."""
     keys = ("aer", "precision", "recall", "f1")
-    systems = [{"name": str(s["name"]), **{k: _number(s[k]) for k in keys}} for s in value["systems"]]
+    systems = [{"name": str(s["name"]), **{k: number(s[k]) for k in keys}} for s in value["systems"]]
     return {"gold": str(value["gold"]), "sentences": int(value["systems"][0]["sentences"]), "systems": systems}
 
 
@@ -154,8 +182,8 @@ def entropy_of(system: Mapping[str, Any]) -> dict[str, Any]:
 def _reading(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if value is None:
         return None
-    layers = [_number(layer["steps"]) for layer in value["layers"]]
-    return {"layers": layers, "whole": _number(value["whole"]["steps"]), "uniform": _number(value["uniform"]["steps"])}
+    layers = [number(layer["steps"]) for layer in value["layers"]]
+    return {"layers": layers, "whole": number(value["whole"]["steps"]), "uniform": number(value["uniform"]["steps"])}
 
 
 def activation(value: Mapping[str, Any], name: str) -> Part:
@@ -167,7 +195,7 @@ def activation_of(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     """One system of `analyse activation`."""
     keys = ("layer", "joint", "mass", "activation", "orders")
     uses = {use: [{k: layer[k] for k in keys} for layer in layers] for use, layers in value["uses"].items()}
-    return {"name": name, "tau": _number(value["tau"]), "sentences": int(value["sentences"]), "uses": uses}
+    return {"name": name, "tau": number(value["tau"]), "sentences": int(value["sentences"]), "uses": uses}
 
 
 def fertility(value: Mapping[str, Any], name: str) -> Part:
@@ -180,7 +208,7 @@ def fertility_of(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     keys = ("total", "precision", "recall", "f1")
     scored = {of: {c: {k: s[k] for k in keys} for c, s in value[of].items()} for of in ("classes", "gate")}
     counts = {k: int(value[k]) for k in ("sentences", "tokens")}
-    return {"name": name, **counts, "accuracy": _number(value["accuracy"]), "loss": _number(value["loss"]), **scored}
+    return {"name": name, **counts, "accuracy": number(value["accuracy"]), "loss": number(value["loss"]), **scored}
 
 
 def coverage(value: Mapping[str, Any], name: str) -> Part:
@@ -213,9 +241,9 @@ def phenomena(value: Mapping[str, Any], name: str = "") -> Part:
         entries = [
             {
                 "name": str(e["system"]),
-                "accuracy": _number(e["accuracy"]),
-                "low": _number(e["interval"][0]),
-                "high": _number(e["interval"][1]),
+                "accuracy": number(e["accuracy"]),
+                "low": number(e["interval"][0]),
+                "high": number(e["interval"][1]),
                 **{k: e.get(k) for k in CHANGED},
             }
             for e in group["systems"]
@@ -225,12 +253,6 @@ def phenomena(value: Mapping[str, Any], name: str = "") -> Part:
         )
     names = [{"name": e["name"]} for e in groups[0]["systems"]]
     return {"sentences": int(value["sentences"]), "split": str(value["split"]), "groups": groups, "systems": names}
-
-
-def _number(value: Any) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"a number expected, not {value!r}")
-    return float(value)
 
 
 KINDS: dict[str, Kind] = {
@@ -243,5 +265,23 @@ KINDS: dict[str, Kind] = {
     "fertility": Kind("fertility evaluate", ("classes", "gate", "confusion"), fertility),
     "coverage": Kind("analyse coverage", ("phrases", "uses", "left_out"), coverage),
     "phenomena": Kind("analyse phenomena", ("phenomena", "split"), phenomena),
+    "segments": Kind("analyse segments", ("lengths", "sentences"), segments),
+    "source_phrases": Kind("analyse phrases", ("sentences", "shares", "cropped"), source_phrases),
+    "neighbours": Kind("analyse neighbours", ("models", "candidates", "tokens"), neighbours),
 }
+# What other verbs write: the verb, keys that tell its JSON, and what to do with it instead.
+NOT_SHOWN: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
+    ("explain", ("format", "models", "sentences"), "explain -o FILE.html makes its page"),
+    ("report", ("format", "parts", "lacks"), "give the report what this one was made of"),
+    ("diff", ("format", "curves", "data"), "diff -o FILE.html makes its page"),
+    ("reproduce", ("format", "table", "claims"), "its table.md shows it"),
+    ("embeddings nearest", ("file", "phrases_only", "neighbours"), None),
+    ("phrases sample --tally", ("judged", "categories", "found"), None),
+    ("score", ("subwords", "word_perplexity"), None),
+    ("score", ("log_prob", "token_log_probs", "cropped"), None),
+    ("translate", ("id", "text", "tokens"), "give --outputs NAME=FILE the translations as text"),
+    ("generate", ("id", "prompt", "samples"), None),
+    ("inspect", ("kind", "folder", "problems"), "give the report the folder itself"),
+    ("doctor", ("what", "state", "text"), None),
+)
 ORDER: Sequence[str] = tuple(KINDS)

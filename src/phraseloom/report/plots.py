@@ -72,7 +72,7 @@ def learning_curves(run_folder: str | Path, output: str | Path | None = None) ->
 
 
 def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str = "Comparison of runs") -> Path:
-    """Draw the validation perplexity and BLEU of several runs (label → run folder), against updates and wall time.
+    """Draw the validation perplexity, BLEU and cosine loss of several runs (label → run folder), against updates and wall time.
 
     Raises DataError for a run without validation, UsageError without matplotlib.
     """
@@ -84,7 +84,7 @@ def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str
     for h in histories:
         if not h.validation:
             raise DataError(f"the run {h.name!r} has no validation yet", file=Path(runs[h.name]) / "metrics.jsonl")
-    keys = [k for k in ("perplexity", "bleu") if any(len(h.curve(k, of="validation")[0]) for h in histories)]
+    keys = [k for k in _NAMES if any(len(h.curve(k, of="validation")[0]) for h in histories)]
     unit, seconds = _time_unit(max((float(h.clock()[1].max(initial=0)) for h in histories), default=0))
     with matplotlib.rc_context(STYLE):
         figure, axes = _grid(len(keys), 2, title, legend_rows=1 + (len(runs) - 1) // 3)
@@ -109,7 +109,8 @@ def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str
 
 # --- parts ------------------------------------------------------------------------------------------------------------
 
-_NAMES = {"perplexity": "perplexity", "bleu": "BLEU"}
+_NAMES = {"perplexity": "perplexity", "bleu": "BLEU", "cosine_loss": "cosine loss"}
+_SCALES = {"perplexity": " (log scale)", "bleu": " (0–100)", "cosine_loss": " (0–2)"}
 
 
 def _loss(ax: Any, history: History) -> None:
@@ -164,7 +165,7 @@ def _training_value(ax: Any, history: History, key: str, title: str, label: str,
 
 
 def _value_axis(ax: Any, key: str) -> None:
-    ax.set_ylabel(_NAMES[key] + (" (log scale)" if key == "perplexity" else " (0–100)"))
+    ax.set_ylabel(_NAMES[key] + _SCALES[key])
     if key == "perplexity":
         _log_axis(ax)
     else:

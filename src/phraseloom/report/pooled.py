@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from phraseloom.metrics.bleu import LENGTH_EDGES, Scorer, bleu_by_length, check_parallel, count_tokens, make_scorer
-from phraseloom.metrics.compare import FEWEST, SEED, _compare, bootstrap_values, holm, interval
+from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, compare, holm, interval
 from phraseloom.report.averages import deviation, mean
 
 Lines = Sequence[str]
@@ -93,14 +93,14 @@ def _bootstrap(
     results = []
     for i, name in enumerate(names):
         low, high = interval(values[i])
-        compared = _compare(whole[i] - whole[0], values[i] - values[0]) if i else {"difference": None}
+        compared = compare(whole[i] - whole[0], values[i] - values[0]) if i else {"difference": None}
         results.append(
             {"metric": scorer.name, "system": name, "value": whole[i], "low": low, "high": high, **compared}
             | {"signature": signature}
         )
     between = [
         {"metric": scorer.name, "system": names[i], "other": names[j]}
-        | _compare(whole[i] - whole[j], values[i] - values[j])
+        | compare(whole[i] - whole[j], values[i] - values[j])
         for i in range(len(names))
         for j in range(i)
     ]
@@ -146,4 +146,4 @@ def _of_group(tested: tuple[list[float], np.ndarray], i: int) -> dict[str, Any]:
     whole, values = tested
     low, high = interval(values[i])
     found: dict[str, Any] = {"value": whole[i], "low": low, "high": high}
-    return found | (_compare(whole[i] - whole[0], values[i] - values[0]) if i else {"difference": None})
+    return found | (compare(whole[i] - whole[0], values[i] - values[0]) if i else {"difference": None})

@@ -17,6 +17,7 @@ from phraseloom.report.run_report_items import (
     phenomena_section,
 )
 from phraseloom.report.run_report_layers import activation_section, alignment_section, entropy_section, links_section
+from phraseloom.report.run_report_phrases import neighbours_section, segments_section, source_phrases_section
 from phraseloom.report.run_report_scores import Looks, duration, p_value, plus_minus, score_section, speed_section
 
 SECTIONS: dict[str, Callable[[Any, Looks, int], str]] = {
@@ -29,11 +30,15 @@ SECTIONS: dict[str, Callable[[Any, Looks, int], str]] = {
     "fertility": fertility_section,
     "coverage": coverage_section,
     "phenomena": phenomena_section,
+    "segments": segments_section,
+    "source_phrases": source_phrases_section,
+    "neighbours": neighbours_section,
 }
 Document = Mapping[str, Any]
 CURVES = (
     ("perplexity", "Validation perplexity", "perplexity (log scale)", True),
     ("bleu", "Validation BLEU", "BLEU", False),
+    ("cosine_loss", "Validation cosine loss", "1 − cosine with the vector of the word", False),
     ("lr", "Learning rate", "learning rate", False),
     ("grad_norm", "Gradient norm before clipping", "L2 norm (log scale)", True),
 )
@@ -121,7 +126,7 @@ def curves(systems: Sequence[Mapping[str, Any]]) -> str:
     several = any(len(s["runs"]) > 1 for s in systems)
     band = "Lines of several runs are their mean, the band is one standard deviation. " if several else ""
     text = f"{band}Training values are means over intervals of updates; validation is of the checkpoint that was training then."
-    main = charts(*losses, figures["perplexity"], figures["bleu"], *timed)
+    main = charts(*losses, *(figures[key] for key in ("perplexity", "bleu", "cosine_loss")), *timed)
     rest = details("Learning rate and gradient norm", charts(figures["lr"], figures["grad_norm"]))
     return main + (note(text) if main else "") + rest
 

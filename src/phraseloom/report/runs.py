@@ -27,6 +27,7 @@ CURVES = {
     "grad_norm": "training",
     "perplexity": "validation",
     "bleu": "validation",
+    "cosine_loss": "validation",
 }
 Facts = dict[str, Any]
 

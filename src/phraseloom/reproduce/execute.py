@@ -1,6 +1,7 @@
 """Running steps: each verb in a process of its own, so many at once, none twice; what fails stops only what needs it.
 
-A step that is not a training begins with an empty folder. A training goes on where its run stopped. On SIGINT or SIGTERM the
+A step that is not a training begins with an empty folder. A training goes on where its run stopped, unless a corpus that it was
+made of has changed: then it begins anew, and the old folder is kept beside it as `NAME.before`. On SIGINT or SIGTERM the
 running steps are asked to stop (a training saves), and the same command goes on later. One verb is no program's: `concatenate`
 puts its inputs one after the other.
 """
@@ -20,7 +21,8 @@ from typing import IO, Any
 
 from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
-from phraseloom.reproduce.records import LOG, RECORD, Record, begin, finish, read_record
+from phraseloom.reproduce.inputs import noted
+from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
 from phraseloom.reproduce.steps import Step
 from phraseloom.text.lines import open_binary
 from phraseloom.training.signals import StopSignal
@@ -33,6 +35,7 @@ BLOCK = 1 << 20
 TAIL = 1 << 16
 SHOWN = 100  # characters of a command line that are printed; the record has all
 INTERRUPTED = 3
+BEFORE = ".before"
 Say = Callable[[str], None]
 
 
@@ -92,7 +95,9 @@ class Execution:
             lost = next((need for need in step.needs if need.identity in self._lost), None)
             if lost is not None:
                 self._lost.add(step.identity)
-                self.records[step.identity] = Record("new", {"message": f"not run: {lost.title} failed"})
+                old = self.records[step.identity]
+                state: State = "changed" if old.state == "changed" else "new"
+                self.records[step.identity] = Record(state, {"message": f"not run: {lost.title} failed"}, old.changed)
                 self.say(f"not run: {step.title}, which needs {lost.title}")
             elif len(self._running) < self.jobs and all(self._is_done(need) for need in step.needs):
                 self._launch(step)
@@ -105,11 +110,16 @@ class Execution:
 
     def _launch(self, step: Step) -> None:
         old = self.records[step.identity]
+        if old.state == "changed":
+            old = Record("new", {})
+            if step.trains:
+                _put_aside(step.folder)
         if not step.trains and step.folder.exists():
             files.disk.remove_tree(step.folder)
         files.disk.mkdir(step.folder)
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        content = begin(step, old, flop=self.flop.get(step.identity), began=began)
+        inputs = noted(step, [self.records[need.identity].content.get("inputs", {}) for need in step.needs])
+        content = begin(step, old, inputs=inputs, flop=self.flop.get(step.identity), began=began)
         position = 1 + next(i for i, s in enumerate(self.steps) if s.identity == step.identity)
         line = " ".join(step.argv)
         shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
@@ -198,6 +208,14 @@ class Execution:
     def _kill(self) -> None:
         for running in self._running.values():
             running.process.kill()
+
+
+def _put_aside(folder: Path) -> None:
+    """Keep a folder under another name, in place of what was kept before."""
+    aside = folder.with_name(folder.name + BEFORE)
+    if aside.exists():
+        files.disk.remove_tree(aside)
+    files.disk.rename(folder, aside)
 
 
 def _joined(paths: Sequence[Path], target: Path) -> Path:

@@ -6,8 +6,9 @@ import difflib
 from pathlib import Path
 from typing import Any
 
-from phraseloom.config import Lines, merge, read_yaml, validate
-from phraseloom.errors import ConfigError, UsageError
+from phraseloom.config import merge, read_yaml, validate
+from phraseloom.config_problems import Places
+from phraseloom.errors import UsageError
 from phraseloom.reproduce.table import TableConfig
 
 
@@ -39,19 +40,19 @@ def recipes_folder() -> Path:
 
 def load_table(path: Path) -> TableConfig:
     """Read and check a table; ConfigError names the key, the file and the line."""
-    value, lines = read_yaml(path)
+    value, places = read_yaml(path)
     scales = value.get("scales")
     if isinstance(scales, dict):
         for scale, given in scales.items():
             if isinstance(given, dict) and "use" in given:
-                scales[scale] = _used(path, given, lines, scale)
-    return validate(TableConfig, value, file=path, lines=lines)
+                scales[scale] = _used(path, given, places, scale)
+    return validate(TableConfig, value, file=path, places=places)
 
 
-def _used(path: Path, given: dict[str, Any], lines: Lines, scale: str) -> dict[str, Any]:
+def _used(path: Path, given: dict[str, Any], places: Places, scale: str) -> dict[str, Any]:
     """The keys of a scale over those of the file that it uses."""
     name = given["use"]
     if not isinstance(name, str):
-        raise ConfigError("use names one file beside the table", file=path, line=lines.get(("scales", scale, "use")))
+        raise places[("scales", scale, "use")].problem("use names one file beside the table")
     below, _ = read_yaml(path.parent / name)
     return merge(below, {key: value for key, value in given.items() if key != "use"})

@@ -26,7 +26,7 @@ def draw(result: Result, path: Path) -> bool:
 
     metric = result.table.metrics[key]
     series = metric.is_series
-    tasks = [task for task in (list(result.table.tasks) or [""]) if _rows(result, task, key)]
+    tasks = [task for task in (list(result.table.tasks) or [""]) if _has(result, key, task)]
     with matplotlib.rc_context(STYLE):
         height = 3.6 if series else max(2.0, 1.1 + ROW_HEIGHT * max(len(_rows(result, task, key)) for task in tasks))
         figure = Figure(figsize=(WIDTH, height * len(tasks)), layout="constrained")
@@ -41,8 +41,10 @@ def draw(result: Result, path: Path) -> bool:
     return True
 
 
-def _has(result: Result, key: str) -> bool:
-    return any(result.numbers(cell) or result.series(cell) for cell in result.measured if cell[2] == key)
+def _has(result: Result, key: str, task: str | None = None) -> bool:
+    """Whether there is a number here, of a task or of any."""
+    cells = (cell for cell in result.measured if cell[2] == key and task in (None, cell[0]))
+    return any(result.numbers(cell) or result.series(cell) for cell in cells)
 
 
 def _rows(result: Result, task: str, key: str) -> list[str]:
@@ -61,7 +63,7 @@ def _dots(ax: Any, result: Result, task: str, key: str) -> None:
     rows = _rows(result, task, key)
     places = list(range(len(rows)))
     ax.set_yticks(places, [result.table.rows[row].label for row in rows])
-    ax.invert_yaxis()
+    ax.set_ylim(len(rows) - 0.5, -0.5)
     for place, row in zip(places, rows, strict=True):
         found = mean_and_deviation(result.numbers((task, row, key)))
         if found is not None:

@@ -11,6 +11,7 @@ from phraseloom.errors import UsageError
 from phraseloom.report.tables import terminal
 from phraseloom.reproduce.estimate import Estimate, Speed, estimate
 from phraseloom.reproduce.execute import duration
+from phraseloom.reproduce.inputs import missing
 from phraseloom.reproduce.records import Record, read_record
 from phraseloom.reproduce.steps import Step, Steps, in_order
 from phraseloom.reproduce.table import TableConfig, runnable
@@ -77,7 +78,8 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
         found, record = plan.estimates[step.identity], plan.records[step.identity]
         speed = speeds.get("") or speeds[found.precision]
         seconds = found.seconds(speed)
-        state = {"done": f"done, {duration(record.seconds)}", "stopped": "goes on", "failed": "failed before"}
+        done = f"done, {duration(record.seconds)}"
+        state = {"done": done, "stopped": "goes on", "failed": "failed before", "changed": "anew"}
         if record.state != "done":
             left += seconds or 0.0
             disk += found.disk
@@ -98,9 +100,10 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
         headers = ["training", "parameters", "updates", "target tokens", "FLOP", "time", "disk", ""]
         parts.append(terminal(headers, rows))
     counts = Counter(step.name for step in plan.ordered)
-    done = Counter(step.name for step in plan.ordered if plan.records[step.identity].state == "done")
-    listed = ", ".join(f"{name} {done[name]}/{number}" for name, number in counts.items())
+    ready = Counter(step.name for step in plan.ordered if plan.records[step.identity].state == "done")
+    listed = ", ".join(f"{name} {ready[name]}/{number}" for name, number in counts.items())
     parts.append(f"steps done: {listed}" if listed else "nothing to run")
+    parts.append("\n".join(_changes(plan)))
     remarks = sorted({r for e in plan.estimates.values() for r in e.remarks})
     lines = [f"not run: {row.label}: {row.not_run[plan.steps.scale]}" for row in _not_run(plan)]
     lines += [
@@ -114,6 +117,22 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
         lines.append("text steps, translation and analysis come on top and are not estimated")
     parts.append("\n".join(lines))
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _changes(plan: Plan) -> list[str]:
+    """What has become of the files of the data root since steps have read them."""
+    changes: Counter[tuple[str, str]] = Counter()
+    for record in plan.records.values():
+        changes.update(record.changed.items())
+    lines = [
+        f"changed: {name} ({why}): {number} step{'s are' if number != 1 else ' is'} run anew"
+        for (name, why), number in changes.items()
+    ]
+    done = [step for step in plan.ordered if plan.records[step.identity].state == "done"]
+    gone = missing(done)
+    named = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
+    lines += [f"not there under {plan.steps.root}: {named}; what was made of them stays as it is"] if gone else []
+    return lines
 
 
 def _not_run(plan: Plan) -> list[Any]:

@@ -1,36 +1,41 @@
 """What has been run: `step.json` in the folder of each step, written whole, and what of it is still there.
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
-     "attempts": [{"began", "seconds", "exit"}], "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "machine", "flop"}
+     "attempts": [{"began", "seconds", "exit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
+     "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "machine", "flop"}
 
-A step is done if its record says so for the same identity and every output has its size; anything else is run (again).
+A step is done if its record says so for the same identity, every output has its size, and every file of the data root is the
+one that was read (inputs.py); anything else is run (again). A training goes on where it stopped, unless such a file changed.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
 from phraseloom.files import MANIFEST, atomic_write_json, read_json, sha256_file
-from phraseloom.reproduce.steps import Step
+from phraseloom.reproduce.inputs import changed
+from phraseloom.reproduce.steps import Step, in_order
 
 RECORD, LOG = "step.json", "log.txt"
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
-State = Literal["done", "failed", "stopped", "new"]
+State = Literal["done", "failed", "stopped", "changed", "new"]
 
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a step, and whether it stands: `state`."""
+    """The record of a step, and whether it stands: `state`; `changed`: why it does not, by file of the data root."""
 
     state: State
     content: dict[str, Any]
+    changed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -55,6 +60,11 @@ def read_record(step: Step) -> Record:
     if not isinstance(content, dict) or content.get("identity") != step.identity or content.get("format") != 1:
         return Record("new", {})
     status = content.get("status")
+    others: dict[str, str] = {}
+    if status == "done" or step.trains:
+        others = changed(step, content["inputs"]) if "inputs" in content else changed(step, {}, _began(step))
+    if others:
+        return Record("changed", content, others)
     if status == "failed":
         return Record("failed", content)
     if status != "done" or not _whole(step.folder, content.get("outputs")):
@@ -62,7 +72,22 @@ def read_record(step: Step) -> Record:
     return Record("done", content)
 
 
-def begin(step: Step, old: Record, *, flop: float | None, began: str) -> dict[str, Any]:
+def _began(step: Step) -> float:
+    """When the first of a step and those that it needs began, as their records say; 0 where one does not.
+
+    Records that were written before corpora were noted have no `inputs`; they are judged by this time.
+    """
+    found = []
+    for one in in_order([step]):
+        try:
+            content = read_json(one.folder / RECORD, "record of a step")
+            found.append(datetime.fromisoformat(content["attempts"][0]["began"]).timestamp())
+        except (PhraseloomError, KeyError, IndexError, TypeError, ValueError):
+            return 0.0
+    return min(found)
+
+
+def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | None, began: str) -> dict[str, Any]:
     """Note that a step is running; the record of it."""
     attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None}]
     content = {
@@ -75,6 +100,7 @@ def begin(step: Step, old: Record, *, flop: float | None, began: str) -> dict[st
         "message": "",
         "seconds": old.seconds,
         "attempts": attempts,
+        "inputs": dict(inputs),
         "outputs": {},
         "phraseloom": __version__,
         "machine": machine(),

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,17 @@ from phraseloom.reproduce import claims
 from phraseloom.reproduce.claims import Comparison, Difference, Judged
 from phraseloom.reproduce.measure import Measured, Meter, run_facts
 from phraseloom.reproduce.records import Record, machine
-from phraseloom.reproduce.steps import Place, Step, Steps
+from phraseloom.reproduce.steps import Place, Step, Steps, in_order
 from phraseloom.reproduce.table import ClaimConfig, Scale, TableConfig
 
 PARAMETERS = "parameters"
-NOT_DONE = {"new": "not run yet", "stopped": "stopped, the same command goes on", "failed": "failed"}
+STALE = "made of a corpus that has changed since"
+NOT_DONE = {
+    "new": "not run yet",
+    "stopped": "stopped, the same command goes on",
+    "failed": "failed",
+    "changed": f"{STALE}; not run anew yet",
+}
 Cell = tuple[str, str, str]  # task, row, metric
 
 
@@ -82,18 +88,31 @@ def collect(
     table, scale = steps.table, steps.scale
     result = Result(table, name, scale, list(seeds), counted=dict(counted))
     meter = Meter(steps)
+    machines: list[dict[str, Any]] = []
     for task, row in chosen:
         for seed in seeds:
             place = Place(task, row, seed)
             own = steps.steps_of(row, task, seed)
-            _note_failures(result, (task, row), own, records)
+            _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
-            trained = next((s for s in own if s.trains), None)
+            stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
+            machines += [
+                r.content["machine"] for s in own if s.trains and "machine" in (r := records[s.identity]).content
+            ]
+            trained = None if stale else next((s for s in own if s.trains), None)
             if trained is not None and (trained.folder / "run").is_dir():
                 facts = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts
             for key, metric in table.metrics_at(scale).items():
-                result.measured.setdefault((task, row, key), {})[seed] = meter.measure(metric, place)
+                measured = Measured(None, STALE) if stale else meter.measure(metric, place)
+                measured = replace(measured, missing=steps.portable(measured.missing))
+                result.measured.setdefault((task, row, key), {})[seed] = measured
+    if machines:
+        result.machine = machines[0]
+    if any(machine != machines[0] for machine in machines):
+        result.left_out.append(
+            "a comparison of minutes: not all trainings were run on this machine, with these threads"
+        )
     _compare(result)
     return result
 
@@ -105,11 +124,17 @@ def _facts(run: Path) -> dict[str, float]:
         return {}
 
 
-def _note_failures(result: Result, place: tuple[str, str], own: Sequence[Step], records: Mapping[str, Record]) -> None:
+def _note_failures(
+    result: Result,
+    place: tuple[str, str],
+    own: Sequence[Step],
+    records: Mapping[str, Record],
+    portable: Callable[[str], str],
+) -> None:
     for step in own:
         record = records[step.identity]
         if record.state != "done":
-            text = f"{step.title}: {record.message or NOT_DONE[record.state]}"
+            text = f"{step.title}: {portable(record.message) or NOT_DONE[record.state]}"
             if text not in result.failures.setdefault(place, []):
                 result.failures[place].append(text)
 

@@ -2,7 +2,8 @@
 
 The identity of a step is a SHA-256 over its command line, in which a folder of another step stands as that step's identity and
 a recipe as its content. So it does not hang on where files lie, a changed recipe is another step, and what one table has
-trained another one finds. The folder of a step ends in the first twelve digits.
+trained another one finds. The folder of a step ends in the first twelve digits. Files of the data root are in it by name alone;
+whether they have changed is told by the record (inputs.py).
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from phraseloom.config import merge, read_yaml
 from phraseloom.errors import ConfigError
+from phraseloom.reproduce.inputs import ROOT, Reads, reads
 from phraseloom.reproduce.table import Scale, ScaleConfig, StepConfig, TableConfig
 
 NAME = re.compile(r"\{([a-z][a-z0-9_]*)(?:@([A-Za-z0-9_.+-]+))?\}")
@@ -40,7 +44,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """A command line ready to run. `needs`: steps that come before; `recipe` and `changes` where it trains one."""
+    """A command line ready to run. `needs`: steps that come before; `recipe` and `changes` where it trains one.
+
+    `reads`: name and path of the files of the data root that it reads itself.
+    """
 
     name: str
     place: Place
@@ -52,6 +59,7 @@ class Step:
     needs: tuple[Step, ...] = ()
     recipe: Path | None = None
     changes: tuple[str, ...] = ()
+    reads: Reads = ()
 
     @property
     def title(self) -> str:
@@ -116,6 +124,16 @@ class Steps:
         """`text` with its names filled in: what a metric reads."""
         return self._filler(place, [])(text)[0]
 
+    def portable(self, text: str) -> str:
+        """A message without the paths of this machine: those of steps, recipes and corpora begin anew at these folders."""
+        names = {self.work: "steps", self.recipes: "recipes", Path(self.root): "{root}", Path(): ".", Path.home(): "~"}
+        places = {str(path.absolute()): name for path, name in names.items() if path.absolute() != Path("/")}
+        for path in sorted(places, key=len, reverse=True):
+            for form in (path, os.path.relpath(path)):
+                if form != "." and not form.startswith(".."):
+                    text = re.sub(rf"(?<![\w./~-]){re.escape(form)}(?![\w.-])", places[path], text)
+        return text
+
     def _make(self, name: str, config: StepConfig, place: Place) -> Step:
         needs: list[Step] = []
         fill = self._filler(place, needs)
@@ -128,10 +146,14 @@ class Steps:
         identity = hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
         folder = self._folder(name, place, identity[:DIGITS])
         here = {"{here}": str(folder)}
+        argv = tuple(_put(text, here) for text, _ in words)
+        named = [digest for _, digest in [*words, *stdin]]
+        if ("--data-root", ROOT) in pairwise(named):  # names in recipes are looked up there, unless they are absolute
+            argv = tuple(word.replace(f"{self.work}/", f"{self.work.absolute()}/") for word in argv)
         return Step(
             name=name,
             place=place,
-            argv=tuple(_put(text, here) for text, _ in words),
+            argv=argv,
             identity=identity,
             folder=folder,
             stdin=tuple(Path(_put(text, here)) for text, _ in stdin),
@@ -141,6 +163,7 @@ class Steps:
             changes=tuple(
                 _put(text, here) for text, _ in words if trained and "=" in text and not text.startswith("-")
             ),
+            reads=reads(named, argv, Path(self.root), self.work),
         )
 
     def _folder(self, name: str, place: Place, digits: str) -> Path:

@@ -86,8 +86,7 @@ def reproduce(plan: Plan, name: str, options: Options, say: Say) -> tuple[Result
         finally:
             plan.records.update(execution.records)
             result = measure(plan, Path(name).stem, options)
-            write(result, target)
-            draw(result, target / PICTURE)
+            write(result, target, picture=draw(result, target / PICTURE))
     return result, target
 
 

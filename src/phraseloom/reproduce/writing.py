@@ -12,22 +12,24 @@ from phraseloom.report.tables import markdown
 from phraseloom.reproduce.claims import Difference
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 
+FORMAT = 1
 MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
 
 
-def write(result: Result, folder: Path) -> None:
-    """Write `table.md` and `table.json` into a folder."""
+def write(result: Result, folder: Path, *, picture: bool = False) -> None:
+    """Write `table.md` and `table.json` into a folder; `picture`: `table.svg` is there, and the page shows it."""
     atomic_write_json(folder / JSON, as_json(result))
-    atomic_write_text(folder / MARKDOWN, as_markdown(result))
+    atomic_write_text(folder / MARKDOWN, as_markdown(result, picture=picture))
 
 
-def as_markdown(result: Result) -> str:
-    """The table as a page: numbers beside the paper's, failures, claims, how it was measured."""
+def as_markdown(result: Result, *, picture: bool = False) -> str:
+    """The table as a page: numbers beside the paper's, the plot, failures, claims, how it was measured."""
     table, config = result.table, result.table.scales[result.scale]
     parts = [f"# {table.title}", table.says.strip(), f"**Scale {result.scale}.** {config.says.strip()}", _made(result)]
     for task in list(table.tasks) or [""]:
         parts += [f"## {task}"] if task else []
         parts += [_scalars(result, task), _series(result, task)]
+    parts += [f"![{table.title}]({PICTURE})"] if picture else []
     parts += [_not_there(result), _claims(result), _signatures(result)]
     parts += ["## Notes\n\n" + "\n".join(f"* {note.strip()}" for note in table.notes)] if table.notes else []
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -73,7 +75,7 @@ def _scalars(result: Result, task: str) -> str:
 
 def _reason(result: Result, task: str, row: str) -> str:
     """Why a number is not there, in two words: the whole reason stands below the table."""
-    if result.scale in result.table.rows[row].not_run or result.scale in result.table.no_task.get(task, {}):
+    if _not_run_because(result, task, row):
         return "not run"
     return "failed" if result.failures.get((task, row)) else "–"
 
@@ -194,7 +196,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "task": task,
                 "row": row,
                 "label": table.rows[row].label,
-                "not_run": table.rows[row].not_run.get(result.scale),
+                "not_run": _not_run_because(result, task, row),
                 "failures": result.failures.get((task, row), []),
                 PARAMETERS: round(known[0]) if known else result.counted.get((task, row)),
                 "paper": table.paper_of(row, task),
@@ -203,7 +205,7 @@ def as_json(result: Result) -> dict[str, Any]:
             }
         )
     return {
-        "format": 1,
+        "format": FORMAT,
         "table": result.name,
         "title": table.title,
         "paper": table.paper,
@@ -224,6 +226,11 @@ def as_json(result: Result) -> dict[str, Any]:
             for judged in result.judged
         ],
     }
+
+
+def _not_run_because(result: Result, task: str, row: str) -> str | None:
+    table = result.table
+    return table.rows[row].not_run.get(result.scale) or table.no_task.get(task, {}).get(result.scale)
 
 
 def _metric(result: Result, cell: tuple[str, str, str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 Route = Callable[[Request], Awaitable[Reply]]
 LONG_LINES = ("crop", "split")
+UTF_8 = ("utf-8", "utf8")
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
@@ -210,10 +211,13 @@ class App:
 
 
 def _fields(request: Request) -> Fields:
-    """The fields of a JSON body; Problem 415 for a body of another type."""
-    sent = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if sent != JSON_TYPE or request.headers.get("content-encoding", "identity") != "identity":
+    """The fields of a JSON body; Problem 415 for a body of another type, compressed, or not in UTF-8."""
+    sent, *parameters = request.headers.get("content-type", "").lower().split(";")
+    if sent.strip() != JSON_TYPE or request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, f"send JSON as it is, with the header Content-Type: {JSON_TYPE}")
+    for name, _, value in (parameter.partition("=") for parameter in parameters):
+        if name.strip() == "charset" and value.strip(' \t"') not in UTF_8:
+            raise Problem(415, f"send JSON in UTF-8: the header Content-Type says charset {value.strip()[:40]}")
     return Fields(read_object(request.body))
 
 

@@ -2,7 +2,8 @@
 
 While the worker computes, texts arrive; then the text that has waited longest and all that fit with it (the same model,
 the same options) are the next batch. So a busy server works in large batches and an idle one at once. Everything but the
-work itself runs in the thread of the event loop: there is nothing to lock.
+work itself runs in the thread of the event loop: there is nothing to lock. The work asks now and then whether anybody
+still wants its batch; when every caller is gone, has an error or was told that it took too long, it ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from phraseloom.serving.message import overloaded
 
 logger = logging.getLogger(__name__)
 
-Work = Callable[[Any, Sequence[Any]], Sequence[Any]]
+Cancelled = Callable[[], bool]
+Work = Callable[[Any, Sequence[Any], Cancelled], Sequence[Any]]
 
 
 class Line(NamedTuple):
@@ -53,7 +55,10 @@ class _Job:
 
 
 class Batcher:
-    """Runs `work(key, items)`, which gives one result per item, in a thread of its own."""
+    """Runs `work(key, items, cancelled)`, which gives one result per item, in a thread of its own.
+
+    `cancelled()` is true once nobody wants the batch any more; then the work may end with any error.
+    """
 
     def __init__(self, work: Work, config: ServingConfig) -> None:
         self._work, self._config = work, config
@@ -128,7 +133,7 @@ class Batcher:
         self._counts[line.name] = self._counts.get(line.name, 0) + change
 
     def _withdraw(self, jobs: Sequence[_Job]) -> None:
-        """Forget the jobs of a caller that is gone or has an error."""
+        """Forget the jobs of a caller that is gone or has an error; a batch of none but such jobs ends."""
         left = set(map(id, jobs)) & set(map(id, self._waiting))
         if left:
             self._waiting = deque(job for job in self._waiting if id(job) not in left)
@@ -152,15 +157,15 @@ class Batcher:
             if not batch:
                 continue
             start = self._since = time.monotonic()
-            results = await loop.run_in_executor(self._thread, self._do, batch[0].key, [job.item for job in batch])
+            results = await loop.run_in_executor(self._thread, self._do, batch)
             seconds = max(time.monotonic() - start, 1e-6)
             self._rate = 0.8 * self._rate + 0.2 * len(batch) / seconds
             self._present, self._since = (), None
             self.batches += 1
-            self.answered += len(batch)
             for job, result in zip(batch, results, strict=True):
                 if job.done.done():
                     continue
+                self.answered += 1
                 if isinstance(result, Exception):
                     job.done.set_exception(ItemError(result, job.number))
                 else:
@@ -180,15 +185,19 @@ class Batcher:
             self._count(batch[0].line, -len(batch))
         return batch
 
-    def _do(self, key: Any, items: list[Any]) -> Sequence[Any]:
+    def _do(self, jobs: Sequence[_Job]) -> Sequence[Any]:
         """Results or errors; in the worker thread. After an error both halves are tried again: no item spoils another."""
+
+        def cancelled() -> bool:
+            return all(job.done.done() for job in jobs)
+
         try:
-            results = self._work(key, items)
-            if len(results) != len(items):
-                raise RuntimeError(f"{len(results)} results of {len(items)} texts")
+            results = self._work(jobs[0].key, [job.item for job in jobs], cancelled)
+            if len(results) != len(jobs):
+                raise RuntimeError(f"{len(results)} results of {len(jobs)} texts")
             return results
         except Exception as error:
-            if len(items) == 1:
-                return [error]
-            middle = len(items) // 2
-            return [*self._do(key, items[:middle]), *self._do(key, items[middle:])]
+            if len(jobs) == 1 or cancelled():
+                return [error] * len(jobs)
+            middle = len(jobs) // 2
+            return [*self._do(jobs[:middle]), *self._do(jobs[middle:])]

@@ -1,8 +1,9 @@
 """One connection: HTTP/1.1 requests in, replies out, and a deadline for everything that the other side does.
 
-h11 knows the protocol (framing, heads that are too long, what must be closed); this module moves the bytes. A request
-has three clocks: `idle_seconds` until its first byte, `read_seconds` between two of its bytes, and `request_seconds` from
-the first to the last, which no trickle of bytes puts off. A reply has two of the same kind.
+h11 knows the protocol (framing, heads that are too long, what must be closed); this module moves the bytes, and
+`serving/protocol.py` makes requests, heads of replies and problems of them. A request has three clocks: `idle_seconds`
+until its first byte, `read_seconds` between two of its bytes, and `request_seconds` from the first to the last, which no
+trickle of bytes puts off. A reply has two of the same kind.
 """
 
 from __future__ import annotations
@@ -11,14 +12,13 @@ import asyncio
 import contextlib
 import enum
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 import h11
 
-from phraseloom import __version__
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.message import Problem, Reply, Request, overloaded
+from phraseloom.serving.protocol import check_head, head_of, protocol_problem, request_of, too_large
 
 if TYPE_CHECKING:
     from phraseloom.serving.server import Server
@@ -30,13 +30,6 @@ WRITE_BYTES = 64 * 1024
 LINGER_BYTES = 64 * 2**20
 # What a client has left to begin a request when the server stops.
 LAST_CALL_SECONDS = 0.25
-ALWAYS = (
-    ("Server", f"phraseloom/{__version__}"),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-store"),
-)
 
 
 class State(enum.Enum):
@@ -164,27 +157,27 @@ class Connection:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
-                raise _protocol_problem(error) from None
+                raise protocol_problem(error, config) from None
             if event is h11.NEED_DATA:
                 started, count = await self._more(started)
                 raw += count
                 if raw > 2 * config.max_body_bytes + config.max_header_bytes:
-                    raise _too_large(config)
+                    raise too_large(config)
             elif isinstance(event, h11.Request):
                 head = event
                 self._head_only = event.method == b"HEAD"
-                _check_head(event, config)
+                check_head(event, config)
             elif isinstance(event, h11.Data):
                 length += len(event.data)
                 if length > config.max_body_bytes:
-                    raise _too_large(config)
+                    raise too_large(config)
                 if not self._server.buffered.take(len(event.data)):
                     raise overloaded("too much is being sent to this server at once", close=True)
                 self._held += len(event.data)
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert head is not None
-                return _request(head, b"".join(body))
+                return request_of(head, b"".join(body))
             else:  # ConnectionClosed
                 raise _Gone
 
@@ -242,17 +235,9 @@ class Connection:
             self._held += len(reply.body)
         else:
             reply = overloaded("too many replies are on their way").reply()
-        headers = [
-            ("Content-Type", f"{reply.content_type}; charset=utf-8"),
-            ("Content-Length", str(len(reply.body))),
-            *ALWAYS,
-            *reply.headers.items(),
-            *([] if keep_alive else [("Connection", "close")]),
-        ]
-        phrase = HTTPStatus(reply.status).phrase.encode()
         body = b"" if self._head_only else reply.body
         async with asyncio.timeout(self._config.send_seconds * (1 + len(body) / 2**20)):
-            data = self._http.send(h11.Response(status_code=reply.status, headers=headers, reason=phrase)) or b""
+            data = self._http.send(head_of(reply, keep_alive=keep_alive)) or b""
             for start in range(0, len(body), WRITE_BYTES):
                 await self._write(data + (self._http.send(h11.Data(data=body[start : start + WRITE_BYTES])) or b""))
                 data = b""
@@ -276,31 +261,3 @@ class Connection:
         self._writer.close()
         async with asyncio.timeout(self._config.read_seconds):
             await self._writer.wait_closed()
-
-
-def _check_head(head: h11.Request, config: ServingConfig) -> None:
-    """Problem 413 for a declared body that is too large, 417 for an expectation that nobody knows."""
-    for name, value in head.headers:
-        if name == b"content-length" and int(value) > config.max_body_bytes:
-            raise _too_large(config)
-        if name == b"expect" and value.lower() != b"100-continue":
-            raise Problem(417, "only 100-continue can be expected of this server", close=True)
-
-
-def _request(head: h11.Request, body: bytes) -> Request:
-    target = head.target.decode("latin-1")
-    if "://" in target.partition("?")[0]:  # the absolute form, as proxies send it
-        target = "/" + target.partition("://")[2].partition("/")[2]
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-    return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)
-
-
-def _too_large(config: ServingConfig) -> Problem:
-    return Problem(
-        413, f"the body is above the limit of this server, max_body_bytes = {config.max_body_bytes}", close=True
-    )
-
-
-def _protocol_problem(error: h11.RemoteProtocolError) -> Problem:
-    status = error.error_status_hint if error.error_status_hint in (400, 431, 501) else 400
-    return Problem(status, "this is not HTTP/1.1" if status == 400 else f"{error}", close=True)

@@ -49,8 +49,14 @@ def _no_constants(name: str) -> Any:
 
 def _show(value: Any) -> str:
     """A value of the client, cut short, in characters that every terminal and page can take."""
-    text = _kind(value) if isinstance(value, dict | list) else json.dumps(value)
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    text = _kind(value) if isinstance(value, dict) else json.dumps(value)
     return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def _range(most: int) -> str:
+    return "1" if most == 1 else f"1 to {most}"
 
 
 def _kind(value: Any) -> str:
@@ -108,10 +114,16 @@ class Fields:
         """Some different words, in order."""
 
         def read(value: Any) -> list[str]:
-            if not isinstance(value, list) or not 1 <= len(value) <= most or any(v not in among for v in value):
-                raise Problem(400, f"{name}: a list of 1 to {most} of {', '.join(among)} is needed, not {_show(value)}")
-            if len(set(value)) != len(value):
-                raise Problem(400, f"{name}: {_show(value)} names one twice")
+            needed = f"a list of {_range(most)} of {', '.join(among)} is needed"
+            if not isinstance(value, list):
+                raise Problem(400, f"{name}: {needed}, not {_show(value)}")
+            for number, one in enumerate(value, 1):
+                if one not in among:
+                    raise Problem(400, f"{name} {number}: {_show(one)} is none of {', '.join(among)}")
+                if value.index(one) < number - 1:
+                    raise Problem(400, f"{name} {number}: {_show(one)} is there twice")
+            if not 1 <= len(value) <= most:
+                raise Problem(400, f"{name}: {needed}, not {_show(value)}")
             return value
 
         return self._take(name, read)

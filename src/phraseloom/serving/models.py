@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from phraseloom.analysis.explain import MAX_MODELS, explain
@@ -103,13 +103,20 @@ class Models:
             if not self.needs_trees(name):
                 self[name].translate(["a"], max_length={"factor": 0.0, "constant": 2}, report=TranslationReport())
 
-    def work(self, key: TranslateKey | ExplainKey, items: Sequence[Any]) -> Sequence[Any]:
-        """The translation of each `Text` as plain data, or the explanation of each `Sources` as a reply."""
-        if isinstance(key, ExplainKey):
-            return [self._explain(key, sources) for sources in items]
-        return self._translate(key, items)
+    def work(
+        self, key: TranslateKey | ExplainKey, items: Sequence[Any], cancelled: Callable[[], bool]
+    ) -> Sequence[Any]:
+        """The translation of each `Text` as plain data, or the explanation of each `Sources` as a reply.
 
-    def _translate(self, key: TranslateKey, texts: Sequence[Text]) -> list[dict[str, Any]]:
+        Raises Cancelled soon after `cancelled` is true.
+        """
+        if isinstance(key, ExplainKey):
+            return [self._explain(key, sources, cancelled) for sources in items]
+        return self._translate(key, items, cancelled)
+
+    def _translate(
+        self, key: TranslateKey, texts: Sequence[Text], cancelled: Callable[[], bool]
+    ) -> list[dict[str, Any]]:
         translator = self[key.model]
         found = translator.translate(
             [t.text for t in texts],
@@ -117,6 +124,7 @@ class Models:
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
             alignments=key.alignments,
             report=TranslationReport(),
+            cancelled=cancelled,
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
@@ -124,7 +132,7 @@ class Models:
         )
         return [plain(translation.as_dict()) for translation in found]
 
-    def _explain(self, key: ExplainKey, sources: Sources) -> Reply:
+    def _explain(self, key: ExplainKey, sources: Sources, cancelled: Callable[[], bool]) -> Reply:
         """The reply is made here and not in the thread of the server: a document may be megabytes."""
         beam = {} if key.beam is None else {"beam": key.beam, "n_best": 1}
         document = explain(
@@ -135,5 +143,6 @@ class Models:
             prefixes=sources.prefixes,
             trees=sources.trees,
             max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
+            cancelled=cancelled,
         )
         return json_reply(document)

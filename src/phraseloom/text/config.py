@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from phraseloom.config import Config
 
@@ -48,6 +48,17 @@ class SubwordNmtConfig(Config):
     min_frequency: int = Field(2, ge=1)
 
 
+def _of_one_side(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("joint"):
+        raise ValueError("joint: true has no meaning here: these are the subwords of the source alone")
+    return {"joint": False, **value} if isinstance(value, dict) else value
+
+
+SourceSubwords = Annotated[
+    Annotated[SentencepieceConfig | SubwordNmtConfig, Field(discriminator="kind")], BeforeValidator(_of_one_side)
+]
+
+
 class WordsConfig(Config):
     """Whole words: the `size` most frequent ones of a side (of the source `source_size`, if given) of `min_frequency` or more.
 
@@ -55,11 +66,12 @@ class WordsConfig(Config):
     `phrases`: so many of the most frequent joined phrases are in the target vocabulary beside the words; others are read as
     their words. `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; of the target, only tokens with a
     vector in it are in the vocabulary. `center`: the mean of the vectors is taken off them (`text/word_vectors.py`). SHA-256
-    checked if given.
+    checked if given. `source`: subwords for the source, beside the words of the target.
     """
 
     kind: Literal["words"] = "words"
     size: int = Field(50_000, ge=1, le=1_000_000)
+    source: SourceSubwords | None = None
     source_size: int | None = Field(None, ge=1, le=1_000_000)
     min_frequency: int = Field(1, ge=1)
     phrases: int = Field(0, ge=0, le=1_000_000)
@@ -76,14 +88,21 @@ class WordsConfig(Config):
             raise ValueError("phrases needs joined: true, and target text in which phrases segment has joined phrases")
         if self.vectors is None and (self.vectors_sha256 is not None or self.center):
             raise ValueError(f"{'center' if self.center else 'vectors_sha256'} is given, but no vectors")
-        of_one_side = {"source_size": self.source_size, "joined": self.joined, "vectors": self.vectors}
+        if self.source is not None and self.source_size is not None:
+            raise ValueError("source_size is a number of words, and source makes subwords: it has a size of its own")
+        of_one_side = {
+            "source": self.source,
+            "source_size": self.source_size,
+            "joined": self.joined,
+            "vectors": self.vectors,
+        }
         if self.joint and (given := [name for name, value in of_one_side.items() if value]):
             raise ValueError(f"{given[0]} is of one side, so it needs joint: false")
         return self
 
-    def of_source(self) -> WordsConfig:
+    def of_source(self) -> SentencepieceConfig | SubwordNmtConfig | WordsConfig:
         """The options of the source alone: nothing of them is about phrases or vectors."""
-        return WordsConfig(
+        return self.source or WordsConfig(
             size=self.source_size or self.size, min_frequency=self.min_frequency, sample_lines=self.sample_lines
         )
 

@@ -1,7 +1,8 @@
 """From a raw line to ids and back, for both sides of a language pair; a folder of the dataset and of the model.
 
 Folder: `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
-subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`.
+subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`. The kinds of two sides that differ
+stand there as `{"source": KIND, "target": KIND}`.
 
 A side whose words are `joined` reads and writes two kinds of text: what it encodes is what `phrases segment` wrote, and is
 taken as it is; what it decodes is plain text, with the phrases taken apart and the tokenisation undone.
@@ -26,8 +27,8 @@ from phraseloom.text.joined import split_line
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
-from phraseloom.text.subwords import Subwords
-from phraseloom.text.vocabulary import Vocabulary
+from phraseloom.text.subwords import UNKNOWN, Subwords
+from phraseloom.text.vocabulary import UNK, Vocabulary
 from phraseloom.text.words import Words
 
 FORMAT = 1
@@ -86,6 +87,11 @@ class Side:
         return self.normaliser.language
 
     @property
+    def kind(self) -> str:
+        """The kind of subwords."""
+        return next(name for name, kind in SUBWORDS.items() if type(self.subwords) is kind)
+
+    @property
     def vocabulary(self) -> Vocabulary:
         """The pieces and their ids."""
         return self.subwords.vocabulary
@@ -100,9 +106,18 @@ class Side:
         texts = [normalise(line) if line.strip() else "" for line in lines]
         return self.subwords.encode_batch(texts)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The detokenised text of ids; special ids are left out."""
-        return self.normaliser.detokenise(self.subwords.decode(ids))
+    def decode(self, ids: Sequence[int], begun: Sequence[str] = ()) -> str:
+        """The detokenised text of ids; special ids are left out.
+
+        `begun`: the pieces that the first ids were made of, so that unknown ones among them are written as they were.
+        """
+        return self.normaliser.detokenise(self._line(ids, begun))
+
+    def _line(self, ids: Sequence[int], begun: Sequence[str]) -> str:
+        return self.subwords.undo(self._names(ids, begun)) if begun else self.subwords.decode(ids)
+
+    def _names(self, ids: Sequence[int], begun: Sequence[str]) -> list[str]:
+        return [*begun, *(UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids[len(begun) :])]
 
     def pieces(self, line: str) -> list[str]:
         """The pieces of a raw line."""
@@ -120,9 +135,9 @@ class Side:
         """
         return self._words(self.normaliser(line)) if line.strip() else []
 
-    def words_of(self, ids: Sequence[int]) -> list[str]:
-        """The words of decoded ids, before detokenisation; `words_of_piece` counts these."""
-        return self._words(self.subwords.decode(ids))
+    def words_of(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[str]:
+        """The words of decoded ids, before detokenisation; `words_of_piece` counts these. `begun`: see `decode`."""
+        return self._words(self._line(ids, begun))
 
     def _words(self, text: str) -> list[str]:
         return [word for word in (split_line(text) if self.joined else text).split(" ") if word]
@@ -131,8 +146,13 @@ class Side:
         """For each id, whether a word begins with it."""
         return self.subwords.word_starts(ids)
 
-    def words_of_piece(self, ids: Sequence[int]) -> list[range]:
-        """For each id, the numbers of its words, from 0: one, but of a phrase all."""
+    def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
+        """For each id, the numbers of its words, from 0: one, but of a phrase all. `begun`: see `decode`."""
+        if begun:
+            names = self._names(ids, begun)
+            counts = [len(self._words(self.subwords.undo(names[:end]))) for end in range(1, len(names) + 1)]
+            starts = [max(0, min(before, now - 1)) for before, now in zip([0, *counts], counts, strict=False)]
+            return [range(start, max(now, start + 1)) for start, now in zip(starts, counts, strict=True)]
         if not isinstance(self.subwords, Words):
             numbers = (max(0, n - 1) for n in accumulate(map(int, self.subwords.word_starts(ids))))
             return [range(n, n + 1) for n in numbers]
@@ -159,18 +179,14 @@ class Tokenizer:
         self.source = Side(Normaliser(text, source_language), source)
         self.target = Side(Normaliser(text, target_language), target)
 
-    @property
-    def kind(self) -> str:
-        """The kind of subwords."""
-        return next(name for name, kind in SUBWORDS.items() if type(self.source.subwords) is kind)
-
     def _description(self, files: dict[str, str]) -> dict[str, Any]:
+        kinds = {"source": self.source.kind, "target": self.target.kind}
         return {
             "format": FORMAT,
             "source_language": self.source.language,
             "target_language": self.target.language,
             "text": self.text.model_dump(),
-            "subwords": self.kind,
+            "subwords": kinds if len(set(kinds.values())) > 1 else self.target.kind,
             "joint": self.joint,
             "files": files,
         }
@@ -200,10 +216,10 @@ class Tokenizer:
         value = read_json(path, "tokenizer")
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise CorruptError(f"not a tokenizer of format {FORMAT}", file=path)
-        kind = SUBWORDS.get(str(value.get("subwords")))
         joint, files = value.get("joint"), value.get("files")
+        kinds = _kinds(value.get("subwords"), joint is True)
         languages = [value.get("source_language"), value.get("target_language")]
-        if kind is None or not isinstance(joint, bool) or not isinstance(files, dict):
+        if kinds is None or not isinstance(joint, bool) or not isinstance(files, dict):
             raise CorruptError("not a tokenizer description: subwords, joint or files", file=path)
         if not all(isinstance(name, str) for name in languages):
             raise CorruptError("not a tokenizer description: languages", file=path)
@@ -211,9 +227,8 @@ class Tokenizer:
             text = TextConfig.model_validate(value.get("text"))
         except pydantic.ValidationError as error:
             raise CorruptError("not a tokenizer description: text", file=path) from error
-        names = ["joint"] if joint else ["source", "target"]
-        own = {name + ending for name in names for ending in kind.endings}
-        optional = {name + ending for name in names for ending in OPTIONAL.get(str(value["subwords"]), ())}
+        own = {name + ending for name, kind in kinds.items() for ending in SUBWORDS[kind].endings}
+        optional = {name + ending for name, kind in kinds.items() for ending in OPTIONAL.get(kind, ())}
         if not own - optional <= set(files) <= own:
             raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
         for name, expected in files.items():
@@ -221,7 +236,16 @@ class Tokenizer:
                 raise CorruptError(
                     "checksum differs from tokenizer.json: damaged, or of another run", file=folder / name
                 )
-        sides = [kind.load(folder, name) for name in names]
-        if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(names, sides, strict=True)):
+        sides = [SUBWORDS[kind].load(folder, name) for name, kind in kinds.items()]
+        if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(kinds, sides, strict=True)):
             raise CorruptError("the vocabulary file and the subword model differ", file=path)
         return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1])
+
+
+def _kinds(described: Any, joint: bool) -> dict[str, str] | None:
+    """The kind of each vocabulary by the name of its files, given `subwords` of `tokenizer.json`; None where that is wrong."""
+    names = ("joint",) if joint else ("source", "target")
+    kinds = described if isinstance(described, dict) else dict.fromkeys(names, described)
+    if kinds.keys() != set(names) or not all(isinstance(kind, str) and kind in SUBWORDS for kind in kinds.values()):
+        return None
+    return {name: kinds[name] for name in names}

@@ -118,7 +118,7 @@ class TrainingConfig(Config):
     max_epochs: PositiveInt | None = None
     max_minutes: PositiveFloat | None = Field(None, description="wall time of training; by nature not reproducible")
     patience: PositiveInt | None = Field(None, description="validations in a row without a better value of `best_by`")
-    best_by: Literal["perplexity", "loss", "bleu"] = "perplexity"
+    best_by: Literal["perplexity", "loss", "cosine_loss", "bleu"] = "perplexity"
     # validation and checkpoints
     checkpoint_every: PositiveInt = Field(1000, description="updates between validations, each followed by a save")
     valid_tokens: PositiveInt = Field(4000, description="padded target tokens of a validation batch")

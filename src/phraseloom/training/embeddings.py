@@ -25,7 +25,7 @@ from phraseloom.files import sha256_file
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_model
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.sentencepiece import SPACE
-from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vectors import read_vectors
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 from phraseloom.training.config import EmbeddingsConfig
@@ -86,8 +86,8 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
             hint="name one, or set model.tied to two_way",
         )
     width = recipe.model.embedding_width or recipe.model.width
-    wanted = [getattr(tokenizer, side).vocabulary for side in sides]
-    origins = {path: _open(Path(path), tokenizer, wanted, width) for path in dict.fromkeys(sides.values())}
+    wanted: list[Side] = [getattr(tokenizer, side) for side in sides]
+    origins = {path: _open(Path(path), wanted, width) for path in dict.fromkeys(sides.values())}
     if one and len(sides) > 1:
         _refuse_two_matrices(origins[sides["target"]])
         sides = {"target": sides["target"]}
@@ -99,7 +99,7 @@ def read_transfers(recipe: AnyRecipe, tokenizer: Tokenizer) -> list[Transfer]:
     found = []
     for side, path in sides.items():
         origin = origins[path]
-        found.append(_match(side, names[side], origin, getattr(tokenizer, side).vocabulary, tokenizer))
+        found.append(_match(side, names[side], origin, getattr(tokenizer, side)))
     return found
 
 
@@ -111,14 +111,14 @@ class Origin(NamedTuple):
     sides: Mapping[str, Given]
 
 
-def _open(path: Path, tokenizer: Tokenizer, vocabularies: Sequence[Vocabulary], width: int) -> Origin:
+def _open(path: Path, wanted: Sequence[Side], width: int) -> Origin:
     if path.is_dir():
         return _open_model(path, width)
     if not path.exists():
         raise FileProblem(
             "no such model folder or file of vectors", file=path, hint="it is named in training.embeddings"
         )
-    words = {w for v in vocabularies for piece in _pieces(v) for w in _names(piece, tokenizer)}
+    words = {word for side in wanted for piece in _pieces(side.vocabulary) for word in _names(piece, side)}
     tokens, matrix_VD = read_vectors(path, wanted=words, width=width)
     given = Given({token: row for row, token in enumerate(tokens)}, torch.from_numpy(matrix_VD), of_model=False)
     return Origin(str(path), sha256_file(path), {"source": given, "target": given})
@@ -155,12 +155,12 @@ def _refuse_two_matrices(origin: Origin) -> None:
         )
 
 
-def _match(side: str, name: str, origin: Origin, vocabulary: Vocabulary, tokenizer: Tokenizer) -> Transfer:
-    """The rows of a vocabulary that an origin has."""
-    given = origin.sides[side]
+def _match(side: str, name: str, origin: Origin, own: Side) -> Transfer:
+    """The rows of the vocabulary of a side that an origin has."""
+    given, vocabulary = origin.sides[side], own.vocabulary
     rows, places = [], []
     for row, piece in enumerate(_pieces(vocabulary), start=len(SPECIALS)):
-        names = (piece,) if given.of_model else _names(piece, tokenizer)
+        names = (piece,) if given.of_model else _names(piece, own)
         place = next((given.places[n] for n in names if n in given.places), None)
         if place is not None:
             rows.append(row)
@@ -187,9 +187,9 @@ def _pieces(vocabulary: Vocabulary) -> list[str]:
     return list(vocabulary)[len(SPECIALS) :]
 
 
-def _names(piece: str, tokenizer: Tokenizer) -> tuple[str, ...]:
+def _names(piece: str, side: Side) -> tuple[str, ...]:
     """What a piece may be called in a `.vec` file, the first choice first."""
-    word = piece.removeprefix(SPACE) if tokenizer.kind == "sentencepiece" else piece
+    word = piece.removeprefix(SPACE) if side.kind == "sentencepiece" else piece
     return (piece, word) if word and word != piece else (piece,)
 
 

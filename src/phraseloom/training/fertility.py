@@ -20,7 +20,8 @@ from phraseloom.errors import DataError, FileProblem, ModelError, UsageError
 from phraseloom.files import atomic_write_json, require_file, require_new_folder, sha256_file, write_manifest
 from phraseloom.layers.fertility import WORD_CLASSES
 from phraseloom.models.config import ModelConfig
-from phraseloom.models.store import CONFIG, build, find_model, load_model, load_segmenter_of, read_config, write_model
+from phraseloom.models.store import CONFIG, find_model, load_model, load_segmenter_of, read_config, write_model
+from phraseloom.models.tasks import build
 from phraseloom.phrases.source import Segmenter
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training.fertility_data import LabelledText, Room, choose_items, held_out, read_items, read_sentences

@@ -2,8 +2,8 @@
 
 `metrics.jsonl` has one object an update, `{"update", "epoch", "loss", "nll", "lr", "grad_norm", "tokens",
 "source_tokens"}` (loss and nll per target token, in nats; `"skipped": true` and nulls where a step was not finite), and one a
-validation, `{"update", "validation": {"perplexity", "nll", "tokens", "bleu"?, "signature"?}, "best"}`. Whatever
-depends on the clock is in `timing.jsonl`: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since the
+validation, `{"update", "validation": {"perplexity", "loss"?, "cosine_loss"?, "nll", "tokens", "bleu"?, "signature"?}, "best"}`.
+Whatever depends on the clock is in `timing.jsonl`: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since the
 start of the run, at each line of the log and each validation.
 """
 

@@ -1,14 +1,13 @@
 """A run folder from a recipe: make or resume it, train, average, draw.
 
-run/config.yaml     the recipe, fully resolved        run/metrics.jsonl   see logbook.py
-run/run.json        what it was trained on, with what run/checkpoints/    see checkpoint.py; links best, last
-run/averaged/       mean of the last checkpoints, if the recipe asks      run/curves.png
+run/config.yaml, run.json  see run_folder.py           run/metrics.jsonl   see logbook.py
+run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see checkpoint.py; links best, last
+                    the recipe asks                    run/curves.png
 """
 
 from __future__ import annotations
 
 import contextlib
-import platform
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -16,18 +15,17 @@ from typing import Any, cast
 import torch
 import yaml
 
-from phraseloom import __version__, files
-from phraseloom.config import read_yaml
+from phraseloom import files
+from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
-from phraseloom.errors import CorruptError, PhraseloomError, UsageError
+from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
-from phraseloom.models import store
 from phraseloom.models.store import load_parameters, load_tensors, write_model
-from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, check_recipe
+from phraseloom.models.tasks import build
+from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.training import checkpoint
 from phraseloom.training.average import average_checkpoints, averaged_from
-from phraseloom.training.config import changed_keys
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
@@ -35,13 +33,14 @@ from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import Job, probe_largest, train
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
+from phraseloom.training.run_folder import note_transfers, prepare_folder
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 from phraseloom.training.validate import Validator
 
-__all__ = ["run_recipe"]
+__all__ = ["run_recipe", "settle_torch"]
 
-CONFIG, FACTS, AVERAGED, CURVES = "config.yaml", "run.json", "averaged", "curves.png"
+AVERAGED, CURVES = "averaged", "curves.png"
 WEIGHTS_STREAM = 3
 
 
@@ -54,6 +53,7 @@ def run_recipe(
     Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
     """
     dataset = open_dataset(recipe)
+    check_lexicon(recipe)
     changes: list[str] = []
     transfers: list[Transfer] = []
     with contextlib.ExitStack() as stack:
@@ -66,7 +66,7 @@ def run_recipe(
         world = launch(recipe.training, command)
         stack.callback(world.close)
         stop = stack.enter_context(StopSignal(at_once=world.kill_children))
-        _settle_torch(world)
+        settle_torch(world)
         job = make_job(recipe, dataset, run, world, stop, transfers)
         stack.callback(job.close)
         fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
@@ -81,72 +81,24 @@ def run_recipe(
         return reason
 
 
-def _settle_torch(world: World) -> None:
+def check_lexicon(recipe: AnyRecipe) -> None:
+    """Read the file that `decoding.lexicon` names now, not at the first BLEU. Raises FileProblem, DataError (file, line)."""
+    path = None if isinstance(recipe, LanguageModelRecipe) else recipe.decoding.lexicon
+    if path is None:
+        return
+    try:
+        read_lexicon(files.require_file(path, "lexicon"))
+    except FileProblem as problem:
+        hint = problem.hint or "align lexicon writes one; or leave decoding.lexicon out"
+        raise FileProblem(f"decoding.lexicon: {problem.what}", file=path, hint=hint) from problem
+
+
+def settle_torch(world: World) -> None:
+    """The settings under which a CPU gives the same bits every time, and keeps its memory."""
     if world.device.type == "cpu":
         keep_pages()
         torch.use_deterministic_algorithms(True)
         cast(Any, torch.utils.deterministic).fill_uninitialized_memory = False
-
-
-def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
-    """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
-
-    A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
-    """
-    new = recipe.model_dump(mode="json")
-    if not (run / CONFIG).is_file():
-        strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
-        if strangers and not set(strangers) <= {FACTS, "train.log"}:
-            raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
-        files.atomic_write_json(run / FACTS, _facts(fingerprint))
-        files.atomic_write_text(run / CONFIG, dump_yaml(new))
-        return []
-    value, lines = read_yaml(run / CONFIG)
-    old = check_recipe(value, file=run / CONFIG, lines=lines).model_dump(mode="json")
-    refused, allowed = changed_keys(old, new)
-    facts = files.read_json(run / FACTS, "facts of the run")
-    if not isinstance(facts, dict) or "dataset" not in facts:
-        raise CorruptError("does not name the dataset of the run", file=run / FACTS)
-    if facts["dataset"] != fingerprint:
-        refused.append(f"dataset: {str(facts['dataset'])[:12]} → {fingerprint[:12]} (another content)")
-    if refused and not allow_changed:
-        raise UsageError(
-            f"this run was made from another recipe ({'; '.join(refused)})",
-            file=run,
-            hint="choose another --run folder, or give --allow-changed to go on with the changes",
-        )
-    if refused or allowed:
-        files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
-        files.atomic_write_text(run / CONFIG, dump_yaml(new))
-    return refused + allowed
-
-
-def _facts(fingerprint: str) -> dict[str, Any]:
-    return {
-        "format": 1,
-        "phraseloom": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "dataset": fingerprint,
-    }
-
-
-def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
-    """Say in the facts of a run that begins which embeddings it begins with."""
-    if transfers:
-        facts = files.read_json(run / FACTS, "facts of the run")
-        files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def dump_yaml(value: dict[str, Any]) -> str:
-    """Plain data as YAML that a recipe may hold (no aliases)."""
-    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def make_job(
@@ -158,7 +110,7 @@ def make_job(
     """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
-    model = store.build(recipe.model, tokenizer).to(world.device)
+    model = build(recipe.model, tokenizer).to(world.device)
     put(model, transfers)
     fix(model, config.embeddings)
     pair, valid = dataset.split("train"), dataset.split("valid")
@@ -196,6 +148,8 @@ def make_job(
             segmenter=segmenter,
             decoding=recipe.decoding,
         )
+        if world.first:
+            validator.check(model)
     job = Job(
         config=config,
         model=model,

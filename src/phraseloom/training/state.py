@@ -13,7 +13,7 @@ __all__ = ["Progress", "better"]
 
 
 def better(name: str, value: float, best: float | None) -> bool:
-    """Whether `value` of metric `name` beats `best`: lower perplexity or loss, higher BLEU; NaN and infinity never do."""
+    """Whether `value` of metric `name` beats `best`: a lower perplexity or loss, a higher BLEU; NaN and infinity never do."""
     if not math.isfinite(value):
         return False
     if best is None:

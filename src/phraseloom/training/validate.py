@@ -2,6 +2,7 @@
 
 Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing; of a
 language model also per word of the raw text (metrics/perplexity.py). The loss is what training minimises, without dropout.
+Of continuous output there is the cosine loss as well, the mean of 1 - cos(ê, e) over the same tokens (P003; spec §4.3).
 BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
 """
 
@@ -23,6 +24,7 @@ from phraseloom.training.loop import Job, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
     from phraseloom.decoding.config import DecodingConfig
+    from phraseloom.decoding.translator import Translator
     from phraseloom.phrases.source import Segmenter
     from phraseloom.text.tokenizer import Tokenizer
 
@@ -55,24 +57,43 @@ class Validator:
         self.trees, self.segmenter, self.words = trees, segmenter, words
 
     def __call__(self, job: Job) -> dict[str, Any]:
-        """`perplexity`, `loss`, `nll` (per token), `tokens`, with words `word_perplexity`; at times `bleu`, `signature`."""
-        objective, nll, tokens = self._sums(job)
+        """`perplexity`, `loss`, `nll` (per token), `tokens`, with words `word_perplexity`; at times `bleu`, `signature`.
+
+        Of continuous output also `cosine_loss`.
+        """
+        objective, nll, tokens, cosine_loss = self._sums(job)
         results: dict[str, Any] = {"perplexity": exp_mean(nll, tokens)}
         if self.words is not None:
             results["word_perplexity"] = finite(exp_mean(nll, self.words + len(self.lengths[1])))
         if math.isfinite(objective):
             results["loss"] = objective / max(1, tokens)
+        if math.isfinite(cosine_loss):
+            results["cosine_loss"] = cosine_loss / max(1, tokens)
         results |= {"nll": nll / max(1, tokens), "tokens": tokens}
         every = job.config.bleu_every
         if every and self.text is not None and (job.state.validations + 1) % every == 0:
             results |= self._bleu(job, *self.text)
         return results
 
-    def _sums(self, job: Job) -> tuple[float, float, int]:
-        """Objective and nll, summed over all target tokens that the model can give a probability, and the number of these."""
+    def check(self, model: torch.nn.Module) -> None:
+        """Refuse now what the first BLEU would refuse much later. Raises as `Translator.check`."""
+        if self.text is not None:
+            training = model.training
+            self._translator(model).check()
+            model.train(training)
+
+    def _translator(self, model: torch.nn.Module, **options: Any) -> Translator:
+        from phraseloom.decoding.translator import Translator
+
+        assert self.decoding is not None
+        return Translator(model, self.tokenizer, self.decoding.model_copy(update=options), segmenter=self.segmenter)
+
+    def _sums(self, job: Job) -> tuple[float, float, int, float]:
+        """Objective and nll, summed over all target tokens that the model can give a probability, the number of these, and
+        their cosine losses (NaN where the output has none)."""
         batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
         world = job.world
-        sums = torch.zeros(3, len(batches), dtype=torch.float64, device=world.device)
+        sums = torch.zeros(4, len(batches), dtype=torch.float64, device=world.device)
         for begin in range(0, len(batches), world.size):
             _leave_if_signalled(job)
             if begin + world.rank < len(batches):
@@ -81,17 +102,13 @@ class Validator:
                 sums[0, begin + world.rank] = torch.as_tensor(loss.objective).double()
                 sums[1, begin + world.rank] = torch.as_tensor(loss.nll).double()
                 sums[2, begin + world.rank] = loss.tokens
-        objective, nll, tokens = (math.fsum(row) for row in world.sum_(sums).tolist())
-        return objective, nll, int(tokens)
+                sums[3, begin + world.rank] = math.nan if loss.cosine_loss is None else loss.cosine_loss
+        objective, nll, tokens, cosine_loss = (math.fsum(row) for row in world.sum_(sums).tolist())
+        return objective, nll, int(tokens), cosine_loss
 
     def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-        from phraseloom.decoding.translator import Translator
-
-        config = self.decoding
-        assert config is not None and self.tokenizer is not None
-        wanted = {"beam": job.config.bleu_beam, "workers": 1}
-        config = config.model_copy(update={k: v for k, v in wanted.items() if k in type(config).model_fields})
-        translator = Translator(job.model, self.tokenizer, config, segmenter=self.segmenter)
+        assert self.tokenizer is not None
+        translator = self._translator(job.model, beam=job.config.bleu_beam, workers=1)
         own = list(sources[job.world.rank :: job.world.size])
         trees = None if self.trees is None else list(self.trees[job.world.rank :: job.world.size])
         longest = -(-len(sources) // job.world.size)

@@ -1,30 +1,13 @@
-"""Attention = score × arrangement. A new mechanism is one file and one line in the table it belongs to."""
+"""Attention = score × arrangement. A new one is one file here and one line in its table in `layers/config.py`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from phraseloom.layers.attention.convkv import ConvKVScore
-from phraseloom.layers.attention.heterogeneous import HeterogeneousArrangement
-from phraseloom.layers.attention.homogeneous import HomogeneousArrangement
-from phraseloom.layers.attention.interleaved import InterleavedArrangement
 from phraseloom.layers.attention.multihead import MultiHeadAttention
-from phraseloom.layers.attention.queryk import QueryKScore
 from phraseloom.layers.attention.relative import RelativeScore
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.attention.token import TokenScore
-
-SCORES: dict[str, Any] = {
-    "token": TokenScore,
-    "relative": RelativeScore,
-    "convkv": ConvKVScore,
-    "queryk": QueryKScore,
-}
-ARRANGEMENTS: dict[str, Any] = {
-    "homogeneous": HomogeneousArrangement,
-    "heterogeneous": HeterogeneousArrangement,
-    "interleaved": InterleavedArrangement,
-}
+from phraseloom.layers.config import ARRANGEMENTS, SCORES
 
 
 def build_attention(
@@ -46,24 +29,12 @@ def build_attention(
     """
     given = {"split": split, "orders": orders}
     options = {name: value for name, value in given.items() if value is not None}
-    structure = ARRANGEMENTS[arrangement].structure(heads=heads, reads_ahead=reads_ahead, **options)
+    arranged = ARRANGEMENTS[arrangement].load()
+    structure = arranged.structure(heads=heads, reads_ahead=reads_ahead, **options)
     return MultiHeadAttention(
-        score=SCORES[score](width=width, structure=structure, **score_options),
-        arrangement=ARRANGEMENTS[arrangement](width=width, structure=structure, dropout=dropout),
+        score=SCORES[score].load()(width=width, structure=structure, **score_options),
+        arrangement=arranged(width=width, structure=structure, dropout=dropout),
     )
 
 
-__all__ = [
-    "ARRANGEMENTS",
-    "SCORES",
-    "ConvKVScore",
-    "HeterogeneousArrangement",
-    "HomogeneousArrangement",
-    "InterleavedArrangement",
-    "MultiHeadAttention",
-    "QueryKScore",
-    "RelativeScore",
-    "Structure",
-    "TokenScore",
-    "build_attention",
-]
+__all__ = ["ARRANGEMENTS", "SCORES", "MultiHeadAttention", "RelativeScore", "Structure", "build_attention"]

@@ -92,7 +92,8 @@
         "p",
         {},
         "Point at a word: what it reads in the chosen attention lights up with its weight, or who reads it. Choose it to keep ",
-        "it lit. Thick lines above words are the phrases (n-grams) it reads most. Frames are phrase alignments.",
+        "it lit. Thick lines above words are the phrases (n-grams) it reads most. Frames are phrase alignments. With attention to ",
+        "source phrases, each word has the weight of its whole phrase.",
       ),
       html(
         "p",

@@ -75,7 +75,10 @@ const Explain = {};
     cross: { label: "Cross-attention", rows: "target", columns: "source" },
     "encoder-self": { label: "Encoder self-attention", rows: "source", columns: "source" },
     "decoder-self": { label: "Decoder self-attention", rows: "decoder input", columns: "decoder input" },
+    "encoder-phrases": { label: "Encoder attention to phrases", rows: "source", columns: "phrases" },
+    "decoder-phrases": { label: "Decoder attention to phrases", rows: "target", columns: "phrases" },
   };
+  const isOfPhrases = (use) => use.endsWith("-phrases");
 
   const opened = new WeakMap();
   async function inflate(packed) {
@@ -105,15 +108,16 @@ const Explain = {};
   }
 
   const listed = new WeakMap();
-  /** One axis as a list of {label, order, end, words}; `end` is the last token (-1: BOS). */
-  function items(view, axis) {
+  /** One axis as a list of {label, kind, order, end, words}; `kind`: token, 2-gram, phrase; `end`: the last token (-1: BOS). */
+  function items(view, axis, areSourcePhrases = false) {
     if (!listed.has(axis)) {
       const spans = spansOf(view, axis.side);
       listed.set(
         axis,
         axis.labels.map((label, i) => {
           const [end, order] = [axis.ends[i], axis.orders[i]];
-          return { label, order, end, words: wordsOf(spans, Math.max(0, end - order + 1), end + 1) };
+          const kind = areSourcePhrases ? "phrase" : order === 1 ? "token" : `${order}-gram`;
+          return { label, kind, order, end, words: wordsOf(spans, Math.max(0, end - order + 1), end + 1) };
         }),
       );
     }
@@ -123,7 +127,7 @@ const Explain = {};
   function blocks(list) {
     const found = [];
     list.forEach((item, i) => {
-      if (!found.length || found.at(-1).order !== item.order) found.push({ order: item.order, first: i, end: i });
+      if (found.at(-1)?.kind !== item.kind) found.push({ kind: item.kind, name: `${item.kind}s`, first: i, end: i });
       found.at(-1).end = i + 1;
     });
     return found;
@@ -149,8 +153,10 @@ const Explain = {};
     const packed = spread && entry.tokens ? entry.tokens : entry.weights;
     const bytes = await Explain.open(packed);
     const isSpread = packed === entry.tokens;
-    const rows = items(view, entry.rows).filter((item) => !isSpread || item.order === 1);
-    const columns = isSpread ? tokenItems(view, entry, packed.shape[2]) : items(view, entry.columns);
+    const rows = items(view, entry.rows).filter((item) => !isSpread || item.kind === "token");
+    const columns = isSpread
+      ? tokenItems(view, entry, packed.shape[2])
+      : items(view, entry.columns, isOfPhrases(entry.use));
     const values = average(bytes, packed.shape, packed.scale, head);
     const future = entry.use === "decoder-self";
     return {
@@ -174,7 +180,7 @@ const Explain = {};
 
   /** The tokens of the columns' side, also where no head sees single tokens. */
   function tokenItems(view, entry, length) {
-    const own = items(view, entry.columns).filter((item) => item.order === 1);
+    const own = items(view, entry.columns).filter((item) => item.kind === "token");
     if (own.length === length) return own;
     const { side } = entry.columns;
     const first = entry.use === "decoder-self" ? -1 : 0;
@@ -184,19 +190,21 @@ const Explain = {};
 
   const wordList = (words) =>
     words === null ? [] : Array.from({ length: words[1] - words[0] }, (_, i) => words[0] + i);
-  const touches = (words, word) => words !== null && words[0] <= word && word < words[1];
+  /** Whether a word is one of [first, end). */
+  Explain.touches = (words, word) => words !== null && words[0] <= word && word < words[1];
 
-  /** Indices of the token rows (or columns) of a word. */
-  const tokensOf = (list, word) =>
-    list.flatMap((item, i) => (item.order === 1 && touches(item.words, word) ? [i] : []));
+  /** Indices of the rows (or columns) that hold a word: tokens or source phrases. */
+  const holding = (list, word) =>
+    list.flatMap((item, i) => (!item.kind.endsWith("gram") && Explain.touches(item.words, word) ? [i] : []));
 
   /**
    * What the word of the row side reads: weight of each word of the column side, and the slots from the heaviest, by the mean
-   * of its token queries. `tokens` and `slots` are the planes of the same head, spread and not.
+   * of its token queries. `tokens` and `slots` are the planes of the same head, spread and not. A word has the weight of its
+   * tokens, or of the source phrases that it is in.
    */
   Explain.reads = (tokens, slots, word) => {
     const weights = new Map();
-    const queries = tokensOf(tokens.rows, word);
+    const queries = holding(tokens.rows, word);
     for (const r of queries) {
       tokens.columns.forEach((column, c) => {
         for (const other of wordList(column.words)) {
@@ -205,7 +213,7 @@ const Explain = {};
       });
     }
     const found = slots.columns.map((item) => ({ ...item, weight: 0 }));
-    const rows = tokensOf(slots.rows, word);
+    const rows = holding(slots.rows, word);
     for (const r of rows) {
       for (let c = 0; c < slots.width; c += 1) found[c].weight += slots.values[r * slots.width + c] / rows.length;
     }
@@ -216,9 +224,9 @@ const Explain = {};
   Explain.readBy = (tokens, word) => {
     const sums = new Map();
     const counts = new Map();
-    const columns = tokensOf(tokens.columns, word);
+    const columns = holding(tokens.columns, word);
     tokens.rows.forEach((row, r) => {
-      if (row.order !== 1) return;
+      if (row.kind !== "token") return;
       const weight = columns.reduce((sum, c) => sum + tokens.values[r * tokens.width + c], 0);
       for (const reader of wordList(row.words)) {
         sums.set(reader, (sums.get(reader) ?? 0) + weight);

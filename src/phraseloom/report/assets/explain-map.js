@@ -1,6 +1,6 @@
 /* The heat map: a canvas of one pixel a cell for each quadrant, made larger by CSS; labels beside it that stay in sight. */
 (() => {
-  const { html, svg, percent, clip, colour, ink, rgb, orderName, textWidth } = Explain;
+  const { html, svg, percent, clip, colour, ink, rgb, textWidth } = Explain;
   const CELLS = [3, 4, 6, 8, 11, 14, 17, 20, 24, 28, 34];
   const READABLE = 14; // the smallest cell in which all labels stand
   const NUMBERS = 24; // the smallest cell in which numbers stand
@@ -118,7 +118,7 @@
         this.grid.append(this.rowLabels(rowBlock, left));
         for (const columnBlock of plane.columnBlocks) this.grid.append(this.quadrant(rowBlock, columnBlock));
         this.grid.append(
-          html("div", { class: "block-name side" }, plane.rowBlocks.length > 1 ? orderName(rowBlock.order) : ""),
+          html("div", { class: "block-name side" }, plane.rowBlocks.length > 1 ? rowBlock.name : ""),
         );
       }
       this.scroller.replaceChildren(this.grid);
@@ -131,7 +131,7 @@
         const x = (i + 0.5) * this.cell + 4;
         return { x, y: height - 5, transform: `rotate(-90 ${x} ${height - 5})` };
       });
-      const name = this.plane.columnBlocks.length > 1 || block.order > 1 ? orderName(block.order) : "";
+      const name = this.plane.columnBlocks.length > 1 || block.kind !== "token" ? block.name : "";
       return html(
         "div",
         { class: "map-columns" },
@@ -299,7 +299,7 @@
       this.tip.replaceChildren(
         html("strong", {}, item.hidden ? "not visible" : percent(item.weight)),
         html("span", {}, html("bdi", {}, item.row.label), " reads ", html("bdi", {}, item.column.label)),
-        html("small", {}, `${kind(item.row)} → ${kind(item.column)}`),
+        html("small", {}, `${item.row.kind} → ${item.column.kind}`),
       );
       const box = this.outline.getBoundingClientRect();
       const tip = this.tip.getBoundingClientRect();
@@ -321,20 +321,19 @@
       this.point();
     }
 
-    /** Make the labels of words bold: `side` and the words of it. */
+    /** Make the labels of tokens and source phrases of a side bold. */
     emphasise(side, isLit) {
       const { plane } = this;
       for (const [axis, axisSide] of [
         ["rows", plane.rowSide],
         ["columns", plane.columnSide],
       ]) {
+        if (axisSide !== side) continue;
         plane[axis].forEach((item, i) => {
-          const lit = axisSide === side && item.words !== null && item.order === 1 && isLit(item.words[0]);
+          const lit = item.words !== null && !item.kind.endsWith("gram") && isLit(item);
           if (lit !== this.labels[axis][i].classList.contains("lit")) this.label(axis, i, "lit", lit);
         });
       }
     }
   };
-
-  const kind = (item) => (item.order === 1 ? "token" : `${item.order}-gram`);
 })();

@@ -21,7 +21,8 @@
   };
 
   /**
-   * What lights up for a word: {side, weights, phrases, entries, isQuery}. Without attention its word links.
+   * What lights up for a word: {side, weights, phrases, entries, isQuery}; `phrases` have a `level`, that of the line above their
+   * words. Of source phrases also `areSourcePhrases`, and `within`: those that the word is in. Without attention its word links.
    */
   Explain.lightOf = ({ planes, view }, word) => {
     const other = word.side === "source" ? "target" : "source";
@@ -37,25 +38,40 @@
     }
     if (planes.slots.rowSide === word.side) {
       const { weights, slots } = Explain.reads(planes.tokens, planes.slots, word.index);
-      const phrases = slots.filter((slot) => slot.order > 1 && slot.words && slot.weight > 0.03);
-      const entries = slots.map((slot) => ({
-        label: slot.label,
-        kind: slot.order === 1 ? "token" : `${slot.order}-gram`,
-        weight: slot.weight,
-      }));
-      return { side: planes.slots.columnSide, weights, phrases, entries, isQuery: true };
+      const heavy = slots.filter((slot) => slot.kind !== "token" && slot.words && slot.weight > 0.03);
+      const areSourcePhrases = slots.some((slot) => slot.kind === "phrase");
+      const place = (phrase) => planes.slots.columns.findIndex((column) => column.end === phrase.end);
+      const phrases = areSourcePhrases
+        ? heavy.map((phrase) => ({ ...phrase, level: place(phrase) % 2 }))
+        : heavy.slice(0, 3).map((phrase, level) => ({ ...phrase, level }));
+      return { side: planes.slots.columnSide, weights, phrases, entries: slots, isQuery: true, areSourcePhrases };
     }
     const weights = Explain.readBy(planes.tokens, word.index);
     const entries = [...weights]
       .sort((a, b) => b[1] - a[1])
       .map(([w, weight]) => ({ label: view[`${other}_words`][w], kind: "word", weight }));
-    return { side: other, weights, phrases: [], entries, isQuery: false };
+    const of = planes.slots.columns.filter((column) => column.kind === "phrase");
+    const within = of.filter(({ words }) => Explain.touches(words, word.index)).map(({ label }) => label);
+    return { side: other, weights, phrases: [], entries, isQuery: false, within };
+  };
+
+  /** Where the curves from a word end that is lit: {words [first, end), weight} of each, source phrases or words. */
+  Explain.endsOf = ({ weights, phrases, areSourcePhrases }) =>
+    areSourcePhrases ? phrases : [...weights].map(([word, weight]) => ({ words: [word, word + 1], weight }));
+
+  /** Whether the label of a token or source phrase is of what is lit for a word. */
+  Explain.isLit = (item, side, word, found) => {
+    const isPhrase = item.kind === "phrase";
+    if (isPhrase && found.isQuery) return found.phrases.some(({ end, weight }) => end === item.end && weight > 0.1);
+    if (word.side === side && Explain.touches(item.words, word.index)) return true;
+    return !isPhrase && !found.areSourcePhrases && found.side === side && found.weights.get(item.words[0]) > 0.1;
   };
 
   /** The list of what a word reads, or of who reads it, with its probability and its phrase links. */
   Explain.readingOf = ({ view }, word, found) => {
     const text = view[`${word.side}_words`][word.index];
-    const title = found.isQuery === null ? `“${text}”` : found.isQuery ? `“${text}” reads` : `“${text}” is read by`;
+    const within = found.within?.length ? ` in ${found.within.join(" and ")}` : "";
+    const title = found.isQuery === null ? `“${text}”` : `“${text}”${within} ${found.isQuery ? "reads" : "is read by"}`;
     const facts = [];
     if (word.side === "target") {
       const logs = view.token_log_probs.filter((_, i) => view.target_word[i] === word.index);

@@ -1,6 +1,6 @@
 /* The present view as one SVG picture: of each model the pair with its links, and the map with its labels. */
 (() => {
-  const { svg, percent, clip, colour, ink, orderName, textWidth } = Explain;
+  const { svg, percent, clip, colour, ink, textWidth } = Explain;
   const FONT = 'system-ui, "Segoe UI", "Noto Sans", "DejaVu Sans", sans-serif';
   const SHADES = 48;
   const [CELL, GAP, MARGIN, MOST] = [14, 8, 24, 900];
@@ -12,13 +12,14 @@
   function pair(column, lit, width) {
     const nodes = [];
     const boxes = {};
+    const step = lit?.phrases.length ? 44 : 34; // room for lines above the words
     let y = 0;
     for (const side of ["source", "target"]) {
       let x = 0;
       y += 22;
       boxes[side] = column.view[`${side}_words`].map((word) => {
         const wide = textWidth(word, 14);
-        if (x && x + wide > width) [x, y] = [0, y + 34];
+        if (x && x + wide > width) [x, y] = [0, y + step];
         const box = { x, y, width: wide, middle: x + wide / 2 };
         x += wide + 14;
         return box;
@@ -27,7 +28,7 @@
     }
     const lines = (side) => new Set(boxes[side].map((box) => box.y)).size;
     for (const link of links(column, lit, lines("source") + lines("target") === 2)) {
-      const [s, t] = [boxes.source[link.source], boxes.target[link.target]];
+      const [[s], [t]] = [runs(boxes.source, link.source), runs(boxes.target, link.target)];
       if (!s || !t) continue;
       const [y1, y2] = [s.y + (lit?.side === "source" ? 19 : 7), t.y - 17];
       const [from, to, half] = [round(s.middle), round(t.middle), (y1 + y2) / 2];
@@ -58,23 +59,41 @@
           );
       });
     }
+    nodes.push(...(lit?.phrases ?? []).flatMap((phrase) => brackets(boxes[lit.side], phrase)));
     return { nodes, height: y + 24 };
   }
 
+  const word = (index) => [index, index + 1];
+
+  /** Pairs of words or phrases [first, end) that a curve joins. */
   function links(column, lit, isShort) {
-    if (!lit) return isShort ? column.view.word_links.map(([source, target]) => ({ source, target, width: 1.2 })) : [];
+    const rest = ([s, t]) => ({ source: word(s), target: word(t), width: 1.2 });
+    if (!lit) return isShort ? column.view.word_links.map(rest) : [];
     return lit.active.flatMap(({ side, index }) =>
       side === lit.side
         ? []
-        : [...lit.weights]
-            .filter(([, weight]) => Explain.wordShade(weight))
-            .map(([word, weight]) => ({
-              source: side === "source" ? index : word,
-              target: side === "source" ? word : index,
-              width: 1 + 9 * weight,
-            })),
+        : Explain.endsOf(lit)
+            .filter(({ weight }) => Explain.wordShade(weight))
+            .map(({ words, weight }) => ({ [side]: word(index), [lit.side]: words, width: 1 + 9 * weight })),
     );
   }
+
+  /** The words [first, end) as one box in every line of words that they stand in. */
+  function runs(boxes, words) {
+    const some = boxes.slice(...words);
+    return [...new Set(some.map((box) => box.y))].map((y) => {
+      const line = some.filter((box) => box.y === y);
+      const [x, end] = [line[0].x, line.at(-1).x + line.at(-1).width];
+      return { x, y, end, middle: (x + end) / 2 };
+    });
+  }
+
+  /** The line above a phrase. */
+  const brackets = (boxes, { words, weight, level }) =>
+    runs(boxes, words).map(({ x, y, end }) => {
+      const place = { x1: round(x), x2: round(end), y1: y - 18 - 4 * level, y2: y - 18 - 4 * level };
+      return svg("line", { ...place, stroke: colour(Math.min(1, 0.4 + weight)), "stroke-width": 3 });
+    });
 
   /** Where each row or column begins, with gaps between blocks. */
   const places = (blocks) =>
@@ -115,9 +134,9 @@
     plane.rows.forEach((item, r) =>
       nodes.push(text(left - 6, ys[r] + CELL / 2 + 4, clip(item.label, 28), { "font-size": 11, "text-anchor": "end" })),
     );
-    if (plane.columnBlocks.length > 1) {
+    if (plane.columnBlocks.length > 1 || plane.columnBlocks[0]?.kind === "phrase") {
       for (const block of plane.columnBlocks)
-        nodes.push(text(xs[block.first], 10, orderName(block.order), { "font-size": 11, fill: "#555" }));
+        nodes.push(text(xs[block.first], 10, block.name, { "font-size": 11, fill: "#555" }));
     }
     const [width, height] = [xs.at(-1) + CELL, ys.at(-1) + CELL];
     const { end, label, dark } = Explain.SCALES[scale];

@@ -114,8 +114,8 @@
     }
 
     /**
-     * Light up: `active` [{side, index}…] are pointed at; `weights` word → weight on side `side`; `phrases` [{words, weight}] the
-     * heaviest phrases there. null: put all lights out.
+     * Light up: `active` [{side, index}…] are pointed at; `weights` word → weight on side `side`; `phrases` [{words, weight, level}]
+     * have lines above them. null: put all lights out.
      */
     light(lit) {
       this.lit = lit;
@@ -158,28 +158,29 @@
     }
 
     litShapes(boxes) {
-      const { active, side, weights, phrases } = this.lit;
+      const { active, side, phrases } = this.lit;
       const shapes = [];
       for (const { side: from, index } of active) {
         if (from === side) continue;
-        for (const [word, weight] of weights) {
-          if (weight < FAINT || !boxes[side][word]) continue;
-          const [s, t] = from === "target" ? [word, index] : [index, word];
-          shapes.push(curve(boxes.source[s], boxes.target[t], 1 + 9 * weight, "lit"));
+        for (const { words, weight } of Explain.endsOf(this.lit)) {
+          const [end] = rowsOf(boxes[side].slice(...words));
+          if (weight < FAINT || !end) continue;
+          const [s, t] = from === "target" ? [end, boxes.target[index]] : [boxes.source[index], end];
+          shapes.push(curve(s, t, 1 + 9 * weight, "lit"));
         }
         for (const [source, target] of this.phraseLinks(from, index)) {
           shapes.push(...frames(boxes.source.slice(...source)), ...frames(boxes.target.slice(...target)));
         }
       }
-      phrases.slice(0, 3).forEach((phrase, level) => {
-        for (const run of rowsOf(boxes[side].slice(...phrase.words))) {
+      for (const { words, weight, level } of phrases) {
+        for (const run of rowsOf(boxes[side].slice(...words))) {
           const y = run.top - 7 - 4 * level;
-          const shade = Math.min(1, 0.4 + phrase.weight);
+          const shade = Math.min(1, 0.4 + weight);
           shapes.push(
             svg("line", { x1: run.left + 1, x2: run.right - 1, y1: y, y2: y, class: "bracket", stroke: colour(shade) }),
           );
         }
-      });
+      }
       return shapes;
     }
 

@@ -85,10 +85,10 @@
       this.controls.selects.spread.parentNode.hidden = !isSpread;
       const columns = await Promise.all(this.sentence.views.map((view, i) => Explain.column(this, view, i)));
       if (turn !== this.turn) return;
-      this.columns = columns;
       const focused = document.activeElement?.dataset?.control;
       this.body.className = `models of-${columns.length}`;
       this.body.replaceChildren(...columns.map((column) => column.node));
+      this.columns = columns; // after what was there has lost the focus, which lights words
       this.maps = columns.flatMap((column) => column.map ?? []);
       for (const column of columns) {
         column.map?.load(column.planes.shown, state.scale);
@@ -126,12 +126,7 @@
       column.words.light(found && { active: [word], ...found });
       if (planes) {
         for (const side of ["source", "target"]) {
-          column.map.emphasise(
-            side,
-            (w) =>
-              Boolean(word) &&
-              ((word.side === side && word.index === w) || (found.side === side && (found.weights.get(w) ?? 0) > 0.1)),
-          );
+          column.map.emphasise(side, (item) => Boolean(word) && Explain.isLit(item, side, word, found));
         }
       }
       column.reading.replaceChildren(word ? readingOf(column, word, found) : Explain.summary(column));
@@ -149,9 +144,9 @@
       const range = (words) => (words ? Array.from({ length: words[1] - words[0] }, (_, i) => words[0] + i) : []);
       const active = range(cell.row.words).map((index) => ({ side: rowSide, index }));
       const weights = new Map(range(cell.column.words).map((index) => [index, cell.weight]));
-      const phrases =
-        cell.column.order > 1 && cell.column.words ? [{ words: cell.column.words, weight: cell.weight }] : [];
-      return column.words.light({ active, side: columnSide, weights, phrases });
+      const { kind, words } = cell.column;
+      const phrases = kind !== "token" && words ? [{ words, weight: cell.weight, level: 0 }] : [];
+      return column.words.light({ active, side: columnSide, weights, phrases, areSourcePhrases: kind === "phrase" });
     }
 
     /* Moves. */

@@ -1,0 +1,87 @@
+"""The two files that say what a run is: made when it begins, compared when it goes on.
+
+run/config.yaml     the recipe, fully resolved
+run/run.json        what it was trained on, with what, and which embeddings it began with
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from phraseloom import __version__, files
+from phraseloom.config import read_yaml
+from phraseloom.errors import CorruptError, UsageError
+from phraseloom.recipe import AnyRecipe, check_recipe
+from phraseloom.training.config import changed_keys
+from phraseloom.training.embeddings import Transfer
+
+__all__ = ["note_transfers", "prepare_folder"]
+
+CONFIG, FACTS = "config.yaml", "run.json"
+
+
+def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
+    """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
+
+    A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
+    """
+    new = recipe.model_dump(mode="json")
+    if not (run / CONFIG).is_file():
+        strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
+        if strangers and not set(strangers) <= {FACTS, "train.log"}:
+            raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
+        files.atomic_write_json(run / FACTS, _facts(fingerprint))
+        files.atomic_write_text(run / CONFIG, dump_yaml(new))
+        return []
+    value, places = read_yaml(run / CONFIG)
+    old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
+    refused, allowed = changed_keys(old, new)
+    facts = files.read_json(run / FACTS, "facts of the run")
+    if not isinstance(facts, dict) or "dataset" not in facts:
+        raise CorruptError("does not name the dataset of the run", file=run / FACTS)
+    if facts["dataset"] != fingerprint:
+        refused.append(f"dataset: {str(facts['dataset'])[:12]} → {fingerprint[:12]} (another content)")
+    if refused and not allow_changed:
+        raise UsageError(
+            f"this run was made from another recipe ({'; '.join(refused)})",
+            file=run,
+            hint="choose another --run folder, or give --allow-changed to go on with the changes",
+        )
+    if refused or allowed:
+        files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})
+        files.atomic_write_text(run / CONFIG, dump_yaml(new))
+    return refused + allowed
+
+
+def _facts(fingerprint: str) -> dict[str, Any]:
+    return {
+        "format": 1,
+        "phraseloom": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "dataset": fingerprint,
+    }
+
+
+def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
+    """Say in the facts of a run that begins which embeddings it begins with."""
+    if transfers:
+        facts = files.read_json(run / FACTS, "facts of the run")
+        files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def dump_yaml(value: dict[str, Any]) -> str:
+    """Plain data as YAML that a recipe may hold (no aliases)."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
