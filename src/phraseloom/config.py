@@ -15,7 +15,7 @@ import yaml
 from pydantic_core import InitErrorDetails
 
 from phraseloom.config_problems import Place, Places, dotted, explain
-from phraseloom.config_types import KeyPath, truths_for_numbers, types_at
+from phraseloom.config_types import KeyPath, truths_for_numbers, types_at, value_at
 from phraseloom.errors import ConfigError
 from phraseloom.files import require_file
 
@@ -119,7 +119,7 @@ def set_override(value: dict[str, Any], text: str) -> KeyPath:
     path: KeyPath = ()
     for step in steps[:-1]:
         path = (*path, _step(target, path, step, place))
-        inner = target[path[-1]] if isinstance(target, list) else target.get(step)
+        inner = value_at(target, path[-1:], None)
         if not isinstance(inner, dict | list):
             target[path[-1]] = inner = {}
         target = inner

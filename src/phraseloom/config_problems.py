@@ -215,7 +215,7 @@ def _way_out(found: _Found, errors: Sequence[Any]) -> str | None:
 
 
 def _known_keys(kind: Any, value: Any, path: KeyPath) -> str | None:
-    """Which key may have been meant: the nearest one here, the other place with a key of that name (two, below here), or all here."""
+    """Which key may have been meant: the nearest one here, one elsewhere (or two below) of that very name, or all here."""
     name, names = str(path[-1]), keys(types_at(kind, value, path[:-1]))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):

@@ -61,6 +61,12 @@ class Recipe(Config):
         return self
 
     @model_validator(mode="after")
+    def _an_output_has_a_length(self) -> Recipe:
+        if {"min_length", "max_length"} <= self.decoding.model_fields_set:
+            self.decoding.check_lengths()
+        return self
+
+    @model_validator(mode="after")
     def _vectors_come_from_somewhere(self) -> Recipe:
         kind, subwords, embeddings = self.model.output.kind, self.data.subwords, self.training.embeddings
         if kind == "softmax":

@@ -50,7 +50,7 @@ class Described(Models):
             "name": name,
             "parameters": 1234,
             "description": "a fake",
-            "languages": ["en", "de"],
+            "languages": ["fr", "it"] if name == "foreign" else ["en", "de"],
             "beam": 5,
             "n_best": 1,
             "trees": False,
@@ -94,6 +94,40 @@ def test_typing_translates_and_words_are_kept(page) -> None:
     wait_for(tab, ["A DOG RUNS", "<B>HERE</B>"])
     assert tab.errors == []
     assert all(url.startswith((f"http://127.0.0.1:{server.port}/", "about:")) for url in tab.requests)
+
+
+def test_texts_from_right_to_left_and_long_ones(page) -> None:
+    """Each text has the direction of its letters; the field for the source grows with what is typed."""
+    tab, _, _ = page
+    nodes = f"[document.querySelector('#source'), ...document.querySelectorAll('{ROW}')]"
+    directions = f"{nodes}.map((n) => getComputedStyle(n).direction)"
+    type_in(tab, "a dog")
+    wait_for(tab, ["A DOG"])
+    assert tab.run(directions) == ["ltr", "ltr"]
+    height = tab.run("document.querySelector('#source').clientHeight")
+    type_in(tab, "שלום עולם\na dog")
+    wait_for(tab, ["שלום עולם", "A DOG"])
+    assert tab.run(directions) == ["rtl", "rtl", "ltr"]
+    score = f"document.querySelector('{ROW} .score').getBoundingClientRect().x"
+    assert tab.run(f"{score} < document.querySelector('{ROW} button').getBoundingClientRect().x")
+    type_in(tab, "a dog runs " * 60)
+    wait_for(tab, [("A DOG RUNS " * 60).strip()])
+    assert tab.run("document.querySelector('#source').clientHeight") > 1.5 * height
+    assert tab.run("document.querySelector('#source').clientHeight <= 0.6 * innerHeight")
+
+
+def test_models_of_other_languages_are_named_with_them(tab: Tab) -> None:
+    translators = {name: FakeTranslator() for name in ("fake", "foreign")}
+    with running(translators=translators, models=Described, page=live_page().encode()) as server:
+        tab.open(f"http://127.0.0.1:{server.port}/")
+        tab.wait("document.body.dataset.ready", SECONDS)
+        type_in(tab, "a")
+        tab.run("document.getElementById('beside').value = 'foreign'")
+        tab.run("document.getElementById('beside').dispatchEvent(new Event('change'))")
+        wait_for(tab, ["A", "A"])
+        shown = tab.run("[...document.querySelectorAll('.live-model')].map((n) => n.textContent)")
+        assert shown == ["fake", "foreign: fr → it"]
+        tab.open("about:blank")
 
 
 def test_two_models_and_their_names(page) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -51,6 +52,18 @@ def test_every_verb_has_help_for_everything(name: str, command: Command) -> None
         assert outcome.code == 0
         assert outcome.out.startswith(f"Usage: phraseloom {full}")
         assert outcome.err == ""
+
+
+def test_usage_lines_are_clean() -> None:
+    """Capitals; brackets around what may be left out, dots behind what may be several, each once."""
+    piece = r"(\[NAME=\])?[A-Z][A-Z0-9]*(=[A-Z]+)?(\.\.\.)?"
+    for full, verb in commands():
+        with type(verb).context_class(verb, info_name=f"phraseloom {full}") as context:
+            usage = " ".join(verb.get_usage(context).split())
+        head = f"Usage: phraseloom {full} [OPTIONS]"
+        assert usage.startswith(head)
+        for argument in usage.removeprefix(head).split():
+            assert re.fullmatch(rf"{piece}|\[{piece}\]", argument), usage
 
 
 def test_the_page_of_commands_is_what_the_commands_say(root: Path) -> None:

@@ -127,6 +127,32 @@ def test_filters_count_everything(tmp_path: Path) -> None:
     assert {201, 202, 203, 204, 205, 206, 208} - {200} <= kept | {200}
 
 
+def test_blank_lines_of_valid_and_test_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_PAIRS", 7)
+    assert make(tmp_path).index.splits["valid"].blank is None
+    for name, blank in (("v.s", [8, 12]), ("v.t", [9, 12]), ("t.t", range(10))):
+        path = tmp_path / name
+        lines = path.read_text().split("\n")[:-1]
+        write_lines(path, [" " if i in blank else line for i, line in enumerate(lines)])
+    report = make(tmp_path, overwrite=True)
+    found = report.index.splits["valid"].blank
+    assert found is not None and (found.pairs, found.first_file, found.first_line) == (3, "v.s", 9)
+    text = table(report.index)
+    assert "warning: valid has 3 pairs with a blank side, which are kept (first: v.s:9)" in text
+    assert "warning: test has 10 pairs with a blank side, which are kept (first: t.s:1)" in text
+    assert len(Dataset.open(report.folder).split("valid")) == 20
+    assert b'"blank"' not in make(tmp_path, overwrite=True, valid=[], test=[]).folder.joinpath("index.json").read_bytes()
+
+
+@pytest.mark.parametrize("side", ["s", "t"])
+def test_a_validation_set_without_words_is_refused_before_the_work(tmp_path: Path, side: str) -> None:
+    config(tmp_path)
+    write_lines(tmp_path / f"v.{side}", [" ", ""] * 10)
+    with pytest.raises(DataError, match=rf"v\.{side}: the valid files have no words: every line is blank; "):
+        make(tmp_path)
+    assert not [p.name for p in tmp_path.iterdir() if p.is_dir()]
+
+
 def test_duplicates_are_those_of_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_PAIRS", 9)
     random = np.random.default_rng(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -150,9 +151,22 @@ def test_the_place_where_blank_lines_part_is_shown() -> None:
 def test_unknown_names_are_usage_errors() -> None:
     with pytest.raises(UsageError, match="'blue'"):
         make_scorer("blue")
-    for name in ("13", "flores200", "spm", "__class__", "../x"):  # some of sacreBLEU's own fetch files
-        with pytest.raises(UsageError, match="no BLEU tokenizer"):
+    for name in ("13", "__class__", "../x"):
+        with pytest.raises(UsageError, match=r"no BLEU tokenizer '[^']*'; choose from .*13a"):
             make_scorer("bleu", tokenize=name)
+    for name in ("flores200", "flores101", "spm", "spBLEU-1K"):
+        with pytest.raises(UsageError, match=r"here: sacreBLEU has it, but fetches a model for it .*; choose from (?!.*flores)"):
+            make_scorer("bleu", tokenize=name)
+
+
+@pytest.mark.parametrize(("name", "package"), [("ja-mecab", r"sacrebleu\[ja\]"), ("ko-mecab", r"sacrebleu\[ko\]")])
+def test_a_missing_package_of_a_tokenizer_is_named(name: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("MeCab", "mecab_ko"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for module in ("tokenizer_ja_mecab", "tokenizer_ko_mecab"):
+        monkeypatch.delitem(sys.modules, f"sacrebleu.tokenizers.{module}", raising=False)
+    with pytest.raises(UsageError, match=f"{name}.*; pip install '{package}'"):
+        make_scorer("bleu", tokenize=name)
 
 
 def test_lowercase_and_tokenizers_are_in_the_signature() -> None:

@@ -56,7 +56,7 @@ class FakeModels(Models):
     def _describe(self, name: str) -> dict[str, Any]:
         return {"name": name, "beam": self[name].config.beam}
 
-    def _explain(self, key, sources) -> Reply:
+    def _explain(self, key, sources, cancelled) -> Reply:
         if "poison" in sources.texts:
             raise self[key.models[0]].error
         return json_reply({"models": list(key.models), "sentences": sources.texts, "targets": sources.targets})

@@ -145,7 +145,10 @@ def test_other_types_are_refused(server: Running) -> None:
     assert server.call("POST", "/translate", {"text": "a"}, Content_Type="Application/JSON; charset=utf-8")[0] == 200
     assert server.call("POST", "/translate", {"text": "a"}, Content_Encoding="gzip")[0] == 415
     for charset in ("utf8", '"UTF-8"', "utf-8; version=1"):
-        assert server.call("POST", "/translate", {"text": "ä"}, Content_Type=f"application/json;charset={charset}")[0] == 200
+        assert (
+            server.call("POST", "/translate", {"text": "ä"}, Content_Type=f"application/json;charset={charset}")[0]
+            == 200
+        )
     for charset in ("latin1", "utf-16", ""):
         found = server.call("POST", "/translate", b'{"text": "a"}', Content_Type=f"application/json; charset={charset}")
         assert found[0] == 415

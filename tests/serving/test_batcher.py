@@ -147,8 +147,8 @@ def test_a_batch_that_nobody_wants_any_more_ends_at_once() -> None:
             calls = [asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"])) for _ in range(callers)]
             await settled(lambda: batcher.busy_seconds > 0)
             behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
-            for call in calls:
-                call.cancel()
+            for one in calls:
+                one.cancel()
             assert await behind == ["BEHIND"]
         with pytest.raises(Problem, match="answer_seconds = 1"):
             await batcher.submit(LINE, "k", ["endless"])
@@ -174,8 +174,7 @@ def test_who_stays_gets_the_result_of_a_batch_that_others_have_left() -> None:
     run(test)
 
 
-def test_halves_that_are_tried_again_are_cancelled_as_well() -> None:
-    """After an error each half is a batch of its own, which ends when its own callers are gone."""
+def test_after_an_error_an_endless_text_is_done_as_well() -> None:
 
     async def test(batcher: Batcher, work: Work) -> None:
         work.gate.clear()
@@ -194,11 +193,11 @@ def test_halves_that_are_tried_again_are_cancelled_as_well() -> None:
 
 def test_giving_up_ends_the_work() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
-        call = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
+        endless = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
         await settled(lambda: batcher.busy_seconds > 0)
         batcher.give_up()
         with pytest.raises(Problem, match="stopping"):
-            await call
+            await endless
         await asyncio.wait_for(settled(lambda: work.ended == [["endless"]]), 5)
 
     run(test)

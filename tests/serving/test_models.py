@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tests.decoding.conftest import lines_of_words
-from tests.serving.harness import running
+from tests.serving.harness import connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain import explain
@@ -115,3 +117,46 @@ def test_a_text_that_is_too_long_says_so(translator: Translator) -> None:
     assert cropped["translations"][1]["text"] == translator.translate([long], max_input_tokens=12)[0].text
     assert split["translations"][0]["parts"] > 1
     assert f"translated in {split['translations'][0]['parts']} parts" in split["warnings"][0]
+
+
+@pytest.fixture
+def slow(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> Translator:
+    """A translator whose outputs have 10,000 tokens, one in 20 ms: they take minutes."""
+    kind, step = type(translator.model), type(translator.model).step
+
+    def slow_step(*given):
+        time.sleep(0.02)
+        return step(*given)
+
+    monkeypatch.setattr(kind, "step", slow_step)
+    bound = {"factor": 0.0, "constant": 10_000}
+    return translator.with_options(max_length=bound, min_length=bound, workers=1)
+
+
+ASKED = {"/translate": {"text": "a cow", "model": "slow"}, "/explain": {"text": "a cow", "models": ["slow"]}}
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_what_a_client_that_left_asked_for_is_ended(path: str, slow: Translator, translator: Translator) -> None:
+    """H12: whoever comes behind it is served at once."""
+    quick = translator.with_options(max_length={"factor": 0.0, "constant": 3})
+    with running(translators={"slow": slow, "quick": quick}, models=Models) as server:
+        assert server.batcher is not None
+        with connect(server.port) as sock:
+            sock.sendall(post(path, ASKED[path]))
+            while server.batcher.busy_seconds < 0.1:
+                time.sleep(0.01)
+        assert server.call("POST", "/translate", {"text": "a cow", "model": "quick"})[0] == 200
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_what_takes_too_long_is_ended(path: str, slow: Translator) -> None:
+    """H12: after the 503 the worker is free."""
+    with running(ServingConfig(answer_seconds=0.5), translators={"slow": slow}, models=Models) as server:
+        status, body, _ = server.call("POST", path, ASKED[path])
+        assert status == 503
+        assert "answer_seconds = 0.5" in body["error"]["message"]
+        end = time.monotonic() + 30
+        while server.batcher is None or server.batcher.busy_seconds > 0:
+            assert time.monotonic() < end
+            time.sleep(0.01)

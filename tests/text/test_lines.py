@@ -99,9 +99,14 @@ def test_compressed_files(tmp_path: Path, opener: object) -> None:
         path.write_bytes(whole[:cut])
         with pytest.raises(CorruptError, match=r"compressed file ends|not a whole"):
             list(read_lines(path))
-    path.write_bytes(b"plain text\n" * 100)
-    with pytest.raises(CorruptError, match="not a whole"):
+    for text in (b"plain text\n" * 100, b"a\n"):
+        path.write_bytes(text)
+        with pytest.raises(CorruptError, match=r"does not begin as one, and may be plain text; if it is text, rename it"):
+            list(read_lines(path))
+    path.write_bytes(whole[: len(whole) // 2] + b"plain text" * 100)
+    with pytest.raises(CorruptError, match=r"not a whole|ends in the middle") as found:
         list(read_lines(path))
+    assert "plain" not in str(found.value)
 
 
 def test_a_file_that_unfolds_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ import safetensors.torch
 import torch
 import toy
 
+from phraseloom.errors import PhraseloomError
 from phraseloom.training import checkpoint, distributed
 
 PROGRAM = Path(toy.__file__)
@@ -143,6 +144,13 @@ def test_processes_are_chosen_by_cores_and_micro_batches(monkeypatch: pytest.Mon
     assert distributed.choose_processes(toy.config(processes="auto", micro_batches=2), cpu) == 2
     assert distributed.choose_processes(toy.config(processes="auto", micro_batches=8), cpu) == 4
     assert distributed.choose_processes(toy.config(processes=1, micro_batches=8), cpu) == 1
+
+
+def test_processes_that_do_not_come_are_given_up_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert distributed.START_SECONDS >= 300
+    monkeypatch.setattr(distributed, "START_SECONDS", 1)
+    with pytest.raises(PhraseloomError, match=r"did not start within 1 s; the machine is busy.*training\.processes=1"):
+        distributed.launch(toy.config(processes=2, micro_batches=2), ["sleep", "60"])
 
 
 def test_world_of_one_passes_everything_through() -> None:

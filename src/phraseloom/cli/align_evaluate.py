@@ -40,7 +40,7 @@ def command(
         str | None, typer.Option("--json", metavar="FILE", help="Also write scores and counts to a file as JSON.")
     ] = None,
 ) -> None:
-    """Score word alignments by sure and possible gold links: AER, precision, recall, F1, in per cent.
+    """Score word alignments by sure and possible gold links: AER, precision, recall, F1, in per cent (--json: fractions).
 
     A hypothesis holds a line for each sentence, blank for no links, with links i-j of source word i and target word j. With
     the text (-s and -t; words between blanks), numbers of lines and words are checked, so that a wrong --base or --reverse

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL...", help="Model folders, run folders (best checkpoint) or checkpoints."),
+        typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, which is forced.")],

@@ -41,7 +41,7 @@ SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "
 def command(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL...", help="Model folders, run folders or checkpoints; the first is the base."),
+        typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the base."),
     ],
     items: Annotated[
         list[Path] | None,

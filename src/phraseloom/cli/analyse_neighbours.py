@@ -25,7 +25,7 @@ class Of(Enum):
 def command(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL [MODEL2]", help="Model folders, run folders (best checkpoint) or checkpoints."),
+        typer.Argument(metavar="MODEL", help="One or two model folders, run folders (best checkpoint) or checkpoints."),
     ],
     side: Annotated[Of, typer.Option(help="Which embeddings.")] = Of.source,
     tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How many tokens are looked at.")] = 150,

@@ -22,7 +22,7 @@ def command(
     world: Annotated[Path, typer.Argument(metavar="WORLD", help="A folder that phraseloom world wrote.")],
     outputs: Annotated[
         list[Path],
-        typer.Argument(metavar="OUTPUT...", help="Translations of the split, line by line; the first is the base."),
+        typer.Argument(metavar="OUTPUT", help="Translations of the split, line by line; the first is the base."),
     ],
     split: Annotated[str, typer.Option(help="test, valid, challenge-idioms, challenge-long, train.")] = "test",
     by_frequency: Annotated[

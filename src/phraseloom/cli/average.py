@@ -9,9 +9,9 @@ import typer
 
 
 def command(
-    output: Annotated[Path, typer.Argument(help="The model folder to write.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The model folder to write.")],
     checkpoints: Annotated[
-        list[Path], typer.Argument(metavar="CHECKPOINT...", help="Checkpoints; with --last one run folder.")
+        list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints; with --last one run folder.")
     ],
     last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of a run folder.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output folder.")] = False,

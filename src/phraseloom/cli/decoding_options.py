@@ -67,6 +67,28 @@ def length(text: str | None, name: str) -> dict[str, Any] | None:
         raise UsageError(f"--{name} {text!r} is not a length bound", hint=hint) from None
 
 
+def lengths(longest: str | None, shortest: str | None) -> dict[str, Any]:
+    """`--max-length` and `--min-length` as options. Raises UsageError where no output could be within both."""
+    from phraseloom.config import validate
+    from phraseloom.decoding.config import LengthConfig
+
+    bounds = {"max_length": length(longest, "max-length"), "min_length": length(shortest, "min-length")}
+    if None not in bounds.values():
+        high, low = (validate(LengthConfig, bound) for bound in bounds.values())
+        if low.always_above(high):
+            raise UsageError(
+                f"--min-length {shortest} is above --max-length {longest} for every line: no output is within both",
+                hint=f"such as --max-length {max(high.factor, low.factor):g},{max(high.constant, low.constant) + 20}",
+            )
+    return given(**bounds)
+
+
+def enough_beam(n_best: int | None, beam: int) -> None:
+    """UsageError where more translations are asked for than the beam of this width holds."""
+    if n_best is not None and n_best > beam:
+        raise UsageError(f"--n-best {n_best} is larger than the beam, {beam}", hint=f"give --beam {n_best}")
+
+
 def penalty(
     now: dict[str, Any], kind: PenaltyName | None, alpha: float | None, beta: float | None
 ) -> dict[str, Any] | None:

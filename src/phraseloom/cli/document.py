@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any
 
 from phraseloom.cli.main import VERBS, load_verb
+from phraseloom.cli.usage import argument, is_argument
 from phraseloom.report.tables import markdown
 
 HEAD = """\
@@ -45,18 +46,9 @@ def _section(command: Any) -> str:
     for parameter in command.params:
         if parameter.name == "help":
             continue
-        names = (*parameter.opts, *parameter.secondary_opts) if _is_option(parameter) else (_argument(parameter),)
+        names = [argument(parameter, "…")] if is_argument(parameter) else [*parameter.opts, *parameter.secondary_opts]
         rows.append([", ".join(f"`{n}`" for n in names), getattr(parameter, "help", "") or "", _default(parameter)])
     return f"{text}\n\n{markdown(['option', 'what', 'default'], rows)}\n".replace("<", "\\<")
-
-
-def _is_option(parameter: Any) -> bool:
-    return any(name.startswith("-") for name in parameter.opts)
-
-
-def _argument(parameter: Any) -> str:
-    name = (parameter.metavar or parameter.name or "").upper().strip("[].")
-    return name + ("…" if parameter.nargs == -1 else "")
 
 
 def _default(parameter: Any) -> str:

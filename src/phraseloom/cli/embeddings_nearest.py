@@ -17,7 +17,7 @@ SEARCHED = 200_000  # tokens among which one spelt alike is looked for
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
-    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN...", help="Words, or phrases as quality_of_life.")],
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Words, or phrases as quality_of_life.")],
     count: Annotated[int, typer.Option("-k", "--count", min=1, help="Neighbours of each.")] = 10,
     phrases_only: Annotated[bool, typer.Option("--phrases-only", help="Neighbours that are phrases only.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them as one JSON object.")] = None,

@@ -35,7 +35,12 @@ def command(
         bool, typer.Option("--tokenized", help="Add BLEU on the tokens as they stand, like Moses multi-bleu.perl.")
     ] = False,
     tokenize: Annotated[
-        str, typer.Option(metavar="NAME", help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, ja-mecab, char, none.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, char, none; ja-mecab, ko-mecab need sacrebleu[ja], [ko]. "
+            "Those that fetch a model (spm, flores101, flores200) are left out.",
+        ),
     ] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case.")] = False,
     by_length: Annotated[

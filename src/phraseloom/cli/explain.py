@@ -31,7 +31,7 @@ def command(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="[NAME=]MODEL...",
+            metavar="[NAME=]MODEL",
             help="Model folder, run folder (its best checkpoint) or checkpoint; two: side by side.",
         ),
     ],

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model folder that fertility train wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that fertility train wrote.")],
     source: Annotated[
         Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised as it was for the labels.")
     ],

@@ -31,7 +31,9 @@ class Classes(StrEnum):
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A model or run folder with output: {kind: word_or_phrase}.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A model or run folder with output: {kind: word_or_phrase}.")
+    ],
     source: Annotated[
         Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised as it was for the labels.")
     ],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def command(
     text: Annotated[
-        Path | None, typer.Argument(help="Text file (plain, .gz, .xz); none: standard input.", metavar="[TEXT]")
+        Path | None, typer.Argument(help="Text file (plain, .gz, .xz); none: standard input.", metavar="TEXT")
     ] = None,
     seconds: Annotated[int, typer.Option(min=1, help="Time for one sentence; a slower one has no tree.")] = 2,
     max_words: Annotated[int, typer.Option(min=1, help="A line of more words has no tree.")] = 60,

@@ -21,7 +21,7 @@ BLOCK = 1000
 
 def command(
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz); none, or -: standard input.")
     ] = STDIN,
     table: Annotated[
         str | None,

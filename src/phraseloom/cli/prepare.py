@@ -11,7 +11,7 @@ import typer
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="The recipe (YAML); its data section is used.")],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML); its data section is used.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
     data_root: Annotated[
         Path, typer.Option(envvar="PHRASELOOM_DATA", help="Where the files named in the recipe are looked up.")

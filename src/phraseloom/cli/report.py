@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def command(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds; the first is the base."),
+        typer.Argument(metavar="RUN", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds; the first is the base."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page, an .html file.")],
     json: Annotated[

@@ -19,7 +19,7 @@ class ScaleName(StrEnum):
 
 def command(
     table: Annotated[
-        str | None, typer.Argument(metavar="[TABLE]", help="Such as 002-table1, or a file; none: list the tables.")
+        str | None, typer.Argument(metavar="TABLE", help="Such as 002-table1, or a file; none: list the tables.")
     ] = None,
     scale: Annotated[
         ScaleName,

@@ -32,9 +32,9 @@ def command(
     ],
     source: Annotated[
         Path | None,
-        typer.Argument(help="Source text, one sentence per line; of a language model the text.", metavar="[SOURCE]"),
+        typer.Argument(help="Source text, one sentence per line; of a language model the text.", metavar="SOURCE"),
     ] = None,
-    target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="[TARGET]")] = None,
+    target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="TARGET")] = None,
     trees: Annotated[
         Path | None,
         typer.Option(

@@ -22,7 +22,7 @@ DEFAULT = ServingConfig()
 Folders = Annotated[
     list[str],
     typer.Argument(
-        metavar="MODEL...",
+        metavar="MODEL",
         help="MODEL or NAME=MODEL: model folders, run folders (best checkpoint), checkpoints; the first is the default.",
     ),
 ]
@@ -154,7 +154,7 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
             f"phraseloom serve: warning: {lost} requests were given up after {config.grace_seconds:g} s",
             file=sys.stderr,
         )
-    if busy:  # the worker cannot be stopped inside a translation
+    if busy:  # the worker ends at its next step only
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

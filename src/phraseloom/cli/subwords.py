@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from phraseloom.cli.usage import Verb
+
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -42,15 +44,17 @@ class Side(StrEnum):
     target = "target"
 
 
-Folder = Annotated[Path, typer.Argument(help="A folder with a tokenizer: of subwords train, a dataset, or a model.")]
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="A folder with a tokenizer: of subwords train, a dataset, or a model.")
+]
 SideOption = Annotated[Side, typer.Option(help="Which language, where the vocabularies are separate.")]
 
 
-@app.command("train")
+@app.command("train", cls=Verb)
 def train(
-    output: Annotated[Path, typer.Argument(help="The folder to write.")],
+    output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The folder to write.")],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text files (plain, .gz, .xz); none: standard input.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Text files (plain, .gz, .xz); none: standard input.")
     ] = None,
     kind: Annotated[Kind, typer.Option(help="The library; words: whole words.")] = Kind.sentencepiece,
     model: Annotated[Model, typer.Option(help="sentencepiece only.")] = Model.bpe,
@@ -89,14 +93,14 @@ def train(
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
 
 
-@app.command("apply")
+@app.command("apply", cls=Verb)
 def apply(folder: Folder, side: SideOption = Side.source) -> None:
     """Cut each line of standard input into pieces, separated by spaces; undo gives the line back."""
     subwords = _load(folder, side)
     _filter(lambda line: " ".join(subwords.pieces(line)))
 
 
-@app.command("undo")
+@app.command("undo", cls=Verb)
 def undo(folder: Folder, side: SideOption = Side.source) -> None:
     """Join the pieces on each line of standard input to the line that they were cut from."""
     subwords = _load(folder, side)

@@ -25,7 +25,7 @@ def command(
         str, typer.Option("-l", "--language", metavar="CODE", help="Language of the text, such as en, de, tr.")
     ],
     text: Annotated[
-        str, typer.Argument(metavar="[TEXT]", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz); none, or -: standard input.")
     ] = STDIN,
     method: Annotated[
         Method, typer.Option(help="jieba: for Chinese; other languages are left to moses.")

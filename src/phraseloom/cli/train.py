@@ -9,7 +9,7 @@ import typer
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(help="The recipe (YAML).")],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
     run: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the recipe>.")] = None,
     allow_changed: Annotated[

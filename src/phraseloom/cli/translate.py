@@ -14,9 +14,10 @@ from phraseloom.cli.decoding_options import (
     PenaltyName,
     Stop,
     Unknown,
+    enough_beam,
     given,
     head,
-    length,
+    lengths,
     penalty,
     workers,
 )
@@ -144,8 +145,6 @@ def command(
         workers=workers(workers_),
         word_bonus=word_bonus,
         stop=stop,
-        max_length=length(max_length, "max-length"),
-        min_length=length(min_length, "min-length"),
         max_input_tokens=max_input_tokens,
         long_lines=long_lines,
         unknown=unknown,
@@ -153,7 +152,8 @@ def command(
         alignment_layer=alignment_layer,
         alignment_method=alignment_method,
         window=window,
-    ) | head(alignment_head, "alignment-head")
+    )
+    options |= lengths(max_length, min_length) | head(alignment_head, "alignment-head")
     beside = _beside(prefixes, trees)
     translator = _translator(model, device, options, (length_penalty, alpha, beta))
     translator.require_trees(trees is not None)
@@ -189,6 +189,8 @@ def _translator(
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
-    translator = Translator.from_pretrained(model, device=device, **options)
+    translator = Translator.from_pretrained(model, device=device)
+    enough_beam(options.get("n_best"), options.get("beam", translator.config.beam))
+    translator = translator.with_options(**options)
     changed = penalty(translator.config.length_penalty.model_dump(), *changes)
     return translator if changed is None else translator.with_options(length_penalty=changed)

@@ -9,7 +9,7 @@ import typer
 
 
 def command(
-    out: Annotated[Path, typer.Argument(help="Folder to write; must be new or empty.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; must be new or empty.")],
     seed: Annotated[int, typer.Option(help="The same seed and numbers make the same bytes.")] = 1,
     train: Annotated[int, typer.Option(help="Training pairs.")] = 20_000,
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 1_000,

@@ -40,10 +40,11 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# What only a dataset with source phrases, or with word vocabularies, has: elsewhere these keys are not written, so that its
-# bytes stay the same.
+# What only a dataset with source phrases, with word vocabularies, or with blank lines has: elsewhere these keys are not
+# written, so that its bytes stay the same.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
+OF_BLANKS = {"blank"}
 
 
 class Dropped(Config):
@@ -97,7 +98,10 @@ class ShardInfo(Config):
 
 
 class SplitInfo(Config):
-    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies, the unknown tokens."""
+    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies, the unknown tokens.
+
+    `blank`: pairs of valid and test without tokens on a side, which are kept.
+    """
 
     read: Count
     pairs: Count
@@ -111,6 +115,7 @@ class SplitInfo(Config):
     shards: list[ShardInfo]
     text_sha256: dict[str, str] = Field({})
     no_tree: NoTree | None = None
+    blank: Dropped | None = None
 
 
 class WordInfo(Config):
@@ -160,9 +165,11 @@ class Index(Config):
 
 
 def as_stored(value: Any) -> Any:
-    """Plain data of an index or a data section, without what is null because there are no source phrases, or no words."""
+    """Plain data of an index or a data section, without what is null because there is no such thing in it."""
     if isinstance(value, dict):
-        return {k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES | OF_WORDS}
+        return {
+            k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS
+        }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 
 

@@ -34,7 +34,7 @@ def table(index: Index) -> str:
     for split in index.splits.values():
         lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
     for name, split in index.splits.items():
-        lines += [*_phrases(name, split), *_unknown(name, split, index.is_text)]
+        lines += [*_blank(name, split, unit), *_phrases(name, split), *_unknown(name, split, index.is_text)]
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
@@ -63,6 +63,13 @@ def _changed(split: SplitInfo) -> Iterator[str]:
             for kind, text in CHANGES.items():
                 if report and report.get(kind):
                     yield f"{name}: {report[kind]:,} {text} (first: line {report['first'][kind]})"
+
+
+def _blank(name: str, split: SplitInfo, unit: str) -> Iterator[str]:
+    if split.blank is not None:
+        what = f"blank {unit}" if unit == "lines" else f"{unit} with a blank side"
+        place = f"{split.blank.first_file}:{split.blank.first_line}"
+        yield f"warning: {name} has {split.blank.pairs:,} {what}, which are kept (first: {place})"
 
 
 def _phrases(name: str, split: SplitInfo) -> Iterator[str]:

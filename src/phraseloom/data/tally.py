@@ -10,12 +10,13 @@ from phraseloom.phrases.source import has_tree
 
 
 class Tally:
-    """Counts what is left out, and finds duplicates; chunks come in order, so the first line is the first."""
+    """Counts what is left out or blank, and finds duplicates; chunks come in order, so the first line is the first."""
 
     def __init__(self, files: list[FileInfo], filters: AnyFilter | None) -> None:
         self.files, self.filters = files, filters
         self.seen = SeenPairs()
         self.no_tree: NoTree | None = None
+        self.blank: Dropped | None = None
         self._found: dict[str, Dropped] = {}
 
     @property
@@ -26,21 +27,29 @@ class Tally:
     def count(self, chunk: Chunk, encoded: Encoded) -> Encoded:
         """Count the pairs that a chunk lost, and its lines without a tree; the chunk without duplicates."""
         self._count_trees(chunk)
+        if self.filters is None:
+            self._count_blank(chunk, encoded)
         if encoded.keys is not None:
             new = self.seen.new(encoded.keys)
             if not new.all():
                 encoded.dropped["duplicate"] = [int(i) for i in encoded.lines[~new]]
                 encoded = encoded.keep(new)
         for reason, places in encoded.dropped.items():
-            old = self._found.get(reason)
-            first = (
-                (self.files[chunk.file].name, chunk.first + places[0])
-                if old is None
-                else (old.first_file, old.first_line)
-            )
-            pairs = len(places) + (0 if old is None else old.pairs)
-            self._found[reason] = Dropped(pairs=pairs, first_file=first[0], first_line=first[1])
+            self._found[reason] = self._more(self._found.get(reason), chunk, places)
         return encoded
+
+    def _more(self, old: Dropped | None, chunk: Chunk, places: list[int]) -> Dropped:
+        if old is None:
+            old = Dropped(pairs=0, first_file=self.files[chunk.file].name, first_line=chunk.first + places[0])
+        return old.model_copy(update={"pairs": old.pairs + len(places)})
+
+    def _count_blank(self, chunk: Chunk, encoded: Encoded) -> None:
+        """Pairs without tokens on a side that the files have."""
+        source, target = encoded.lengths[:2]
+        blank = (target == 0) | ((source == 0) & bool(self.files[chunk.file].source))
+        places = [int(i) for i in encoded.lines[blank]]
+        if places:
+            self.blank = self._more(self.blank, chunk, places)
 
     def _count_trees(self, chunk: Chunk) -> None:
         """Lines with text and no tree, also where the pair is left out."""

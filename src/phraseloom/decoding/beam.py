@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from phraseloom.decoding.cancellation import go_on
 from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
 from phraseloom.errors import ModelError
 
@@ -85,6 +86,7 @@ class _BeamSearch:
     def run(self) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
         for step in range(self.steps):
+            go_on(self.options.cancelled)
             hidden, _ = self.model.step(self.tokens, self.state)
             totals, ids, best_ids = self._candidates(hidden, step)
             parents, tokens = self._advance(totals, ids, best_ids, step)

@@ -59,6 +59,13 @@ class LengthConfig(Config):
         """The bound for a source of so many subword tokens (EOS not counted)."""
         return int(self.factor * source_tokens + self.constant)
 
+    def always_above(self, other: LengthConfig) -> bool:
+        """Whether this bound is above `other` for a source of any length, from one token on."""
+        return self.factor >= other.factor and self.of(1) > other.of(1)
+
+    def __str__(self) -> str:
+        return f"{self.factor:g},{self.constant}"
+
 
 class NamedFile(Config):
     """The name of a file without its folder, and the SHA-256 of its bytes."""
@@ -82,7 +89,7 @@ class DecodingConfig(Config):
 
     `beam` 1 is greedy search. `n_best` ≤ `beam`. `stop`: a sentence is done when `beam` hypotheses have finished or nothing
     better can come (finished), or only when nothing better can come (exact: the same or a better score, more steps).
-    `max_length`, `min_length`: bounds on the output in subword tokens.
+    `max_length`, `min_length`: bounds on the output in subword tokens; where they cross, `max_length` holds.
     `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
     tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
     core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
@@ -121,10 +128,18 @@ class DecodingConfig(Config):
         """The number that `batch_sentences` means; measured on CPUs, see docs/decoding.md."""
         return max(16, min(128, 320 // self.beam)) if self.batch_sentences == "auto" else self.batch_sentences
 
+    def check_lengths(self) -> None:
+        """ValueError where no output could be within both bounds of length."""
+        low, high = self.min_length, self.max_length
+        if low.always_above(high):
+            raise ValueError(f"min_length {low} is above max_length {high} for every source: no output is within both")
+
     @model_validator(mode="after")
     def _lists_fit(self) -> DecodingConfig:
         if self.n_best > self.beam:
-            raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}")
+            raise ValueError(
+                f"n_best {self.n_best} is larger than beam {self.beam}; a beam of {self.n_best} would find so many"
+            )
         return self
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from phraseloom.decoding.cancellation import go_on
 from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
 
 
@@ -29,6 +30,7 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     active = torch.arange(num, device=device)
     tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
     for step in range(last_step + 1):
+        go_on(options.cancelled)
         hidden, _ = model.step(tokens, state)
         count = 1 + len(options.banned) + int(step < most_shortest)
         log_probs, ids = model.output.candidates(hidden, count)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.penalties import LengthPenalty, NoPenalty
 from phraseloom.errors import ModelError
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
@@ -78,7 +79,7 @@ class SearchOptions:
 
     Ids in `banned` may stand in a forced prefix. `exact`: search on until nothing better can come; otherwise a sentence
     is also done when `beam` of its hypotheses have finished. `word_bonus`: what each token adds to the score of a
-    segmental model.
+    segmental model. `cancelled` is asked at each step; where it says so, the search raises Cancelled.
     """
 
     beam: int = 1
@@ -89,6 +90,7 @@ class SearchOptions:
     banned: tuple[int, ...] = (PAD, UNK, BOS)
     exact: bool = True
     word_bonus: float = 0.0
+    cancelled: Question | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import torch
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import attention_of, choose, link_phrases
 from phraseloom.decoding.batching import Piece
+from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Aligned, Found
 from phraseloom.decoding.penalties import build_penalty
@@ -40,10 +41,11 @@ def search_pieces(
     *,
     device: torch.device,
     alignments: bool,
+    cancelled: Question | None = None,
 ) -> list[Found]:
     """The n-best list of each piece, with alignments if asked for, and with unknown words where they are to be replaced.
 
-    All pieces are one batch; several threads may call this at a time.
+    All pieces are one batch; several threads may call this at a time. Raises Cancelled.
     """
     sizes = [len(p.ids) for p in pieces]
     limits = Limits.of(
@@ -60,6 +62,7 @@ def search_pieces(
         banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
         exact=config.stop == "exact",
         word_bonus=config.word_bonus,
+        cancelled=cancelled,
     )
     with torch.inference_mode():
         phrases = [p.phrases for p in pieces if p.phrases is not None] or None

@@ -33,6 +33,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from phraseloom.decoding.cancellation import go_on
 from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchOptions, Segment
 from phraseloom.decoding.segment_history import History
 from phraseloom.decoding.segments import Bounds, Candidate, SegmentModel, best_segments, greedy_segments
@@ -129,7 +130,12 @@ class _Search:
     def _candidates(
         self, states_RD: Tensor, history_RD: Tensor | None, count: int, bounds: Bounds | None
     ) -> list[list[Candidate]]:
-        given: dict[str, Any] = {"banned": self.banned, "bounds": bounds, "bonus": self.options.word_bonus}
+        given: dict[str, Any] = {
+            "banned": self.banned,
+            "bounds": bounds,
+            "bonus": self.options.word_bonus,
+            "cancelled": self.options.cancelled,
+        }
         if count == 1:
             return [[candidate] for candidate in greedy_segments(self.model, states_RD, history_RD, **given)]
         return best_segments(self.model, states_RD, history_RD, count=count, **given)
@@ -141,6 +147,7 @@ class _Search:
         lists = iter(self._candidates(self.states_BSD[owner, place], None, self.options.beam, None) if owner else ())
         found = {}
         for b in sentences:
+            go_on(self.options.cancelled)
             paths = [_EMPTY]
             for t in range(self.positions[b]):
                 candidates = next(lists)

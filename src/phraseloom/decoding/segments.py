@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from phraseloom.decoding.cancellation import Question, go_on
 from phraseloom.decoding.limits import NEVER, refuse_nan
 from phraseloom.outputs.topk import best_columns
 
@@ -110,14 +111,16 @@ def best_segments(
     banned: Sequence[int],
     bounds: Bounds | None = None,
     bonus: float = 0.0,
+    cancelled: Question | None = None,
 ) -> list[list[Candidate]]:
     """For each context the empty segment and up to `count` others, best first; `banned` words only where forced.
 
-    Raises ModelError where the model gives NaN.
+    Raises ModelError where the model gives NaN, Cancelled.
     """
     result: list[list[Candidate]] = []
     size = max(1, CHUNK // (count * (model.end_token + 1)))
     for begin in range(0, len(states_RD), size):
+        go_on(cancelled)
         some = slice(begin, begin + size)
         search = _Prefixes(model, count, banned, None if bounds is None else bounds.rows(some), bonus)
         result += search.run(states_RD[some], None if history_RD is None else history_RD[some])
@@ -132,16 +135,18 @@ def greedy_segments(
     banned: Sequence[int],
     bounds: Bounds | None = None,
     bonus: float = 0.0,
+    cancelled: Question | None = None,
 ) -> list[Candidate]:
     """For each context the segment that takes the best token at each step, where a word is better by `bonus` than it is likely.
 
     Ties go to the lower id, so to a word.
 
-    Raises ModelError where the model gives NaN.
+    Raises ModelError where the model gives NaN, Cancelled.
     """
     result: list[Candidate] = []
     size = max(1, CHUNK // (model.end_token + 1))
     for begin in range(0, len(states_RD), size):
+        go_on(cancelled)
         some = slice(begin, begin + size)
         history = None if history_RD is None else history_RD[some]
         result += _greedy(model, states_RD[some], history, banned, None if bounds is None else bounds.rows(some), bonus)

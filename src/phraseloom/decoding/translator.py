@@ -20,6 +20,7 @@ from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
@@ -29,7 +30,7 @@ from phraseloom.decoding.segment_links import refuse_attention
 from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
-from phraseloom.errors import ModelError, UsageError
+from phraseloom.errors import ConfigError, ModelError, UsageError
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter, cut_sizes
@@ -141,6 +142,7 @@ class Translator:
         trees: Sequence[str] | None = None,
         alignments: bool = False,
         report: TranslationReport | None = None,
+        cancelled: Question | None = None,
         **options: Any,
     ) -> list[Translation]:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
@@ -149,6 +151,7 @@ class Translator:
         vocabulary does not know it. `trees`: the bracketed parse tree of
         each line ("" for none), for a model whose phrases are made of trees. `alignments`: also link words and phrases.
         `report`: counts are added to it; without one, lines that were cropped, split or cut are logged as warnings.
+        `cancelled` is asked at each step of the search, by each of its threads: where it says so, Cancelled is raised.
         Raises UsageError, ConfigError, ModelError; DataError where a tree does not fit its line (line from 1).
         """
         if isinstance(lines, str):
@@ -158,7 +161,7 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(lines):
             raise UsageError(f"{len(lines)} lines, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
-        result = self._translate(lines, prefixes, trees, config, alignments)
+        result = self._translate(lines, prefixes, trees, config, alignments, cancelled)
         for translation in result:
             counts.add(translation)
         if report is None:
@@ -208,6 +211,7 @@ class Translator:
         trees: Sequence[str] | None,
         config: DecodingConfig,
         alignments: bool,
+        cancelled: Question | None,
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
         lexicon = self.check(config, alignments=alignments)
@@ -228,8 +232,10 @@ class Translator:
         )
 
         def work(batch: list[int]) -> list[Found]:
-            some = [pieces[i] for i in batch]
-            return search_pieces(self.model, self.tokenizer, some, config, device=self.device, alignments=alignments)
+            some, device = [pieces[i] for i in batch], self.device
+            return search_pieces(
+                self.model, self.tokenizer, some, config, device=device, alignments=alignments, cancelled=cancelled
+            )
 
         found: dict[int, list[Found]] = {}
         done: dict[int, Found] = {}
@@ -257,10 +263,17 @@ class Translator:
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:
     """`config` with some fields replaced, checked again; ConfigError for an unknown or impossible one.
 
-    A head is one of its layer: another `alignment_layer` without a head means the mean of its heads.
+    A head is one of its layer: another `alignment_layer` without a head means the mean of its heads. Bounds of length given
+    together have to leave room for an output.
     """
     if not options:
         return config
     if "alignment_layer" in options:
         options = {"alignment_head": None, **options}
-    return validate(DecodingConfig, {**config.model_dump(), **options})
+    changed = validate(DecodingConfig, {**config.model_dump(), **options})
+    if {"min_length", "max_length"} <= options.keys():
+        try:
+            changed.check_lengths()
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    return changed

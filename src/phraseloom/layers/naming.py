@@ -13,6 +13,7 @@ from typing import Any
 
 EXAMPLE = "queryk heterogeneous 1-2"
 KEYS = {"shared-keys": True, "keys-per-order": False}
+FORM = f"SCORE [ARRANGEMENT ORDERS] [{' | '.join(KEYS)}]"
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -22,9 +23,7 @@ def parse(text: str) -> dict[str, Any]:
     if words and words[-1] in KEYS:
         found["share_keys"] = KEYS[words.pop()]
     if len(words) not in (1, 3):
-        raise ValueError(
-            f"{text!r} is not SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order], such as {EXAMPLE!r}"
-        )
+        raise ValueError(f"{text!r} is not {FORM}, such as {EXAMPLE!r}")
     found["score"] = words[0]
     if len(words) == 3:
         found["arrangement"] = words[1]

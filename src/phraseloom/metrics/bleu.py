@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 LENGTH_EDGES = (15, 30, 45)
+FETCHING = ("spm", "flores", "spBLEU")
+PACKAGES = {"ja-mecab": "sacrebleu[ja]", "ko-mecab": "sacrebleu[ko]"}
 ASCII_SPACE = " \t\n\r\f\v"
 
 
@@ -103,14 +105,18 @@ class Scorer:
 def _bleu(tokenize: str, lowercase: bool) -> Scorer:
     from sacrebleu.metrics.bleu import BLEU
 
-    names = [name for name in BLEU.TOKENIZERS if not name.startswith(("spm", "flores", "spBLEU"))]  # those fetch files
+    names = [name for name in BLEU.TOKENIZERS if not name.startswith(FETCHING)]
     if tokenize not in names:
-        raise UsageError(f"no BLEU tokenizer {tokenize!r}", hint=f"sacreBLEU has {', '.join(names)}")
+        what, offer = f"no BLEU tokenizer {tokenize!r}", ", ".join(names)
+        if tokenize in BLEU.TOKENIZERS:
+            what += " here: sacreBLEU has it, but fetches a model for it from the network, which nothing here does"
+        raise UsageError(what, hint=f"choose from {offer}")
     try:
         return Scorer("BLEU", BLEU(lowercase=lowercase, tokenize=tokenize, force=True))
-    except (ImportError, RuntimeError, SystemExit) as error:  # some tokenizers need a package of their own
+    except (ImportError, RuntimeError, SystemExit) as error:
         reason = str(error).strip().partition("\n")[0]
-        raise UsageError(f"the BLEU tokenizer {tokenize!r} cannot be used here: {reason}") from error
+        hint = f"pip install '{PACKAGES[tokenize]}'" if tokenize in PACKAGES else None
+        raise UsageError(f"the BLEU tokenizer {tokenize!r} cannot be used here: {reason}", hint=hint) from error
 
 
 def _chrf(tokenize: str, lowercase: bool) -> Scorer:
@@ -143,8 +149,8 @@ SCORERS: dict[str, Callable[[str, bool], Scorer]] = {
 def make_scorer(name: str, *, tokenize: str = "13a", lowercase: bool = False) -> Scorer:
     """The scorer of `SCORERS` with that name.
 
-    `tokenize` names sacreBLEU's BLEU tokenizer. `tokenized` is BLEU on tokens as they stand, cased, no
-    smoothing: what Moses' multi-bleu.perl prints. Raises UsageError for an unknown name.
+    `tokenize` names sacreBLEU's BLEU tokenizer, of those that fetch nothing from the network. `tokenized` is BLEU on tokens
+    as they stand, cased, no smoothing: what Moses' multi-bleu.perl prints. Raises UsageError for an unknown name.
     """
     if name not in SCORERS:
         raise UsageError(f"no metric {name!r}", hint=f"choose from {', '.join(SCORERS)}")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.layers.config import SCORES, AnyArrangement, AnyScore
-from phraseloom.layers.naming import parse
+from phraseloom.layers.config import ARRANGEMENTS, SCORES, AnyArrangement, AnyScore
+from phraseloom.layers.naming import FORM, parse
+
+
+def _forms() -> str:
+    """How the line is written, and all that may stand in it."""
+    return (
+        f"an attention in one line is {FORM}: a score is one of {', '.join(SCORES)}, an arrangement one of "
+        f"{', '.join(ARRANGEMENTS)}; orders are 1-2 or 1-2-3, of a homogeneous one heads such as 44"
+    )
 
 
 class AttentionConfig(Config):
@@ -23,6 +32,11 @@ class AttentionConfig(Config):
         if not isinstance(value, str):
             return value
         found = parse(value)
+        for what, names in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
+            if (name := found.get(what, "token" if what == "score" else "homogeneous")) not in names:
+                near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+                meant = f"did you mean {near[0]}? " if near else ""
+                raise ValueError(f"{name!r} is no {what}; {meant}{_forms()}")
         score: dict[str, Any] = {"kind": found.pop("score")}
         if "share_keys" in found:
             score["share_keys"] = found.pop("share_keys")

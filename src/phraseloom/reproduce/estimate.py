@@ -118,11 +118,17 @@ def _vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> 
         return subwords.size, subwords.size
     if subwords.kind == "words" and scale.vocabulary is None:
         remarks.append("vocabularies counted as full")
-        source = SPECIALS + (subwords.source_size or subwords.size)
-        return source, SPECIALS + subwords.size + subwords.phrases
+        return _source_types(subwords.of_source()), SPECIALS + subwords.size + subwords.phrases
     size = scale.vocabulary or DEFAULT_VOCABULARY
     remarks.append(f"{size:,} types in each vocabulary")
     return size, size + getattr(subwords, "phrases", 0)
+
+
+def _source_types(subwords: Any) -> int:
+    """The types of the source beside a target of words; SPECIALS are counted in the size of sentencepiece alone."""
+    if subwords.kind == "words":
+        return SPECIALS + int(subwords.size)
+    return int(subwords.size if subwords.kind == "sentencepiece" else subwords.merges)
 
 
 def _lengths(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> LengthsConfig:

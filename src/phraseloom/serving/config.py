@@ -22,7 +22,7 @@ class ServingConfig(Config):
     Together: `max_connections` open at once (the one that has kept us waiting longest makes room for a new one),
     `max_buffered_bytes` of bodies and replies that are neither read nor sent to the end, `queue_texts` waiting for the
     model, `explain_waiting` explanations waiting, `batch_texts` translated together, `gather_seconds` that an idle
-    worker waits for more of them, `answer_seconds` until a request that still waits is given up, `grace_seconds` for
+    worker waits for more of them, `answer_seconds` until a request that is not done is given up, `grace_seconds` for
     the requests under way when the server is told to stop.
     """
 
@@ -31,7 +31,7 @@ class ServingConfig(Config):
     max_texts: int = Field(64, ge=1, le=100_000)
     max_characters: int = Field(5_000, ge=1, le=10_000_000)
     max_prefix_characters: int = Field(1_000, ge=0, le=1_000_000)
-    max_tokens: int = Field(512, ge=1, le=1_000_000)
+    max_tokens: int = Field(256, ge=1, le=1_000_000)
     max_beam: int = Field(10, ge=1, le=1000)
     max_n_best: int = Field(10, ge=1, le=1000)
     explain_texts: int = Field(4, ge=1, le=1000)

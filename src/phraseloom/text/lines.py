@@ -27,6 +27,7 @@ XZ_MEMORY = 2**28
 # A compressed text may unfold to this many times its size, and to this many bytes whatever its size.
 MAX_GROWTH = 200
 FREE_GROWTH = 2**25
+GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
 _BOM = "\ufeff".encode()
 
 Invalid = Literal["stop", "replace"]
@@ -60,6 +61,7 @@ class _Decompressed(io.RawIOBase):
         self._path, self._raw, self._xz = path, raw, path.suffix == ".xz"
         self._limit = max(FREE_GROWTH, MAX_GROWTH * os.fstat(raw.fileno()).st_size)
         self._engine: Any = None
+        self._began = False
         self._pending, self._total = b"", 0
 
     def readable(self) -> bool:
@@ -91,6 +93,17 @@ class _Decompressed(io.RawIOBase):
             )
         return len(data)
 
+    def _begin(self, given: bytes) -> None:
+        """Raises CorruptError where the first bytes are not those of a compressed file."""
+        magic, kind = (XZ_MAGIC, "xz") if self._xz else (GZIP_MAGIC, "gzip")
+        if not self._began and not magic.startswith(given[: len(magic)]):
+            raise CorruptError(
+                f"not a whole {kind} file: it does not begin as one, and may be plain text",
+                file=self._path,
+                hint=f"if it is text, rename it without {self._path.suffix}",
+            )
+        self._began = True
+
     def _some(self, size: int) -> bytes:
         while True:
             holds = self._xz and self._engine is not None and not self._engine.needs_input
@@ -104,6 +117,7 @@ class _Decompressed(io.RawIOBase):
                         return b""
                     self._pending = b""
                     continue
+                self._begin(given)
                 self._engine = self._new_engine()
             data = self._engine.decompress(given, size)
             if self._engine.eof:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
-START_SECONDS = 120
+START_SECONDS = 300  # a busy machine may take minutes to import torch several times
 PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
 
 
@@ -210,8 +210,9 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> Worl
         _wait_for_children(world, store)
         _start_group(world, store)
     except BaseException:
+        world.kill_children()
         for child in world.children:
-            child.kill()
+            child.wait()
         raise
     return world
 
@@ -223,7 +224,10 @@ def _wait_for_children(world: World, store: Any) -> None:
             if child.poll() is not None:
                 raise PhraseloomError(f"training process of rank {rank} did not start (exit code {child.returncode})")
         if time.monotonic() > deadline:
-            raise PhraseloomError(f"training processes did not start within {START_SECONDS} s")
+            raise PhraseloomError(
+                f"training processes did not start within {START_SECONDS} s",
+                hint="the machine is busy, or too small for so many: try again, or set training.processes=1",
+            )
         time.sleep(0.02)
 
 

@@ -97,10 +97,11 @@
   }
 
   function column(texts, reply, named) {
-    const language = about.find((model) => model.name === reply.model).languages[1];
+    const [from, language] = about.find((model) => model.name === reply.model).languages;
+    const same = place("source-name").textContent === from && place("target-name").textContent === language;
     const rows = reply.translations.flatMap((found, i) => (texts[i].trim() ? rowsOf(texts[i], found, `${reply.model} ${i}`) : []));
     const warnings = reply.warnings.map((text) => html("p", { class: "live-warning" }, text));
-    return html("div", { lang: language }, named ? html("div", { class: "live-model" }, reply.model) : null, rows, warnings);
+    return html("div", { lang: language }, named ? html("div", { class: "live-model" }, same ? reply.model : `${reply.model}: ${from} → ${language}`) : null, rows, warnings);
   }
 
   function rowsOf(source, found, key) {
@@ -119,13 +120,13 @@
         title: isKept ? "Kept. Choose it again to keep only what is before it" : "Keep the translation up to this word",
         onclick: () => keep(source, text.slice(0, isKept ? match.index : end).trimEnd()) }, match[0]);
     });
-    return html("div", { class: `live-row ${extra}` }, words, html("span", { class: "score", title: "score" }, score === null ? "" : score.toFixed(2)));
+    return html("div", { class: `live-row ${extra}`, dir: "auto" }, words, html("span", { class: "score", dir: "ltr", title: "score" }, score === null ? "" : score.toFixed(2)));
   }
 
   /** What the translation must begin with, as text. */
   function begin(source, key) {
     if (!kept.has(source)) return "";
-    const input = html("input", { type: "text", value: prefixOf(source), maxlength: limits.max_prefix_characters, "data-key": `${key} begin`,
+    const input = html("input", { type: "text", dir: "auto", value: prefixOf(source), maxlength: limits.max_prefix_characters, "data-key": `${key} begin`,
       oninput: () => { kept.set(source, input.value); later(); } });
     const clear = html("button", { type: "button", onclick: () => keep(source, "") }, "let go");
     return html("label", {}, "begins with", input, clear);

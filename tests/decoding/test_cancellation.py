@@ -1,0 +1,68 @@
+"""A search that nobody wants any more ends at its next step; one that is wanted is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.decoding.conftest import lines_of_words
+from tests.decoding.segmental_toys import ToySegmental
+from tests.decoding.toys import END, ToyModel, random_table
+
+import phraseloom.decoding.segments as segments_module
+from phraseloom.analysis.explain import explain
+from phraseloom.decoding.cancellation import Cancelled
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
+from phraseloom.decoding.translator import Translator
+
+
+def after(count: int) -> Callable[[], bool]:
+    """A question that is answered with no so many times, then with yes."""
+    answers = iter([False] * count)
+    return lambda: next(answers, True)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_token_by_token(beam: int) -> None:
+    model, limits = ToyModel(random_table(4, 0)), Limits.of([30] * 2, [30] * 2)
+    with pytest.raises(Cancelled):
+        search(model, [0, 1], limits, SearchOptions(beam=beam, begin=0, end=END, banned=(), cancelled=after(4)))
+    assert model.steps == 4
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+@pytest.mark.parametrize("connects", [False, True])
+def test_segment_by_segment(beam: int, connects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each source position; where all of them are one call, between its portions and at each sentence."""
+    monkeypatch.setattr(segments_module, "CHUNK", 1)
+    counts = []
+    for limit in (0, 3, 1000):
+        model, asked = ToySegmental(0, connects=connects), after(limit)
+        calls, step = [], model.segment_step
+        model.segment_step = lambda tokens, state, calls=calls, step=step: (calls.append(1), step(tokens, state))[1]
+        options = SearchOptions(beam=beam, banned=(0, 1, 2), cancelled=asked)
+        given = (model, model.memory([3, 2]), Limits.of([100] * 2), options)
+        if limit == 1000:
+            assert len(search(*given)) == 2
+        else:
+            with pytest.raises(Cancelled):
+                search(*given)
+        counts.append(len(calls))
+    assert 0 == counts[0] < counts[1] < counts[2]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_by_the_translator(translator: Translator, workers: int) -> None:
+    lines = lines_of_words(20, seed=4)
+    options = {"workers": workers, "batch_sentences": 4}
+    assert translator.translate(lines, cancelled=lambda: False, **options) == translator.translate(lines, **options)
+    with pytest.raises(Cancelled):
+        translator.translate(lines, cancelled=after(9), **options)
+
+
+def test_of_an_explanation(translator: Translator) -> None:
+    lines = lines_of_words(3, seed=4)
+    for targets, count in ((None, 5), (lines, 2)):
+        with pytest.raises(Cancelled):
+            explain({"it": translator}, lines, targets, cancelled=after(count))

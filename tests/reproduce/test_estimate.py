@@ -1,0 +1,31 @@
+"""What a plan counts with where no dataset is there yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from phraseloom.recipe import load_recipe
+from phraseloom.reproduce.estimate import SPECIALS, _vocabularies
+from phraseloom.reproduce.table import ScaleConfig
+
+RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "continuous" / "tr-en_pconmt.yaml"
+
+
+@pytest.mark.parametrize(
+    ("changes", "source"),
+    [
+        ([], SPECIALS + 50_000),
+        (["data.subwords.source_size=20000"], SPECIALS + 20_000),
+        (["data.subwords.source={kind: sentencepiece, size: 8000}"], 8_000),
+        (["data.subwords.source={kind: subword_nmt, merges: 6000}"], 6_000),
+    ],
+)
+def test_the_source_of_a_target_of_words_has_the_types_of_its_own_options(
+    changes: list[str], source: int, tmp_path: Path
+) -> None:
+    recipe = load_recipe(RECIPE, [*changes, f"data.folder={tmp_path}/none"])
+    remarks: list[str] = []
+    assert _vocabularies(recipe, ScaleConfig(), remarks) == (source, SPECIALS + 50_000 + 50_000)
+    assert remarks == ["vocabularies counted as full"]

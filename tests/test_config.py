@@ -1,0 +1,194 @@
+"""What is said of a recipe that does not fit: the key, the line or the override that it comes from, and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import Field
+
+from phraseloom.config import Config, set_override, validate
+from phraseloom.errors import ConfigError
+from phraseloom.recipe import load_recipe
+
+RECIPE = """\
+name: toy
+data:
+  folder: dataset
+  source_language: en
+  target_language: de
+  train: [{source: train.en, target: train.de}]
+  subwords: {kind: sentencepiece, size: 50}
+model:
+  width: 8
+  heads: 2
+  attention: token
+training: {batch_tokens: 200, max_updates: 4}
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(RECIPE.encode())
+    return path
+
+
+@pytest.fixture
+def said(recipe: Path) -> Callable[..., str]:
+    """What is said of the recipe with these overrides, or with one text in place of another; without the folder."""
+
+    def say(*overrides: str, old: str = "", new: str = "") -> str:
+        recipe.write_bytes(RECIPE.replace(old, new).encode())
+        with pytest.raises(ConfigError) as found:
+            load_recipe(recipe, list(overrides))
+        return str(found.value).replace(f"{recipe.parent}/", "")
+
+    return say
+
+
+def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
+    (files,) = load_recipe(recipe, ["data.train.0.source=foo"]).data.train
+    assert (files.source, files.target) == ("foo", "train.de")  # type: ignore[union-attr]
+    (files,) = load_recipe(recipe, ["data.train.0={source: a, target: b}"]).data.train
+    assert (files.source, files.target) == ("a", "b")  # type: ignore[union-attr]
+    value: dict[str, Any] = {"a": [[1, 2], {"b": 3}]}
+    assert set_override(value, "a.0.1=5") == ("a", 0, 1)
+    assert set_override(value, "a.1.b=6") == ("a", 1, "b")
+    assert value == {"a": [[1, 5], {"b": 6}]}
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("data.train.7.0={source: x, target: y}", "data.train has 1 item, no 7"),
+        ("data.train.7={source: x, target: y}", "data.train has 1 item, no 7"),
+        ("data.train.1.source=x", "data.train has 1 item, no 1"),
+        ("data.train.x.source=y", "data.train has 1 item, and 'x' is not the number of one; such as data.train.0.x"),
+        ("data.train.-1.source=y", "data.train has 1 item, and '-1' is not the number of one"),
+        ("data.train.0.0={source: x, target: y}", "unknown key data.train.0.0"),
+        ("data.train[0].source=foo", "[0] is not how an item of a list is named here; write data.train.0.source=foo"),
+        ("data.train=[", "not valid YAML"),
+        ("data.train", "not of the form key.sub=value"),
+        ("data.subwords.siz=400", "unknown key data.subwords.siz; did you mean size?"),
+        ("data.subwords=400", "data.subwords: should be a mapping (given: 400); such as {kind: sentencepiece}"),
+        ("data.subwords={kind: sentencepiec}", "'sentencepiec' is not known; did you mean sentencepiece?"),
+        ("data.train=[]", "data.train: should have at least 1 item"),
+        ("data.train={source: a, target: b}", "data.train: should be a list; put it in [ ]"),
+        ("data.train=[{source: a}]", "key data.train.0.target is missing"),
+        ("name.x=1", "name: should be text"),
+        ("training.schedule.kind=cosin", "training.schedule.kind: 'cosin' is not known; did you mean cosine?"),
+        ("training.schedule.kind=x", "one of inverse_sqrt, inverse_sqrt_peak, constant, plateau, cosine, linear"),
+        ("training.schedule={peak: 1}", "key training.schedule.kind is missing; one of inverse_sqrt, "),
+        ("training.best_by=bleuu", "should be perplexity, loss, cosine_loss or bleu (given: 'bleuu'); did you mean bleu?"),
+        ("training.processes=many", "training.processes: should be a whole number or auto (given: 'many')"),
+        ("training.batch_tokens=x", "training.batch_tokens: should be a whole number (given: 'x')"),
+        ("training.bleu_every=true", "training.bleu_every: should be a whole number (given: true)"),
+        ("model.dropout=false", "model.dropout: should be a number (given: false)"),
+        ("training.processes=true", "training.processes: should be a whole number (given: true)"),
+        ("data.source_language=no", "should be text (given: no); put it in quotes that the shell leaves: "
+                                    "data.source_language='\"no\"'"),
+        ("model.attention=nonsense", "model.attention: 'nonsense' is no score; an attention in one line is SCORE "
+                                     "[ARRANGEMENT ORDERS] [shared-keys | keys-per-order]: a score is one of token, "),
+        ("model.attention.cross=quer", "model.attention.cross: 'quer' is no score; did you mean queryk?"),
+        ("model.attention=queryk heterogenous 1-2", "'heterogenous' is no arrangement; did you mean heterogeneous?"),
+        ("model.positions={kind: sinus}", "model.positions.kind: 'sinus' is not known; did you mean sinusoid?"),
+        ("device=cuda", "unknown key device; did you mean training.device?"),
+        ("model.encoder.residua=true", "unknown key model.encoder.residua"),
+        ("warmup=3", "unknown key warmup; did you mean training.schedule.warmup?"),
+        ("task=translatio", "task 'translatio' is not known; did you mean translation?"),
+    ],
+)  # fmt: skip
+def test_an_override_that_does_not_fit_is_named(override: str, what: str, said: Callable[..., str]) -> None:
+    message = said(override)
+    assert message.startswith(f"override {override!r}: "), message
+    assert what in message, message
+    for jargon in ("Input", "tag", "valid dictionary", "validation", "literal", "constrained"):
+        assert jargon not in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("source_language: en", "source_language: no", 'r.yaml:4: data.source_language: should be text (given: no); '
+                                                       'put it in quotes: "no"'),
+        ("name: toy", "name: 2024-01-01", 'r.yaml:1: name: should be text (given: 2024-01-01); put it in quotes: "2024-01-01"'),
+        ("name: toy", "name: 1_0", 'r.yaml:1: name: should be text (given: 1_0); put it in quotes: "1_0"'),
+        ("name: toy", "name:", "r.yaml:1: name: should be text (given: nothing)"),
+        ("source_language: en", "source_language: English text", "r.yaml:4: data.source_language: "),
+        ("width: 8", "width: yes", "r.yaml:9: model.width: should be a whole number (given: yes)"),
+        ("heads: 2", "head: 2", "r.yaml:10: unknown key model.head; did you mean heads?"),
+        ("train: [{source: train.en, target", "train: [{source: train.en, targe", "r.yaml:6: unknown key data.train.0.targe; "
+                                                                                   "did you mean target? (and 1 more)"),
+    ],
+)  # fmt: skip
+def test_a_line_that_does_not_fit_is_named(old: str, new: str, what: str, said: Callable[..., str]) -> None:
+    what, more = what.removesuffix(" (and 1 more)"), "(and 1 more)" in what
+    message = said(old=old, new=new)
+    assert message.replace(" (and 1 more)", "").startswith(what), message
+    assert ("(and 1 more)" in message) == more
+
+
+def test_what_does_not_fit_together_names_the_overrides_below_it(said: Callable[..., str]) -> None:
+    assert said("model.heads=3") == "r.yaml:8: model: width 8 is not a multiple of heads 3 (with model.heads=3)"
+    assert said("decoding.n_best=9").startswith(
+        "override 'decoding.n_best=9': decoding: n_best 9 is larger than beam 5"
+    )
+
+
+def test_a_line_of_the_base_is_named(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_bytes(RECIPE.replace("  heads: 2", "  head: 2").encode())
+    (tmp_path / "r.yaml").write_bytes(b"base: base.yaml\nmodel: {dropout: 0.2}\ndata: {train: [{source: a}]}\n")
+    with pytest.raises(
+        ConfigError, match=r"base\.yaml:10: unknown key model\.head \(and 1 more\); did you mean heads\?"
+    ):
+        load_recipe(tmp_path / "r.yaml")
+    (tmp_path / "base.yaml").write_bytes(RECIPE.encode())
+    with pytest.raises(ConfigError, match=r"r\.yaml:3: key data\.train\.0\.target is missing"):
+        load_recipe(tmp_path / "r.yaml")
+
+
+@pytest.mark.parametrize("name", ["../../x", "..", ".x", "a/b", "a\\b", "", "  ", "a\nb", "a\x1bb", "a\x00"])
+def test_the_name_of_a_recipe_is_that_of_a_folder(name: str, recipe: Path) -> None:
+    escaped = name.encode("unicode_escape").decode()
+    with pytest.raises(ConfigError, match="is also the name of the run folder"):
+        load_recipe(recipe, [f'name="{escaped}"'])
+
+
+@pytest.mark.parametrize("name", ["toy", "de-en_1.5", "naïve 模型", "a..b"])
+def test_names_that_are_folders_stay(name: str, recipe: Path) -> None:
+    assert load_recipe(recipe, [f"name={name}"]).name == name
+
+
+class Inner(Config):
+    size: int = 1
+    flag: bool = False
+    either: int | bool = 1
+    share: float = 0.5
+
+
+class Outer(Config):
+    many: list[Inner] = Field([])
+    by_name: dict[str, Inner] = Field({})
+    numbers: list[int] = Field([])
+
+
+def test_truth_values_are_no_numbers_at_any_depth() -> None:
+    validate(Outer, {"many": [{"flag": True, "either": True}], "numbers": [1]})
+    for value, key in (
+        ({"many": [{}, {"size": True}]}, r"many\.1\.size: should be a whole number \(given: true\)"),
+        ({"by_name": {"a": {"share": False}}}, r"by_name\.a\.share: should be a number \(given: false\)"),
+        ({"numbers": [1, True]}, r"numbers\.1: should be a whole number"),
+    ):
+        with pytest.raises(ConfigError, match=key):
+            validate(Outer, value)
+    with pytest.raises(ConfigError, match=r"unknown key by_name\.a\.siz; did you mean size\?"):
+        validate(Outer, {"by_name": {"a": {"siz": 1}}})
+
+
+def test_bounds_of_length_of_a_recipe_leave_room_for_an_output(said: Callable[..., str], recipe: Path) -> None:
+    low, high = "decoding.min_length={factor: 5, constant: 5}", "decoding.max_length={factor: 1, constant: 1}"
+    assert "min_length 5,5 is above max_length 1,1 for every source" in said(low, high)
+    assert load_recipe(recipe, [low]).decoding.min_length.constant == 5  # type: ignore[union-attr]
