@@ -26,7 +26,13 @@ __all__ = [
     "PhraseloomError",
     "UsageError",
     "escape_controls",
+    "plural",
 ]
+
+
+def plural(number: int, noun: str) -> str:
+    """A number of things in words: `1 line`, `1,204 lines`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def escape_controls(text: str) -> str:

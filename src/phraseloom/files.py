@@ -182,8 +182,8 @@ def require_file(path: str | Path, what: str = "file") -> Path:
         if path.is_dir():
             raise FileProblem(f"{what} expected, but this is a folder", file=path)
         if not path.exists():
-            reason = "a link to nothing" if path.is_symlink() else "no such file"
-            raise FileProblem(f"{what} not found: {reason}", file=path, hint=_nearest(path))
+            reason = ": a link to nothing" if path.is_symlink() else ""
+            raise FileProblem(f"{what} not found{reason}", file=path, hint=_nearest(path))
     except (OSError, ValueError) as error:
         raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
     if not os.access(path, os.R_OK):

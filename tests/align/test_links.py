@@ -67,7 +67,7 @@ def test_files_plain_and_packed(tmp_path: Path) -> None:
     for name, data in {"a": text, "a.gz": gzip.compress(text), "a.xz": lzma.compress(text)}.items():
         (tmp_path / name).write_bytes(data)
         assert read_links(tmp_path / name) == [links((0, 0), (2, 1)), links(), links((1, 1))]
-    with pytest.raises(FileProblem, match="no such file"):
+    with pytest.raises(FileProblem, match="not found"):
         read_links(tmp_path / "b")
 
 

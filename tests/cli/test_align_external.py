@@ -120,7 +120,7 @@ def test_lexicon(command: Command, text: Path) -> None:
     assert (text / "out").read_bytes() == b"das\tthe\t2\t3\nHaus\thouse\t2\t2\n"
     assert done.err.splitlines() == [
         "phraseloom align: 5 pairs, 5 links: 2 source words",
-        "phraseloom align: 1 links of words with a tab, which a lexicon cannot hold: left out",
+        "phraseloom align: 1 link of words with a tab, which a lexicon cannot hold: left out",
     ]
     assert command(*LEXICON, "--min-count", "3").code == 0
     assert (text / "out").read_bytes() == b""

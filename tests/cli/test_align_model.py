@@ -259,7 +259,7 @@ def test_what_did_not_come_out_as_meant_is_said(net: str, command: Command, tmp_
     warnings = lines_of(done.err)
     assert len(warnings) == 2
     assert re.search(r"warning: [34] of 8 sources of more than 6 subwords: .* no links \(first: line 1\)$", warnings[0])
-    assert warnings[1].endswith("1 lines held invalid UTF-8, replaced")
+    assert warnings[1].endswith("1 line held invalid UTF-8, replaced")
 
 
 def test_trees_beside_the_source(command: Command, tmp_path: Path) -> None:

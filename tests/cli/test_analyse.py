@@ -48,7 +48,7 @@ def texts(tmp_path: Path) -> list[str]:
 def test_activation_tables(command: Command, model: Path, texts: list[str]) -> None:
     done = command("analyse", "activation", model, *texts)
     assert done.code == 0, done.err
-    assert done.err == "phraseloom analyse: warning: 1 pairs with a blank side were left out\n"
+    assert done.err == "phraseloom analyse: warning: 1 pair with a blank side left out\n"
     tables = done.out.rstrip("\n").split("\n\n")
     assert [t.split("\n")[0].split(" (")[0] for t in tables] == [
         "cross: probability mass, within the queries of each kind",

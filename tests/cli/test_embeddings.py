@@ -218,7 +218,7 @@ def test_nearest_phrases(command: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["small.vec"], 2, "Missing argument 'TOKEN...'"),
+        (["small.vec"], 2, "Missing argument 'TOKEN'"),
         (["none.vec", "a"], 1, "none.vec: file of vectors not found"),
         (["small.vec", "wont"], 1, "small.vec: no vector of 'wont'; did you mean went"),
         (["small.vec", "qqq"], 1, "small.vec: no vector of 'qqq'\n"),

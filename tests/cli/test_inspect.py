@@ -79,7 +79,7 @@ def test_unfinished_runs(command: Command, tmp_path: Path) -> None:
     outcome = command("inspect", "run")
     assert outcome.code == 0
     assert "no checkpoint yet" in outcome.out
-    assert "1 lines of the log could not be read" in outcome.out
+    assert "1 line of the log could not be read" in outcome.out
 
 
 def test_a_folder_of_something_else(command: Command, tmp_path: Path) -> None:

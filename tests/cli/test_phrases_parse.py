@@ -42,10 +42,10 @@ def test_one_line_out_per_line_in(command: Command) -> None:
     trees = ["(S (NP The dog))", "", "(S ! (NP exit))", "", "", "(S (NP x y))", "(S (NP bad \ufffd))", "(S (NP end))"]
     assert outcome.out == "".join(tree + "\n" for tree in trees)
     summary, warning = outcome.err.splitlines()
-    said = "8 lines, 5 trees; 1 blank lines; 2 without a tree, 28.57% (1 too long, 1 lost); "
+    said = "8 lines, 5 trees; 1 blank line; 2 without a tree, 28.57% (1 too long, 1 lost); "
     assert summary.startswith(f"phraseloom phrases: {said}")
     assert re.search(r"; [\d,]+ lines/s$", summary)
-    assert "1 lines held invalid UTF-8, replaced (first: line 7)" in warning
+    assert "1 line held invalid UTF-8, replaced (first: line 7)" in warning
 
 
 @pytest.mark.usefixtures("fake")

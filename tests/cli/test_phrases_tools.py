@@ -102,7 +102,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
         (
             ["-s", "target", "-t", "target", "-a", "short", "-o", "c"],
             1,
-            "short: ends after 1 lines, but target goes on",
+            "short: ends after 1 line, but target goes on",
         ),
         (["-s", "source", "-t", "source", "-a", "links", "-o", "c"], 1, "links:1: 1-3: the target has 3 words, 0 to 2"),
         (["-s", "source", "-t", "latin", "-a", "links", "-o", "c"], 1, "latin:1: invalid UTF-8: byte 1"),
@@ -248,9 +248,9 @@ def test_the_rules(command: Command) -> None:
     released, aligned = command(*arguments), command(*arguments, "--rule", "aligned")
     assert (released.out, aligned.out) == ("a_b c\na_b c d e\n", "a_b c\na_b_c_d_e\n")
     assert released.err.count("\n") == 2
-    assert "1 phrases of more than 4 words are never joined by the rule released" in released.err
+    assert "1 phrase of more than 4 words: never joined by the rule released" in released.err
     assert aligned.err.count("\n") == 1
-    assert aligned.err.endswith("2 different of the 4 of the table; 1 phrases of one word change nothing\n")
+    assert aligned.err.endswith("2 different of the 4 of the table; 1 phrase of one word, nothing to join\n")
 
 
 @pytest.mark.usefixtures("files")

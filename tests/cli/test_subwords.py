@@ -60,7 +60,7 @@ def test_errors_are_one_line_and_leave_nothing(tmp_path: Path, capsys: pytest.Ca
     for arguments, code, text in [
         (["train", str(tmp_path / "s"), str(tmp_path / "a"), "--size", "9999"], 1, "too small for 9999 subwords"),
         (["train", str(tmp_path / "s"), str(tmp_path / "a"), "--size", "3"], 2, "size"),
-        (["train", str(tmp_path / "s"), str(tmp_path / "missing")], 1, "no such file"),
+        (["train", str(tmp_path / "s"), str(tmp_path / "missing")], 1, "text file not found"),
         (["train", str(tmp_path / "full"), str(tmp_path / "a")], 2, "not empty"),
         (["train", str(tmp_path / "s"), str(tmp_path / "a"), "--kind", "word"], 2, "kind"),
         (["apply", str(tmp_path / "missing")], 1, "tokenizer not found"),

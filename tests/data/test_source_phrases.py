@@ -217,7 +217,7 @@ def test_lines_without_a_tree_are_counted(text: Path, tmp_path: Path) -> None:
         "first_file": "a.trees",
         "first_line": 5,
     }
-    assert "2 lines have no parse tree" in table(report.index) and "a.trees:5" in table(report.index)
+    assert "2 lines without a parse tree" in table(report.index) and "a.trees:5" in table(report.index)
     assert Dataset.open(report.folder).split("train").phrase_sizes([4]) is not None
 
 

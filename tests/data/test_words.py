@@ -108,7 +108,7 @@ def test_what_is_unknown_is_counted_and_said(tmp_path: Path) -> None:
     assert "valid: unknown are 2 of 5 (40.0 %) source words and 1 of 5 (20.0 %) target words" in text
     assert (
         "target: unknown are 3 of 13 (23.1 %) different words and 6 of 34 (17.6 %) words; "
-        "1 phrases (2 times) are read as their words" in text
+        "1 phrase (2 times) are read as their words" in text
     )
     assert "source: unknown are 7 of 10 (70.0 %) different words and 16 of 30 (53.3 %) words\n" in text
     shown = render(describe_dataset(report.folder))

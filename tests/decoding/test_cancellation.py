@@ -34,7 +34,7 @@ def test_token_by_token(beam: int) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("connects", [False, True])
 def test_segment_by_segment(beam: int, connects: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each source position; where all of them are one call, between its portions and at each sentence."""
+    """At each source position; where all of them are one call, between its portions."""
     monkeypatch.setattr(segments_module, "CHUNK", 1)
     counts = []
     for limit in (0, 3, 1000):
@@ -50,6 +50,13 @@ def test_segment_by_segment(beam: int, connects: bool, monkeypatch: pytest.Monke
                 search(*given)
         counts.append(len(calls))
     assert 0 == counts[0] < counts[1] < counts[2]
+
+
+def test_while_segments_are_joined() -> None:
+    """Between two sentences: the lists of segments are there after one question."""
+    model = ToySegmental(0, connects=False)
+    with pytest.raises(Cancelled):
+        search(model, model.memory([3, 2]), Limits.of([100] * 2), SearchOptions(beam=3, cancelled=after(2)))
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -139,10 +139,10 @@ def test_other_files_are_refused(text: str, line: int, what: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("source", "target", "links", "message"),
     [
-        ("a\n", "b\nc\n", "\n\n", "source: ends after 1 lines, but target goes on"),
-        ("a\nb\n", "c\n", "\n\n", "target: ends after 1 lines, but source goes on"),
+        ("a\n", "b\nc\n", "\n\n", "source: ends after 1 line, but target goes on"),
+        ("a\nb\n", "c\n", "\n\n", "target: ends after 1 line, but source goes on"),
         ("a\n", "b\n", "", "links: ends after 0 lines, but source goes on"),
-        ("a\n", "b\n", "0-0\n\n", "source: ends after 1 lines, but links goes on"),
+        ("a\n", "b\n", "0-0\n\n", "source: ends after 1 line, but links goes on"),
         ("a\n", "b\n", "0-1\n", "links:1: 0-1: the target has 1 words"),
         ("a\n", "b\n", "0:0\n", "links:1: field 1, '0:0', is not a link"),
         ("\n", "b\n", "0-0\n", "links:1: 0-0: the source has 0 words"),

@@ -85,8 +85,8 @@ def test_lines_with_their_labels(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "line", "what"),
     [
-        ("1\n0 1\n", 2, "2 numbers, but the source line has 1 words"),
-        ("1\n", None, "ends after 1 lines, but the source goes on"),
+        ("1\n0 1\n", 2, "2 numbers, but the source line has 1 word"),
+        ("1\n", None, "ends after 1 line, but the source goes on"),
         ("1\n0\n1\n", 3, "goes on after the 2 lines"),
     ],
 )

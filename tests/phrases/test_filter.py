@@ -222,7 +222,7 @@ def test_tags_of_phrases(tmp_path: Path) -> None:
     ("tags", "line", "what"),
     [
         ("NN\nNN NN\n", 2, "2 tags, but the line"),
-        ("NN\n", None, "ends after 1 lines"),
+        ("NN\n", None, "ends after 1 line"),
         ("NN\n\nNN\n", 2, "0 tags, but"),
     ],
 )

@@ -235,7 +235,7 @@ def test_a_tree_of_another_line() -> None:
     assert "x.trees:11: " in refused(flat("the", "man", "x"), good)
     assert "the line has nothing more, the tree 'x'" in refused(flat("the", "man", "x"), good)
     assert refused(good, "(S (NN the)").startswith("x.trees:12: column 1: a bracket is never closed")
-    assert "2 lines, but 1 trees" in refused(good)
+    assert "2 lines, but 1 tree" in refused(good)
     with pytest.raises(DataError, match="need a tree for each line"):
         segment_lines(segmenter, side, lines, ids)
     with pytest.raises(DataError, match="does not fit"):

@@ -339,7 +339,7 @@ def test_only_an_output_of_words_and_phrases(folder: Path) -> None:
         (["an Haus"], ["1 2"], DataError, "only one line can be used; give a validation text too"),
         (["", " \u3000"], ["", "1"], DataError, "no line of it can be used"),
         (["an " * 300], ["2 " * 300], DataError, "no line of it can be used"),
-        (["an", "zu"], ["2 1", "1"], DataError, "2 numbers, but the source line has 1 words"),
+        (["an", "zu"], ["2 1", "1"], DataError, "2 numbers, but the source line has 1 word"),
     ],
 )
 def test_texts_that_do_not_serve(
@@ -366,4 +366,4 @@ def test_what_is_left_out_is_told(folder: Path) -> None:
     net.written(folder, s=long, l=["1 " * 20, *["2 1"] * 9])
     lines: list[str] = []
     trained(folder, options=replace(SMALL, max_tokens=10), files=Files(folder / "s", folder / "l"), report=lines.append)
-    assert lines[0] == f"{folder / 's'}: 1 lines left out of more than 10 tokens"
+    assert lines[0] == f"{folder / 's'}: 1 line left out of more than 10 tokens"

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.errors import plural
+
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
     from phraseloom.metrics.aer import AlignmentScore
@@ -79,7 +81,7 @@ def _pairs(source: str, target: str) -> list[tuple[str, str]]:
 
     sources, targets = list(read_lines(source)), list(read_lines(target))
     if len(sources) != len(targets):
-        raise DataError(f"{target} has {len(targets)} lines, but {source} has {len(sources)}")
+        raise DataError(f"{target} has {plural(len(targets), 'line')}, but {source} has {len(sources)}")
     return list(zip(sources, targets, strict=True))
 
 
@@ -93,7 +95,7 @@ def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Go
     found = parse_lines(rows, file=_name(path), lines=lines)
     if len(found) != len(truth):
         raise DataError(
-            f"{_name(path)} has {len(found)} lines, but {gold} has {len(truth)} sentences",
+            f"{_name(path)} has {plural(len(found), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
             hint="a sentence without links is a blank line"
             + ("; give -s and -t if the gold links are rows and the last sentences have none" if lines is None else ""),
         )
@@ -113,9 +115,8 @@ def _table(scores: dict[str, AlignmentScore], gold: str) -> str:
     ]
     any_score = next(iter(scores.values()))
     possible = any_score.possible - any_score.sure
-    about = (
-        f"{any_score.sentences:,} sentences; gold links of {gold}: {any_score.sure:,} sure, {possible:,} only possible"
-    )
+    links = f"{any_score.sure:,} sure, {possible:,} only possible"
+    about = f"{plural(any_score.sentences, 'sentence')}; gold links of {gold}: {links}"
     return f"{about}\n\n{terminal(['system', 'AER', 'precision', 'recall', 'F1', 'links'], rows)}"
 
 

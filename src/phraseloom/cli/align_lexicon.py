@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.errors import plural
 
 
 def command(
@@ -37,6 +38,6 @@ def command(
         counts.add(one.source, one.target, one.links)
     rows = write_lines(output, format_entries(counts.entries(min_count)))
     inputs.note_changes()
-    note(f"{counts.lines:,} pairs, {counts.links:,} links: {rows:,} source words", "align")
+    note(f"{plural(counts.lines, 'pair')}, {plural(counts.links, 'link')}: {plural(rows, 'source word')}", "align")
     if counts.with_tab:
-        note(f"{counts.with_tab:,} links of words with a tab, which a lexicon cannot hold: left out", "align")
+        note(f"{plural(counts.with_tab, 'link')} of words with a tab, which a lexicon cannot hold: left out", "align")

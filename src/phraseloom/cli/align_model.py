@@ -15,7 +15,7 @@ import typer
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import Aligned, Measured
@@ -127,7 +127,9 @@ def _aligned(
     while sources := list(islice(both[0], translator.config.window)):
         targets = list(islice(both[1], len(sources)))
         if len(targets) < len(sources):
-            raise DataError(f"{before + len(targets):,} lines, but {source} has more", file=target, hint=PARALLEL)
+            raise DataError(
+                f"{plural(before + len(targets), 'line')}, but {source} has more", file=target, hint=PARALLEL
+            )
         of_sources = None if beside is None else beside.take(len(sources))
         with contextlib.nullcontext() if beside is None else beside.places():
             found = align_pairs(
@@ -161,7 +163,7 @@ class _Cropped:
 
 
 def _invalid(report: LineReport) -> list[str]:
-    return [f"{report.invalid_utf8} lines held invalid UTF-8, replaced"] if report.invalid_utf8 else []
+    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
 def _line(one: Aligned, scores: bool) -> str:
@@ -191,7 +193,7 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
         )
     rows = [_row(one) for one in found[:SHOWN]]
-    print(f"{len(text.gold):,} sentences, {len(found):,} settings; the best:\n")
+    print(f"{plural(len(text.gold), 'sentence')}, {len(found):,} settings; the best:\n")
     print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))
     folder = remember(model, found[0], source=source, target=target, gold=gold)
     print(f"\nremembered in {folder}")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.errors import plural
+
 STDIN = "-"
 
 
@@ -52,7 +54,7 @@ def command(
         if one is None or other is None:
             short, long = (forward, backward) if one is None else (backward, forward)
             raise DataError(
-                f"ends after {line - 1} lines, but {_name(long)} goes on",
+                f"ends after {plural(line - 1, 'line')}, but {_name(long)} goes on",
                 file=_name(short),
                 hint="the files must be parallel, line by line",
             )

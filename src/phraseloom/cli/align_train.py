@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.errors import plural
+
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
     from phraseloom.align.bitext import Counted
@@ -160,7 +162,7 @@ def _left_out(counted: Counted, max_words: int) -> str:
         for number, reason in ((counted.blank, "with a blank side"), (counted.long, f"of more than {max_words} words"))
         if number
     ]
-    return f"{counted.used:,} pairs; left out: {', '.join(reasons) or 'none'}"
+    return f"{plural(counted.used, 'pair')}; left out: {', '.join(reasons) or 'none'}"
 
 
 def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.device import Device
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.activation import Activation, Shares
@@ -76,7 +76,7 @@ def command(
     translator = Translator.from_pretrained(model, device=device)
     found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources)
     if found.blank:
-        print(f"phraseloom analyse: warning: {found.blank} pairs with a blank side were left out", file=sys.stderr)
+        print(f"phraseloom analyse: warning: {plural(found.blank, 'pair')} with a blank side left out", file=sys.stderr)
     if found.cropped:
         limit = translator.config.max_input_tokens
         print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
@@ -112,7 +112,7 @@ def _parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
     sources, targets = (list(read_lines(path, invalid="stop")) for path in (source, target))
     if len(sources) != len(targets):
         raise DataError(
-            f"{len(sources)} lines, but {target} has {len(targets)}",
+            f"{plural(len(sources), 'line')}, but {target} has {len(targets)}",
             file=source,
             hint="the files must be parallel line by line",
         )

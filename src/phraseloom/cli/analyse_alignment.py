@@ -13,7 +13,7 @@ from phraseloom.cli.decoding_options import AlignmentMethod
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
 from phraseloom.cli.layer_files import can_write
-from phraseloom.errors import UsageError, escape_controls
+from phraseloom.errors import UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import Measured
@@ -70,7 +70,7 @@ def command(
         systems = [{"model": name, "settings": [m.as_dict() for m in some]} for name, some in found.items()]
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
-        _draw(found, method.value, plot, f"{len(text.gold):,} sentences, gold links of {gold.name}")
+        _draw(found, method.value, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
 
 def _measure(
@@ -102,7 +102,7 @@ def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int
     from phraseloom.decoding.word_links import METHODS
     from phraseloom.report.tables import terminal
 
-    yield f"{sentences:,} sentences; {method}, in per cent: mean of the heads, and the head with the lowest AER\n"
+    yield f"{plural(sentences, 'sentence')}; {method}, in per cent: mean of the heads, and the head with the lowest AER\n"
     headers = ["model", "layer", "AER", "precision", "recall", "head", "AER", "precision", "recall"]
     rows: list[list[Any]] = []
     for name, layer in _layers(found):

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from phraseloom.cli.device import Device
+from phraseloom.errors import plural
 
 
 class Output(Enum):
@@ -81,8 +82,9 @@ def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:
     form = tables.markdown if markdown else tables.terminal
     left = report["left_out"]
     yield (
-        f"{report['phrases']:,} phrases in {report['sentences']:,} sentences; left out: {left['without_phrases']:,} "
-        f"sentences without one, {left['too_long']:,} too long. % of the mass of each order; (chance).\n"
+        f"{plural(report['phrases'], 'phrase')} in {plural(report['sentences'], 'sentence')}; left out: "
+        f"{left['without_phrases']:,} sentences without one, {left['too_long']:,} too long. "
+        "% of the mass of each order; (chance).\n"
     )
     headers = ["attention", "layer", "order", "mass", "exact", "inside", "crossing", "covered", "lift", "95 %"]
     layers = [(use, layer) for use, some in report["uses"].items() for layer in some]

@@ -13,7 +13,7 @@ import typer
 
 from phraseloom.cli.device import Device
 from phraseloom.cli.layer_files import can_write
-from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.errors import DataError, UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
@@ -162,7 +162,7 @@ def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> Non
     ]
     first = next(iter(found.values()))
     targets = "each model's own translations" if first.own else "the given translation"
-    over = "the steps of " * (mean == "steps") + f"{first.sentences:,} sentences"
+    over = "the steps of " * (mean == "steps") + f"{plural(first.sentences, 'sentence')}"
     note = f"cross-attention to tokens, heads averaged; mean over {over}\n{targets}"
     draw(
         systems,

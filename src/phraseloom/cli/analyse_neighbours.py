@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.errors import FileProblem, UsageError
+from phraseloom.errors import FileProblem, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
@@ -69,7 +69,7 @@ def command(
     if plot is not None:
         from phraseloom.report.neighbours import draw
 
-        draw(found, plot, title=f"Neighbours of {len(found.tokens):,} {side.value} tokens")
+        draw(found, plot, title=f"Neighbours of {plural(len(found.tokens), f'{side.value} token')}")
 
 
 def _can_write(json: Path | None, plot: Path | None) -> None:
@@ -89,7 +89,8 @@ def _text(found: Neighbours, side: str, origin: str) -> Iterator[str]:
     two = len(found.models) == 2
     first = "the first" if found.tokens[0].count is None else "the most frequent"
     among = "that both models have" if two else "of the vocabulary"
-    yield f"{len(found.tokens):,} {side} tokens, {first} of {origin}; neighbours among {found.candidates:,} pieces {among}"
+    tokens = plural(len(found.tokens), f"{side} token")
+    yield f"{tokens}, {first} of {origin}; neighbours among {found.candidates:,} pieces {among}"
     if found.zero:
         yield f"left out: {found.zero:,} pieces whose vector is zero"
     counted = found.tokens[0].count is not None

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.errors import plural
+
 if TYPE_CHECKING:
     from phraseloom.phrases.embeddings import Counted, Progress
     from phraseloom.text.lines import LineReport
@@ -106,8 +108,8 @@ def _range(text: str) -> tuple[int, int]:
 def _counted(counted: Counted, min_count: int) -> str:
     kept = sum(counted.tokens.values())
     return (
-        f"{counted.lines:,} lines, {counted.words:,} tokens; {len(counted.tokens):,} are there at least {min_count} times, "
-        f"{kept / counted.words:.2%} of the text"
+        f"{plural(counted.lines, 'line')}, {plural(counted.words, 'token')}; {len(counted.tokens):,} "
+        f"are there at least {min_count} times, {kept / counted.words:.2%} of the text"
     )
 
 

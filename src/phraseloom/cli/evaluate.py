@@ -38,8 +38,8 @@ def command(
         str,
         typer.Option(
             metavar="NAME",
-            help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, char, none; ja-mecab, ko-mecab need sacrebleu[ja], [ko]. "
-            "Those that fetch a model (spm, flores101, flores200) are left out.",
+            help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, char, none, ja-mecab, ko-mecab (not spm and flores200, which "
+            "fetch files).",
         ),
     ] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case.")] = False,

@@ -11,7 +11,7 @@ import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
 from phraseloom.cli.device import Device
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 
 MAX_MODELS = 2
 
@@ -147,7 +147,7 @@ def _write(document: dict[str, Any], output: Path | None, json_: Path | None) ->
         texts.append((output, explain_page(document)))
     for path, text in texts:
         atomic_write_text(path, text)
-        note(f"{path}: {len(document['sentences'])} sentences, {path.stat().st_size / 1e6:.1f} MB", "explain")
+        note(f"{path}: {plural(len(document['sentences']), 'sentence')}, {path.stat().st_size / 1e6:.1f} MB", "explain")
 
 
 def _say(document: dict[str, Any], asked: int) -> None:

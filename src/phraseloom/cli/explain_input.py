@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from phraseloom.cli.phrases_input import STDIN, Inputs, single_stdin
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 
 SOURCE = "source"
 
@@ -78,7 +78,7 @@ def _require_parallel(files: Mapping[str, str | None], totals: Mapping[str, int]
     for name, total in totals.items():
         if total != totals[SOURCE]:
             raise DataError(
-                f"{total:,} lines, but {_named(files[SOURCE])} has {totals[SOURCE]:,}",
+                f"{plural(total, 'line')}, but {_named(files[SOURCE])} has {totals[SOURCE]:,}",
                 file=_named(files[name]),
                 hint="the files must be parallel line by line",
             )

@@ -10,6 +10,7 @@ import typer
 
 from phraseloom.cli.device import Device
 from phraseloom.cli.fertility_train import say
+from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.fertility import ClassScore, FertilityScore
@@ -52,8 +53,8 @@ def command(
 
 def _tables(found: FertilityScore) -> str:
     about = (
-        f"{found.sentences:,} sentences, {found.tokens:,} source tokens; in per cent; accuracy {100 * found.accuracy:.2f}, "
-        f"loss {found.loss:.4f}"
+        f"{plural(found.sentences, 'sentence')}, {plural(found.tokens, 'source token')}; in per cent; "
+        f"accuracy {100 * found.accuracy:.2f}, loss {found.loss:.4f}"
     )
     gate = _table("choice", found.gate, found.tokens)
     return f"{about}\n\n{_table('words', found.classes, found.tokens)}\n\n{gate}"

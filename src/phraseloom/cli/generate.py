@@ -12,7 +12,7 @@ import typer
 
 from phraseloom.cli.decoding_options import given, workers
 from phraseloom.cli.device import Device
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 
 
 class Output(Enum):
@@ -111,7 +111,7 @@ def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> 
         print(f"phraseloom generate: warning: {text}", file=sys.stderr)
     if report.invalid_utf8:
         place = report.first.get("invalid_utf8")
-        text = f"{report.invalid_utf8} lines held invalid UTF-8, replaced (first: line {place})"
+        text = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {place})"
         print(f"phraseloom generate: warning: {text}", file=sys.stderr)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Candidate
@@ -46,8 +47,8 @@ def command(
     rows = write_lines(output, format_candidates(counted()))
     inputs.note_changes()
     note(
-        f"{found.pairs:,} pairs, {found.blank:,} with a blank side, {found.unlinked:,} without links; {found.occurrences:,} "
-        f"times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
+        f"{plural(found.pairs, 'pair')}, {found.blank:,} with a blank side, {found.unlinked:,} without links; "
+        f"{found.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
     )
     if found.with_tab:
         note(f"{found.with_tab:,} more have a word with a tab, which a table cannot hold: left out")

@@ -10,6 +10,7 @@ import typer
 
 from phraseloom.cli.merge_rule import Rule
 from phraseloom.cli.phrases_input import STDIN, Inputs, LinkFile, Source, Table, Target, note
+from phraseloom.errors import plural
 
 LINES = "lines.txt"
 
@@ -81,7 +82,9 @@ def _same_length(file: str, wanted: int, source: str, inputs: Inputs) -> None:
 
     count = sum(1 for _ in inputs.lines(file).lines)
     if count != wanted:
-        raise DataError(f"{count:,} lines, but {source} has {wanted:,}", file=file, hint="the files must be parallel")
+        raise DataError(
+            f"{plural(count, 'line')}, but {source} has {wanted:,}", file=file, hint="the files must be parallel"
+        )
 
 
 def _share(some: int, of: int) -> str:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.errors import plural
+
 if TYPE_CHECKING:
     from phraseloom.text.lines import LineReport
 
@@ -48,7 +50,7 @@ def command(
     print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
     if report.invalid_utf8:
         first = report.first.get("invalid_utf8")
-        bad = f"{report.invalid_utf8} lines held invalid UTF-8, replaced (first: line {first})"
+        bad = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"
         print(f"phraseloom phrases: warning: {bad}", file=sys.stderr)
 
 
@@ -68,9 +70,9 @@ def summary(counts: Counter[str], seconds: float) -> str:
     lines = sum(counts.values())
     without = {name: counts[name] for name in ("too long", "no parse", "lost") if counts[name]}
     missing = sum(without.values())
-    parts = [f"{lines:,} lines, {counts['parsed']:,} trees"]
+    parts = [f"{plural(lines, 'line')}, {plural(counts['parsed'], 'tree')}"]
     if counts["blank"]:
-        parts.append(f"{counts['blank']:,} blank lines")
+        parts.append(f"{plural(counts['blank'], 'blank line')}")
     share = missing / max(1, lines - counts["blank"])
     why = f" ({', '.join(f'{number:,} {name}' for name, number in without.items())})" if without else ""
     parts.append(f"{missing:,} without a tree, {share:.2%}{why}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.phrases_input import Inputs, note, plain_name, single_stdin
+from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.sample import Counts
@@ -114,7 +115,7 @@ def _draw(
         first = next(iter(systems.values()))
         what = "phrases of the table" if table else "tokens of joined words, such as quality_of_life"
         hint = None if table else "give translate's --output json of a model with phrases, or --table FILE"
-        raise DataError(f"no {what} in {counts.lines:,} lines", file=first, hint=hint)
+        raise DataError(f"no {what} in {plural(counts.lines, 'line')}", file=first, hint=hint)
     write_sheet(output, drawn, list(systems))
     inputs.note_changes()
     note(_summary(counts, len(drawn)))
@@ -125,8 +126,8 @@ def _summary(counts: Counts, drawn: int) -> str:
 
     shares = ", ".join(f"{kind} {counts.in_reference[kind] / counts.phrases:.1%}" for kind in FOUND)
     return (
-        f"{counts.lines:,} lines, {counts.with_phrase:,} with a phrase; {counts.phrases:,} phrases, {len(counts.different):,} "
-        f"different; in the reference: {shares}; {drawn:,} drawn"
+        f"{plural(counts.lines, 'line')}, {counts.with_phrase:,} with a phrase; {plural(counts.phrases, 'phrase')}, "
+        f"{len(counts.different):,} different; in the reference: {shares}; {drawn:,} drawn"
     )
 
 

@@ -12,6 +12,7 @@ import typer
 
 from phraseloom.cli.merge_rule import Rule
 from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name, single_stdin
+from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.segment import Phrases
@@ -127,7 +128,9 @@ class Joiner:
 
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
         if longer and rule == Rule.released.value:
-            note(f"{longer:,} phrases of more than {max(RELEASED_SIZES)} words are never joined by the rule released")
+            note(
+                f"{plural(longer, 'phrase')} of more than {max(RELEASED_SIZES)} words: never joined by the rule released"
+            )
 
         def rows() -> Iterator[str]:
             block: list[str] = []
@@ -165,8 +168,8 @@ class Joiner:
     def summary(self) -> str:
         """What was joined, in one line for people."""
         phrases = sum(self._sizes.values())
-        one = f"; {self._sizes[1]:,} phrases of one word change nothing" if self._sizes[1] else ""
+        one = f"; {plural(self._sizes[1], 'phrase')} of one word, nothing to join" if self._sizes[1] else ""
         return (
-            f"{self.lines:,} lines, {self.changed:,} with a phrase; {self.joined:,} phrases joined, {len(self.found):,} "
-            f"different of the {phrases:,} of the table{one}"
+            f"{plural(self.lines, 'line')}, {self.changed:,} with a phrase; {plural(self.joined, 'phrase')} joined, "
+            f"{len(self.found):,} different of the {phrases:,} of the table{one}"
         )

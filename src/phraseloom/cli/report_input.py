@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.errors import DataError, FileProblem, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold
@@ -179,7 +179,7 @@ def read_outputs(files: Mapping[str, Sequence[Path]], text: Text) -> dict[str, l
         for path, lines in zip(paths, found[name], strict=True):
             if text.references is not None and len(lines) != len(text.references):
                 raise DataError(
-                    f"{len(lines)} lines, but {text.reference_file} has {len(text.references)}",
+                    f"{plural(len(lines), 'line')}, but {text.reference_file} has {len(text.references)}",
                     file=path,
                     hint="the files must be parallel, line by line",
                 )

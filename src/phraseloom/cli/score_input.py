@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phraseloom.cli.decoding_options import penalty
 from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.windows import standard_input, windows
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import LineReport, count_lines, read_lines
 from phraseloom.text.vocabulary import UNK
 
@@ -96,14 +96,14 @@ def of_pairs(
 
 
 def _invalid(report: LineReport) -> list[str]:
-    return [f"{report.invalid_utf8} lines held invalid UTF-8, replaced"] if report.invalid_utf8 else []
+    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
 def _same_length(source: Path, target: Path) -> None:
     counts = count_lines(source), count_lines(target)
     if counts[0] != counts[1]:
         raise DataError(
-            f"{counts[0]} lines, but {target} has {counts[1]}",
+            f"{plural(counts[0], 'line')}, but {target} has {counts[1]}",
             file=source,
             hint="the files must be parallel line by line",
         )

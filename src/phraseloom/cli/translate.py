@@ -23,7 +23,7 @@ from phraseloom.cli.decoding_options import (
 )
 from phraseloom.cli.device import Device
 from phraseloom.cli.translate_run import Output, Run, pharaoh, pharaoh_phrases
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.cli.parallel import ParallelFile
@@ -159,7 +159,9 @@ def command(
     translator.require_trees(trees is not None)
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
-        print(f"phraseloom translate: {added.new:,} phrases added, {added.known:,} known before", file=sys.stderr)
+        print(
+            f"phraseloom translate: {plural(added.new, 'phrase')} added, {added.known:,} known before", file=sys.stderr
+        )
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)

@@ -10,6 +10,8 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from phraseloom.errors import plural
+
 if TYPE_CHECKING:
     from phraseloom.cli.parallel import ParallelFile
     from phraseloom.decoding.translator import Translation
@@ -87,7 +89,9 @@ class Run:
         found = self.report.warnings(self.translator.config.max_input_tokens)
         if self.lines.invalid_utf8:
             first = self.lines.first.get("invalid_utf8")
-            found.append(f"{self.lines.invalid_utf8} lines held invalid UTF-8, replaced (first: line {first})")
+            found.append(
+                f"{plural(self.lines.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"
+            )
         for text in found:
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
 

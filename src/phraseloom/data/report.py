@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from phraseloom.data.index import Index, SplitInfo, WordInfo
+from phraseloom.errors import plural
 
 CHANGES = {
     "crlf": r"lines ended by \r\n, read as \n",
@@ -76,10 +77,11 @@ def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
     if split.source_phrases is not None:
         tokens = split.source_tokens + split.pairs  # each sentence with its end symbol
         mean = tokens / max(1, split.source_phrases)
-        yield f"{name}: {split.source_phrases:,} source phrases of {mean:.2f} subwords on average"
+        yield f"{name}: {plural(split.source_phrases, 'source phrase')} of {mean:.2f} subwords on average"
     if split.no_tree is not None:
         place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
-        yield f"{name}: {split.no_tree.lines:,} lines have no parse tree, their words are cut as they stand (first: {place})"
+        lines = plural(split.no_tree.lines, "line")
+        yield f"{name}: {lines} without a parse tree, cut into the words that stand there (first: {place})"
 
 
 def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
@@ -92,7 +94,7 @@ def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
 
 
 def _learned(words: WordInfo) -> str:
-    split = f"; {words.split_types:,} phrases ({words.split_tokens:,} times) are read as their words"
+    split = f"; {plural(words.split_types, 'phrase')} ({words.split_tokens:,} times) are read as their words"
     return (
         f": unknown are {_share(words.unknown_types, words.types)} different words and "
         f"{_share(words.unknown_tokens, words.tokens)} words{split if words.split_types else ''}"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from phraseloom.decoding.batching import Piece
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 from phraseloom.phrases.source import Segmenter, cut_sizes, segment_lines
 from phraseloom.text.tokenizer import Side
 
@@ -44,7 +44,7 @@ def phrases_of(
     Raises UsageError where the numbers of lines differ, DataError where a tree does not fit its line (line from 1).
     """
     if trees is not None and len(trees) != len(lines):
-        raise UsageError(f"{len(lines)} lines, but {len(trees)} trees")
+        raise UsageError(f"{plural(len(lines), 'line')}, but {plural(len(trees), 'tree')}")
     if segmenter is None:
         return None
     return segment_lines(segmenter, side, list(lines), ids, None if trees is None else list(trees), file=TREES)

@@ -30,7 +30,7 @@ from phraseloom.decoding.segment_links import refuse_attention
 from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
-from phraseloom.errors import ConfigError, ModelError, UsageError
+from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter, cut_sizes
@@ -159,7 +159,7 @@ class Translator:
         config = _with(self.config, options)
         lines = list(lines)
         if prefixes is not None and len(prefixes) != len(lines):
-            raise UsageError(f"{len(lines)} lines, but {len(prefixes)} prefixes")
+            raise UsageError(f"{plural(len(lines), 'line')}, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
         result = self._translate(lines, prefixes, trees, config, alignments, cancelled)
         for translation in result:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     import numpy as np
@@ -176,7 +176,7 @@ def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
             place = _first_break(first, lines)
             where = "no blank line tells where" if place is None else f"line {place + 1} is blank in only one of them"
             raise DataError(
-                f"{name} has {len(lines)} lines, but {first_name} has {len(first)}; {where}",
+                f"{name} has {plural(len(lines), 'line')}, but {first_name} has {len(first)}; {where}",
                 hint="the files must be parallel, line by line",
             )
     if not first:
@@ -213,7 +213,7 @@ def bleu_by_length(
         raise UsageError(f"length edges must rise from 1: {','.join(map(str, edges))}")
     counts = np.asarray(lengths)
     if len(counts) != len(statistics):
-        raise DataError(f"source has {len(counts)} lines, but the hypotheses have {len(statistics)}")
+        raise DataError(f"source has {plural(len(counts), 'line')}, but the hypotheses have {len(statistics)}")
     groups = []
     for above, up_to in zip((0, *edges), (*edges, None), strict=True):
         label = f">{above}" if up_to is None else f"≤{up_to}" if not above else f"{above + 1}–{up_to}"

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from phraseloom.errors import plural
+
 
 def exp_mean(total: float, count: int) -> float:
     """exp(total / count): infinite where it does not fit a float, NaN where it is not a number."""
@@ -72,6 +74,6 @@ class Perplexity:
     def __str__(self) -> str:
         unknown = f" ({self.unknown:,} unknown)" if self.unknown else ""
         return (
-            f"{self.lines:,} lines, {self.words:,} words, {self.subwords:,} subwords{unknown}: "
+            f"{plural(self.lines, 'line')}, {plural(self.words, 'word')}, {self.subwords:,} subwords{unknown}: "
             f"perplexity {self.per_subword:.3f} per subword, {self.per_word:.3f} per word"
         )

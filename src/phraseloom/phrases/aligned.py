@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phraseloom.align.links import Links, parse_links
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import read_lines
 
 
@@ -69,7 +69,7 @@ def _too_short(texts: Sequence[Lines], lines: Sequence[str | None], number: int)
     short = texts[lines.index(None)].name
     long = next(text.name for text, line in zip(texts, lines, strict=True) if line is not None)
     return DataError(
-        f"ends after {number - 1:,} lines, but {long} goes on",
+        f"ends after {plural(number - 1, 'line')}, but {long} goes on",
         file=short,
         hint="the files must be parallel, line by line; a pair without links is a blank line",
     )

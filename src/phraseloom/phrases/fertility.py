@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.phrases.aligned import closing, words_of
 from phraseloom.phrases.pieces import tree_counts, word_counts
 from phraseloom.text.lines import read_lines
@@ -44,13 +44,15 @@ def read_fertilities(path: str | Path, lengths: Iterable[int]) -> Iterator[list[
         for number, words in enumerate(lengths, 1):
             line = next(lines, None)
             if line is None:
-                raise DataError(f"ends after {number - 1:,} lines, but the source goes on", file=path)
+                raise DataError(f"ends after {plural(number - 1, 'line')}, but the source goes on", file=path)
             fields = line.split()
             if not all(field.isascii() and field.isdigit() and len(field) < 3 for field in fields):
                 hint = "one number a source word, such as 1 0 2"
                 raise DataError("not numbers of words", file=path, line=number, hint=hint)
             if len(fields) != words:
-                raise DataError(f"{len(fields)} numbers, but the source line has {words} words", file=path, line=number)
+                raise DataError(
+                    f"{len(fields)} numbers, but the source line has {plural(words, 'word')}", file=path, line=number
+                )
             yield [int(field) for field in fields]
         if next(lines, None) is not None:
             raise DataError(f"goes on after the {number:,} lines of the source", file=path, line=number + 1)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.phrases.aligned import closing, words_of
 from phraseloom.phrases.table import index_phrases
 from phraseloom.text.lines import read_lines
@@ -57,9 +57,9 @@ class Tags:
     def _check(self, number: int, line: str | None, tag_line: str | None) -> tuple[list[str], list[str]]:
         if line is None or tag_line is None:
             short, long = (self._text, self._tags) if line is None else (self._tags, self._text)
-            raise DataError(f"ends after {number - 1:,} lines, but {long} goes on", file=short)
+            raise DataError(f"ends after {plural(number - 1, 'line')}, but {long} goes on", file=short)
         words, tags = words_of(line), words_of(tag_line)
         if len(words) != len(tags):
-            what = f"{len(tags)} tags, but the line of {self._text} has {len(words)} words"
+            what = f"{len(tags)} tags, but the line of {self._text} has {plural(len(words), 'word')}"
             raise DataError(what, file=self._tags, line=number, hint="one tag a word, blanks between")
         return words, tags

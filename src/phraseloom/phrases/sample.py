@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.phrases.aligned import Lines, closing
 from phraseloom.phrases.segment import Phrases, word_phrases
 from phraseloom.text.joined import is_phrase, join_line, split, split_line
@@ -112,7 +112,7 @@ def generated(
             if None in row:
                 longer = next(text.name for text, part in zip(texts, row, strict=True) if part is not None)
                 raise DataError(
-                    f"ends after {number - 1:,} lines, but {longer} goes on",
+                    f"ends after {plural(number - 1, 'line')}, but {longer} goes on",
                     file=texts[row.index(None)].name,
                     hint="the files must be parallel, line by line",
                 )

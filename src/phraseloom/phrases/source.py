@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from phraseloom.errors import CorruptError, DataError
+from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import read_json, require_file, sha256_file
 from phraseloom.phrases.config import SegmenterConfig, TreeSegmenterConfig
 from phraseloom.phrases.pieces import tree_counts, word_counts
@@ -91,7 +91,7 @@ def segment_lines(
         if trees is None:
             raise DataError("phrases of parse trees need a tree for each line", file=file, hint="give the trees")
         if len(trees) != len(lines):
-            raise DataError(f"{len(lines)} lines, but {len(trees)} trees", file=file)
+            raise DataError(f"{plural(len(lines), 'line')}, but {plural(len(trees), 'tree')}", file=file)
         given = trees
     result = []
     for number, (line, numbers, tree) in enumerate(zip(lines, ids, given, strict=True), start=first_line):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.report.tables import terminal
 
 
@@ -61,7 +62,7 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
         time = f", {seconds / 60:.1f} minutes" if seconds >= 60 else f", {seconds:.1f} seconds" if seconds else ""
         blocks.append(f"  {found['updates']:,} updates{time}")
     if found.get("unreadable_lines"):
-        blocks.append(f"  {found['unreadable_lines']} lines of the log could not be read")
+        blocks.append(f"  {plural(found['unreadable_lines'], 'line')} of the log could not be read")
     validations = found.get("validations", [])
     if validations:
         columns = {
@@ -116,7 +117,8 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
         blocks += [f"  source phrases: {found['segmenter']}"]
         trees = [(n, s["no_tree"]) for n, s in found["splits"].items() if "no_tree" in s]
         blocks += [
-            f"  {n}: {t['lines']:,} lines have no parse tree ({t['first_file']}:{t['first_line']})" for n, t in trees
+            f"  {n}: {plural(t['lines'], 'line')} without a parse tree ({t['first_file']}:{t['first_line']})"
+            for n, t in trees
         ]
     dropped = [
         [n, reason, d["pairs"], f"{d['first_file']}:{d['first_line']}"]

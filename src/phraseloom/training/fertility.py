@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from phraseloom.config import validate
-from phraseloom.errors import DataError, FileProblem, ModelError, UsageError
+from phraseloom.errors import DataError, FileProblem, ModelError, UsageError, plural
 from phraseloom.files import atomic_write_json, require_file, require_new_folder, sha256_file, write_manifest
 from phraseloom.layers.fertility import WORD_CLASSES
 from phraseloom.models.config import ModelConfig
@@ -169,7 +169,7 @@ def read_checked(
     }
     for name, reason in reasons.items():
         if text.left_out[name]:
-            report(f"{source}: {text.left_out[name]:,} lines left out {reason}")
+            report(f"{source}: {plural(text.left_out[name], 'line')} left out {reason}")
     if not text.num_sentences:
         raise DataError("no line of it can be used", file=source)
     return text
@@ -194,8 +194,8 @@ def _summary(train: LabelledText, valid: LabelledText, kept: np.ndarray, classes
     counts = ", ".join(f"{count:,}" for count in np.bincount(train.labels, minlength=classes))
     learned = f"{len(kept):,} of them are learned from"
     return (
-        f"{train.num_sentences:,} sentences, {len(train.labels):,} tokens (by class: {counts}); {learned}; "
-        f"validation: {valid.num_sentences:,} sentences, {len(valid.labels):,} tokens"
+        f"{plural(train.num_sentences, 'sentence')}, {plural(len(train.labels), 'token')} (by class: {counts}); {learned}; "
+        f"validation: {plural(valid.num_sentences, 'sentence')}, {plural(len(valid.labels), 'token')}"
     )
 
 
