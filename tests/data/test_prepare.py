@@ -141,7 +141,9 @@ def test_blank_lines_of_valid_and_test_are_counted(tmp_path: Path, monkeypatch: 
     assert "warning: valid has 3 pairs with a blank side, which are kept (first: v.s:9)" in text
     assert "warning: test has 10 pairs with a blank side, which are kept (first: t.s:1)" in text
     assert len(Dataset.open(report.folder).split("valid")) == 20
-    assert b'"blank"' not in make(tmp_path, overwrite=True, valid=[], test=[]).folder.joinpath("index.json").read_bytes()
+    assert (
+        b'"blank"' not in make(tmp_path, overwrite=True, valid=[], test=[]).folder.joinpath("index.json").read_bytes()
+    )
 
 
 @pytest.mark.parametrize("side", ["s", "t"])

@@ -101,7 +101,9 @@ def test_compressed_files(tmp_path: Path, opener: object) -> None:
             list(read_lines(path))
     for text in (b"plain text\n" * 100, b"a\n"):
         path.write_bytes(text)
-        with pytest.raises(CorruptError, match=r"does not begin as one, and may be plain text; if it is text, rename it"):
+        with pytest.raises(
+            CorruptError, match=r"does not begin as one, and may be plain text; if it is text, rename it"
+        ):
             list(read_lines(path))
     path.write_bytes(whole[: len(whole) // 2] + b"plain text" * 100)
     with pytest.raises(CorruptError, match=r"not a whole|ends in the middle") as found:
