@@ -126,6 +126,6 @@ def test_files_and_classes_of_the_model(tmp_path: Path) -> None:
     arguments = (tmp_path / "net", tmp_path / "s", tmp_path / "l")
     found = evaluate_fertility(*arguments, max_tokens=2, report=lines.append)
     assert {name: s.total for name, s in found.classes.items()} == {"0-1": 2, "2+": 1}
-    assert lines == [f"{tmp_path / 's'}: 1 lines left out of more than 2 tokens"]
+    assert lines == [f"{tmp_path / 's'}: 1 line left out of more than 2 tokens"]
     with pytest.raises(DataError, match="no line of it can be used"):
         evaluate_fertility(tmp_path / "net", *(tmp_path / n for n in ("s", "l")), max_tokens=0, report=lines.append)

@@ -275,7 +275,7 @@ def test_requests_that_make_no_sense(world: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no split 'tset'.*challenge-idioms"):
         read_world(world, "tset")
     split = read_world(world, "test")
-    with pytest.raises(DataError, match="base has 1 lines"):
+    with pytest.raises(DataError, match="base has 1 line,"):
         compare_systems(split, {"base": ["x"]})
     with pytest.raises(UsageError, match="at least 1 resample"):
         compare_systems(split, {"base": ["x"] * 60}, samples=0)

@@ -20,7 +20,7 @@ def test_phrases_are_added_for_one_run(tmp_path: Path, command: Command) -> None
     words = ["translate", str(tmp_path / "m"), "--add-phrases", str(tmp_path / "more.tsv")]
     done = command(*words, stdin=b"wir\n")
     assert done.code == 0, done.err
-    assert "1 phrases added, 1 known before" in done.err
+    assert "1 phrase added, 1 known before" in done.err
     (tmp_path / "more.tsv").write_bytes(b"quality\n")
     done = command(*words, stdin=b"wir\n")
     assert done.code == 1 and "more.tsv:1: 'quality' is no phrase" in done.err

@@ -146,15 +146,6 @@ def test_blank_lines_of_valid_and_test_are_counted(tmp_path: Path, monkeypatch: 
     )
 
 
-@pytest.mark.parametrize("side", ["s", "t"])
-def test_a_validation_set_without_words_is_refused_before_the_work(tmp_path: Path, side: str) -> None:
-    config(tmp_path)
-    write_lines(tmp_path / f"v.{side}", [" ", ""] * 10)
-    with pytest.raises(DataError, match=rf"v\.{side}: the valid files have no words: every line is blank; "):
-        make(tmp_path)
-    assert not [p.name for p in tmp_path.iterdir() if p.is_dir()]
-
-
 def test_duplicates_are_those_of_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_PAIRS", 9)
     random = np.random.default_rng(3)

@@ -141,7 +141,7 @@ def test_the_task_of_a_recipe_decides(tmp_path: Path) -> None:
     assert load_recipe(path).model.attention.model_fields_set <= {"decoder_self"}
     for change, message in {
         "task=language_modell": "did you mean language_model",
-        "task=[1]": "is not known; tasks: translation, language_model",
+        "task=[1]": "is not known; one of translation, language_model",
         "task=translation": "r.yaml:3: data: language is for task: language_model",
         "training.bleu_every=1": "a language model has no BLEU",
         "decoding.beam=3": "unknown key decoding.beam",

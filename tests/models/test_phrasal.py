@@ -210,8 +210,8 @@ REFUSED = [
     ("queryk heterogeneous 1-2 shared", "SCORE"),
     ("queryk heterogeneous 1-2 shared-keys keys-per-order", "SCORE"),
     ("", "SCORE"),
-    ("querik heterogeneous 1-2", "'queryk'"),
-    ("queryk heterogenous 1-2", "'heterogeneous'"),
+    ("querik heterogeneous 1-2", "did you mean queryk"),
+    ("queryk heterogenous 1-2", "did you mean heterogeneous"),
     ({"encoder": "token"}, "Extra inputs"),
     ({"cross": {"arrangement": {"kind": "heterogeneous", "orders": []}, "score": {"kind": "queryk"}}}, "at least 1"),
     (

@@ -273,7 +273,7 @@ def test_long_and_blank_lines(place: Path, kind: str) -> None:
 
 def test_the_python_interface_refuses_what_does_not_fit(place: Path) -> None:
     translator = Translator.from_pretrained(place / "tree")
-    with pytest.raises(UsageError, match="2 lines, but 1 trees"):
+    with pytest.raises(UsageError, match="2 lines, but 1 tree"):
         translator.translate(["a", "b"], trees=["(S (X a))"])
     with pytest.raises(UsageError, match="--trees"):
         translator.with_options(beam=1).score(["a"], ["b"])

@@ -161,15 +161,6 @@ class _Work:
                 self.files[split].append(survey(files, self.root))
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
-        self._require_words()
-
-    def _require_words(self) -> None:
-        """DataError where a side of the validation files has no text at all: no loss can be measured on it."""
-        for side in self.config.valid[0].sides if self.config.valid else ():
-            paths = [locate(self.root, files.sides[side][0]) for files in self.config.valid]
-            if not any(line.strip() for path in paths for line in read_lines(path)):
-                hint = "give other files, or leave data.valid out"
-                raise DataError("the valid files have no words: every line is blank", file=paths[0], hint=hint)
 
     def lines(self, split: str) -> int:
         """Pairs of lines in the files of a split."""
