@@ -185,6 +185,14 @@ def test_maps_of_source_phrases(use: str, translator: Translator) -> None:
             heat_map(translator_of(kind, tokenizer), "the old man .", "the cow .", use=other)
 
 
+def test_the_one_attention_of_a_recurrent_decoder_is_layer_one(translator: Translator) -> None:
+    reads = translator_of("recurrent general", translator.tokenizer)
+    named, unnamed = (heat_map(reads, "the old man .", "the cow .", layer=layer) for layer in (1, None))
+    assert named.layer == 1 and np.array_equal(named.weights, unnamed.weights)
+    with pytest.raises(UsageError, match="layer 2: the decoder has layers 1 to 1"):
+        heat_map(reads, "the old man .", "the cow .", layer=2)
+
+
 def test_own_translation(translator: Translator) -> None:
     line = "the old man ."
     own = translator.translate([line])[0]

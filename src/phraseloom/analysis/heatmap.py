@@ -149,8 +149,6 @@ def heat_map(
     if not source_ids:
         raise DataError("the source is blank: there is nothing to look at")
     of_encoder = use.startswith("encoder")
-    stack = translator.model.encoder if of_encoder else translator.model.decoder
-    index = _layer_index(layer, len(getattr(stack, "layers", ())), "encoder" if of_encoder else "decoder")
     target_ids: list[int] = []
     if not of_encoder:
         target_ids = other.encode(target) if target is not None else _own_translation(translator, source, trees)
@@ -162,6 +160,7 @@ def heat_map(
     of_use = getattr(looks, use.replace("-", "_"))
     if not of_use:
         raise UsageError(f"this model has no attention of the use {use}")
+    index = _layer_index(layer, len(of_use), "encoder" if of_encoder else "decoder")
     keys = tokens_of(side, [*source_ids, EOS])
     if use in PHRASE_USES:
         queries = keys if of_encoder else tokens_of(other, [*target_ids, EOS])
