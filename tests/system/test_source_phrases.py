@@ -6,12 +6,11 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 
 from phraseloom.cli.main import run as phraseloom
@@ -23,26 +22,13 @@ from phraseloom.files import write_manifest
 from phraseloom.models.store import load_segmenter_of
 from phraseloom.phrases.source import cut_sizes
 from phraseloom.text.lines import write_lines
-from phraseloom.training import distributed, validate
-from phraseloom.training import run as runs
+from phraseloom.training import validate
 from phraseloom.training.average import average_checkpoints
 from phraseloom.world.sampling import train_block
 
 KINDS = ("tree", "table")
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda *_: None)
-        yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 def recipe(folder: Path, kind: str | None) -> dict[str, Any]:
@@ -86,7 +72,7 @@ def recipe(folder: Path, kind: str | None) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text, trees and a phrase table; for each kind a prepared dataset and a run that was stopped and resumed."""
     folder = tmp_path_factory.mktemp("phrases")
     pairs = [pair.annotations() for pair in train_block(3, 0, 92)]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
 
 from phraseloom.cli.main import run as phraseloom
@@ -19,26 +17,12 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.report.folders import describe
 from phraseloom.text.lines import write_lines
 from phraseloom.text.vectors import write_vectors
-from phraseloom.training import distributed
-from phraseloom.training import run as runs
 from phraseloom.world.sampling import train_block
 
 RECURRENT = {"kind": "recurrent", "layers": 1}
 UNSEEN = "the grandmotherly zookeepers xylophoned ."
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda *_: None)
-        yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
+pytestmark = pytest.mark.usefixtures("one_process")
 
 
 def recipe(folder: Path) -> dict[str, Any]:
@@ -66,7 +50,7 @@ def recipe(folder: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text, vectors, a prepared dataset and a run."""
     folder = tmp_path_factory.mktemp("kinds")
     pairs = [pair.annotations() for pair in train_block(3, 0, 92)]

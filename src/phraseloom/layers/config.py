@@ -5,6 +5,7 @@ A new one is a file in `layers/attention/` and a line in its table here; one wit
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -25,9 +26,9 @@ class ArrangementOptions(Config):
 
     kind: str
 
+    @abstractmethod
     def orders_seen(self) -> set[int]:
         """The orders n of the n-grams that some head attends to."""
-        raise NotImplementedError
 
 
 class SplitOptions(ArrangementOptions):
