@@ -11,7 +11,7 @@ help:
 	@echo "make demo       install, write the built-in corpus, train a small model, translate, evaluate (a few minutes)"
 	@echo "make test       install, check format, lint, types, run the fast tests"
 	@echo "make check      format, lint and types only"
-	@echo "make test-full  every test, also the long ones"
+	@echo "make test-full  every test, also the long ones, with new random examples"
 	@echo "make bench      speed and memory, as ratios within one run (peers when installed, see benchmarks/README.md)"
 	@echo "make docs       the pages of docs/ as a site in build/site; every link is checked"
 	@echo "make format     rewrite the code in the project's format"
@@ -38,7 +38,7 @@ test: check
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
 
 test-full: check
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m ""
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) -m "" --hypothesis-profile=explore
 
 bench: install
 	$(BIN)/python benchmarks/run.py

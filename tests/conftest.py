@@ -9,6 +9,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import pytest
+from hypothesis import settings
+
+# The gate draws the same examples every time, so that equal code gets an equal verdict; `make test-full` explores.
+settings.register_profile("gate", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.load_profile("gate")
 
 ROOT = Path(__file__).resolve().parents[1]
 

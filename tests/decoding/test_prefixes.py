@@ -125,7 +125,9 @@ def test_numbers_of_words_are_those_of_the_text(translators, data: st.DataObject
     assert [some.start for some in numbers] == sorted(some.start for some in numbers)
     assert side.decode(ids, begun).startswith(prefix)
     if UNK not in ids[: len(begun)]:
-        assert side.decode(ids, begun) == side.decode(ids)
+        known, whole = side.decode(ids, begun), side.decode(ids)
+        # The ids of whole words do not tell of blanks too many, the pieces of the prefix do.
+        assert known.split() == whole.split() if kind == "words" else known == whole
 
 
 def test_through_the_command(

@@ -222,6 +222,18 @@ def test_two_hundred_stalled_clients_and_a_good_one() -> None:
         assert server.server.connections <= 150
 
 
+def test_a_burst_of_more_clients_than_connections_is_served() -> None:
+    """Nobody who has just come is put out, or turned away, because many came at once."""
+    with running(ServingConfig(max_connections=10), handler=echo) as server, contextlib.ExitStack() as stack:
+        gate = threading.Event()
+        server.loop.call_soon_threadsafe(gate.wait, 20)
+        clients = [stack.enter_context(connect(server.port)) for _ in range(60)]
+        for number, sock in enumerate(clients):
+            sock.sendall(post("/x", number, "Connection: close"))
+        gate.set()
+        assert [status_of(read_all(sock)) for sock in clients] == [200] * 60
+
+
 def test_who_is_being_answered_is_not_put_out_for_a_new_client() -> None:
     gate = threading.Event()
 

@@ -89,6 +89,11 @@ class Connection:
             self._release()
             self.drop()
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether we wait for the other side."""
+        return self.state is not State.WORKING
+
     def last_call(self) -> None:
         """The server stops: an idle client has `LAST_CALL_SECONDS` left to begin a request."""
         if self.state is State.IDLE and self._clock is not None:

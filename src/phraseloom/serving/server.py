@@ -20,6 +20,8 @@ SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 # A name may have addresses that this machine has not (::1 where there is no IPv6).
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 SHORTAGE_SECONDS = 0.5
+# So long a client may be silent before it has to make room for a new one, who waits in the queue of the system.
+PATIENCE_SECONDS = 0.05
 FAREWELL_SECONDS = 1.0
 
 
@@ -91,8 +93,10 @@ class Server:
 
     def _accept(self, listener: socket.socket) -> None:
         """Every client that waits for a connection."""
-        loop = asyncio.get_running_loop()
         while True:
+            if (seconds := self._wait_for_room()) > 0 and not self.stopping:
+                self._rest(listener, seconds)
+                return
             try:
                 sock, _ = listener.accept()
             except BlockingIOError:
@@ -102,10 +106,23 @@ class Server:
                     continue  # a client that is gone again
                 if not self.stopping:
                     logger.warning("no further connection for now: %s", error.strerror)
-                    loop.remove_reader(listener)
-                    loop.call_later(SHORTAGE_SECONDS, self._watch, listener)
+                    self._rest(listener, SHORTAGE_SECONDS)
                 return
             self._admit(sock)
+
+    def _rest(self, listener: socket.socket, seconds: float) -> None:
+        """Accept nobody for so long."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        loop.call_later(seconds, self._watch, listener)
+
+    def _wait_for_room(self) -> float:
+        """Seconds until a new client can be told whether there is room: all connections are taken, some by clients just come."""
+        if len(self._clients) < self.config.max_connections:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        silent = [now if c is None else c.since for c in self._clients.values() if c is None or c.is_silent]
+        return PATIENCE_SECONDS - (now - min(silent)) if silent else 0.0
 
     def _admit(self, sock: socket.socket) -> None:
         if len(self._clients) >= self.config.max_connections and not self._make_room():
@@ -134,7 +151,7 @@ class Server:
 
     def _make_room(self) -> bool:
         """Break off the connection that has kept us waiting longest; False where all are being answered."""
-        waiting = [(c.since, t) for t, c in self._clients.items() if c is not None and c.state is not State.WORKING]
+        waiting = [(c.since, t) for t, c in self._clients.items() if c is not None and c.is_silent]
         if not waiting:
             return False
         _, task = min(waiting, key=lambda pair: pair[0])
