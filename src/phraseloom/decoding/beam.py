@@ -110,16 +110,18 @@ class _BeamSearch:
         closing = (limits.longest[self.active] == step).nonzero()[:, 0] if step >= self.fewest_longest else self.none
         if forced is None and not len(closing):
             return totals, ids, best_ids
-        all_log_probs, ids = self.model.output.log_probs(hidden).view(num, live, -1), ids.clone()
+        output, ids, hidden = self.model.output, ids.clone(), hidden.view(num, live, -1)
         if forced is not None:
             rows, tokens = forced
             totals[rows] = NEVER
-            totals[rows, 0, 0] = self.scores[rows, 0] + all_log_probs[rows, 0, tokens].double()
+            totals[rows, 0, 0] = self.scores[rows, 0] + output.gold_log_probs(hidden[rows, 0], tokens).double()
             ids[rows, 0, 0] = tokens
-        of_end = all_log_probs[closing, :, end].double()
-        totals[closing] = NEVER
-        totals[closing, :, 0] = self.scores[closing] + of_end.masked_fill(of_end == NEVER, 0.0)
-        ids[closing, :, 0] = end
+        if len(closing):
+            at_bound = hidden[closing].flatten(0, 1)
+            of_end = output.gold_log_probs(at_bound, torch.full_like(at_bound[:, 0], end, dtype=torch.long)).double()
+            totals[closing] = NEVER
+            totals[closing, :, 0] = self.scores[closing] + of_end.masked_fill(of_end == NEVER, 0.0).view(-1, live)
+            ids[closing, :, 0] = end
         return totals, ids, best_ids
 
     def _advance(self, totals: Tensor, ids: Tensor, best_ids: Tensor, step: int) -> tuple[Tensor, Tensor]:

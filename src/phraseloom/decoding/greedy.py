@@ -39,14 +39,17 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
             log_probs.masked_fill_((ids == options.end) & (limits.shortest[active] > step)[:, None], NEVER)
         best, place = log_probs.max(1)
         tokens = ids.gather(1, place[:, None])[:, 0]
-        all_log_probs = None
-        forced = limits.forced(step, active)
-        if forced is not None:
-            all_log_probs = model.output.log_probs(hidden).double()
-            best[forced[0]] = all_log_probs[forced[0], forced[1]]
-            tokens[forced[0]] = forced[1]
+        if (forced := limits.forced(step, active)) is not None:
+            rows, wanted = forced
+            best[rows] = model.output.gold_log_probs(hidden[rows], wanted).double()
+            tokens[rows] = wanted
         if step >= fewest_longest:
-            _close(model, hidden, all_log_probs, longest[active] == step, tokens, best, active, cut_B, options.end)
+            rows = ((longest[active] == step) & (tokens != options.end)).nonzero()[:, 0]
+            if len(rows):
+                tokens[rows] = options.end
+                of_end = model.output.gold_log_probs(hidden[rows], tokens[rows]).double()
+                best[rows] = of_end.masked_fill(of_end == NEVER, 0.0)
+                cut_B[active[rows]] = True
         total_B[active] += best
         history[step, active] = tokens
         done = tokens == options.end
@@ -58,29 +61,6 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
             state.keep(keep)
     refuse_nan(total_B)
     return _hypotheses(history, total_B, cut_B, options)
-
-
-def _close(
-    model: SearchModel,
-    hidden: Tensor,
-    all_log_probs: Tensor | None,
-    at_bound: Tensor,
-    tokens: Tensor,
-    best: Tensor,
-    active: Tensor,
-    cut_B: Tensor,
-    end: int,
-) -> None:
-    """End the sentences that are `at_bound`: EOS instead of the best token, in place."""
-    wants_more = at_bound & (tokens != end)
-    if not bool(wants_more.any()):
-        return
-    log_probs = model.output.log_probs(hidden).double() if all_log_probs is None else all_log_probs
-    of_end = log_probs[:, end]
-    of_end = of_end.masked_fill(of_end == NEVER, 0.0)
-    best[wants_more] = of_end[wants_more]
-    tokens[wants_more] = end
-    cut_B[active[wants_more]] = True
 
 
 def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:

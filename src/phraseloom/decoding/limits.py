@@ -21,7 +21,11 @@ class Output(Protocol):
     """Scores of the next token. Log-probabilities must not be above 0: the exact stop rests on it."""
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:
-        """log p of every token, (R, V)."""
+        """log p of every token, (R, V). Only sampling asks for it."""
+        ...
+
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor) -> Tensor:
+        """log p of one token a row, (N,)."""
         ...
 
     def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
