@@ -121,7 +121,7 @@ def test_a_program_that_is_not_there(tmp_path: Path, name: str, monkeypatch: pyt
     [
         ('sys.stderr.write("one\\nout of memory\\n\\n")\nsys.exit(3)', r"failed \(exit code 3\): out of memory$"),
         ("sys.exit(1)", "failed .exit code 1.: it says nothing"),
-        ('LINES("0-0\\n")', "wrote 1 lines of links, and more pairs were given"),
+        ('LINES("0-0\\n")', "wrote 1 line of links, and more pairs were given"),
         ('LINES("0-0\\n" * 4)', "wrote more lines of links than the 3 pairs given"),
         ('LINES("0-0\\n0-7\\n0-0\\n")', r"forward:2: 0-7: the target has 4 words"),
         ('LINES("0-0\\nError\\n0-0\\n")', r"forward:2: field 1, 'Error', is not a link"),

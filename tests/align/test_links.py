@@ -74,10 +74,10 @@ def test_files_plain_and_packed(tmp_path: Path) -> None:
 def test_links_are_checked_against_the_text() -> None:
     assert parse_lines(["2-1", "0-0"], file="x", lines=PAIR) == [links((2, 1)), links((0, 0))]
     for rows, message in {
-        ("2-1",): "x: 1 lines of links, but the text has 2",
+        ("2-1",): "x: 1 line of links, but the text has 2",
         ("2-1", "", ""): "x: 3 lines of links, but the text has 2",
         ("3-1", ""): r"x:1: 3-1: the source has 3 words, 0 to 2; does the file count from 1 \(--base 1\)\?",
-        ("2-0", "0-1"): "x:2: 0-1: the target has 1 words, 0 to 0; are these the links of this text?",
+        ("2-0", "0-1"): "x:2: 0-1: the target has 1 word, 0 to 0; are these the links of this text?",
         ("2-2", ""): r"x:1: 2-2: the target has 2 words, 0 to 1; does the file count from 1 \(--base 1\)\?$",
         ("0-2", ""): r"x:1: 0-2: the target has 2 words, 0 to 1; does the target word come first, --reverse\?",
         ("1-2", "0-0"): r"from 1 \(--base 1\)\? or does the target word come first, --reverse\?",
@@ -161,7 +161,7 @@ def test_rows_of_a_text(gold: Any) -> None:
             r"gold:1: 0-0: index 0, where words count from 1; does the file count from 0 \(--base 0\)",
         ),
         ("1-1 2p0\n", {"base": 1, "reverse": True}, "gold:1: 2p0: index 0, where"),
-        ("0-1\n", {"lines": PAIR}, "gold: 1 lines of links, but the text has 2"),
+        ("0-1\n", {"lines": PAIR}, "gold: 1 line of links, but the text has 2"),
         ("4-1\n\n", {"lines": PAIR, "base": 1}, "gold:1: 4-1: the source has 3 words, 1 to 3; are these"),
         ("3p2\n\n", {"lines": PAIR}, "gold:1: 3p2: the source has 3 words, 0 to 2; does the file count from 1"),
         (
@@ -177,7 +177,7 @@ def test_rows_of_a_text(gold: Any) -> None:
         ("1 0 0 Q\n", {}, r"gold:1: 'Q' is neither S \(sure\) nor P \(possible\); rows are"),
         ("0 0 0 S\n", {}, "gold:1: sentence 0: sentences count from 1"),
         ("1 0 0\n3 0 0\n", {"lines": PAIR}, "gold:2: sentence 3: the text has 2 sentences"),
-        ("2 1 0 S\n", {"lines": PAIR}, "gold:1: 1 0: the source has 1 words, 0 to 0; are these"),
+        ("2 1 0 S\n", {"lines": PAIR}, "gold:1: 1 0: the source has 1 word, 0 to 0; are these"),
         ("1 0 0 S\n1 0 1 S\n", {"base": 1}, "gold:1: 0 0: index 0, where words count from 1"),
         ("1 0 0 S\n", {"format": "talp"}, r"gold:1: field 1, '1', is not a link i-j \(sure\) or ipj"),
         ("0-0\n", {"format": "naacl"}, "gold:1: a row of 1 fields"),

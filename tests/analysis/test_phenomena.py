@@ -255,7 +255,7 @@ def damaged(world: Path, folder: Path, name: str, text: str | None) -> Path:
         ("world.json", "[1, 2]", "splits: none"),
         ("test.trees", None, "test.trees"),
         ("test.trees", "(S (NP (DT The)", "test:1: annotation: not a tree"),
-        ("test.trees", "(S (DT The))", "test:1: annotation: the tree has 1 words"),
+        ("test.trees", "(S (DT The))", "test:1: annotation: the tree has 1 word"),
         ("test.align", "0-0 1+1", "test:1: annotation: not a word link: '1+1'"),
         ("test.align", "0-0 1-99", "target word 99"),
         ("test.phrases", "1:2", "test:1: annotation: not a phrase"),

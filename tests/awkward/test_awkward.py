@@ -129,7 +129,7 @@ def test_t6_long_line_is_left_out_of_training_with_a_count(awkward: Path, tmp_pa
     report = make(tmp_path, awkward / "long_line.txt", awkward / "long_line.txt", valid=[])
     dropped = report.index.splits["train"].dropped["too_long"]
     assert (dropped.pairs, dropped.first_line) == (1, 2) and report.index.splits["train"].pairs == 102
-    assert "left out 1 pairs: a side has more than max_tokens" in table(report.index)
+    assert "left out 1 pair: a side has more than max_tokens" in table(report.index)
 
 
 def test_t7_blank_lines(awkward: Path, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_the_tables(folder: Path, command: Command) -> None:
     assert done.code == 0 and not done.err
     masses, strongest = done.out.split("\nThe strongest phrase slot")
     lines = masses.splitlines()
-    assert lines[0].startswith("3 phrases in 2 sentences; left out: 1 sentences without one")
+    assert lines[0].startswith("3 phrases in 2 sentences; left out: 1 sentence without one")
     assert [line.split()[:3] for line in lines[4:]] == [
         [use, layer, order]
         for use, layer in (("encoder-self", "1"), ("encoder-self", "2"), ("cross", "1"))
@@ -95,9 +95,9 @@ def test_alignments_and_kinds(folder: Path, command: Command) -> None:
         ({"model": "token"}, "no phrase slots in encoder self- or cross-attention"),
         ({"model": "nothing"}, "no such folder"),
         ({"-s": "nothing"}, "nothing"),
-        ({"--phrases": "short"}, "short: 1 lines; line n of both must be about sentence n, but"),
-        ({"-t": "short"}, "short: 1 lines"),
-        ({"--alignments": "short"}, "short: 1 lines"),
+        ({"--phrases": "short"}, "short: 1 line; line n of both must be about sentence n, but"),
+        ({"-t": "short"}, "short: 1 line"),
+        ({"--alignments": "short"}, "short: 1 line"),
         ({"--phrases": "wrong"}, "wrong:2: not a phrase: 'x'"),
         ({"--alignments": "p"}, "p:1: not a word link"),
         ({"--phrases": "beyond"}, "sentence 3 has 5 and 3 words"),

@@ -67,7 +67,7 @@ def rows(text: str) -> list[list[str]]:
 def test_the_table_of_a_given_translation(entropy: Any, folder: Path) -> None:
     done = entropy("token", "-s", "s", "-t", "t")
     assert done.code == 0
-    assert done.err == "phraseloom analyse: warning: token: 1 lines with a blank side were left out\n"
+    assert done.err == "phraseloom analyse: warning: token: 1 line with a blank side: left out\n"
     header, row = rows(done.out)
     assert header == ["model", "steps", "1", "2", "all", "uniform"]
     found = attention_entropy(Translator.from_pretrained(folder / "token"), LINES, list(reversed(LINES)))
@@ -87,7 +87,7 @@ def test_several_models_on_their_own_translations(entropy: Any, folder: Path, tm
         n: attention_entropy(Translator.from_pretrained(folder / n), [*LINES, ""]) for n in MODELS if n in done.out
     }
     assert list(found) == ["token", "slots", "recurrent"]
-    warnings = [f"{name}: 1 lines with a blank side" for name in found]
+    warnings = [f"{name}: 1 line with a blank side" for name in found]
     warnings += [f"{n}: {f.unfinished} translations reached the maximal" for n, f in found.items() if f.unfinished]
     assert len(warnings) > 3
     assert len(done.err.splitlines()) == len(warnings)
@@ -134,7 +134,7 @@ def test_trees(entropy: Any) -> None:
         (["token", "fixed", "-s", "s"], 1, "attends to no source tokens"),
         (["nothing", "-s", "s"], 1, "nothing"),
         (["token", "-s", "nothing"], 1, "nothing"),
-        (["token", "-s", "s", "-t", "short"], 1, "short: 1 lines"),
+        (["token", "-s", "s", "-t", "short"], 1, "short: 1 line"),
         (["token", "-s", "empty"], 1, "empty: no lines"),
         (["token", "token", "-s", "s"], 2, "token is given twice"),
         (["token"], 2, "--source"),

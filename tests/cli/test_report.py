@@ -151,7 +151,7 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "trees alone": (("run", "--trees", "test.en"), 2, "--test-source"),
     "not parallel": (("run", "-s", "test.en", "-r", "links2"), 1, "links2"),
     "short output": (("run", "-r", "test.de", "--outputs", "run=lines.txt"), 1, "lines.txt"),
-    "outputs of runs": (("run", "-r", "test.de", "--outputs", "run=out.de,out.de"), 2, "1 runs"),
+    "outputs of runs": (("run", "-r", "test.de", "--outputs", "run=out.de,out.de"), 2, "2 files, but it has 1 run"),
     "add": (("run", "--add", "run/run.json"), 2, "NAME=FILE"),
     "added": (("run", "--add", "x=run/run.json"), 1, "run.json"),
     "metric": (("run", "--metrics", "blue"), 2, "blue"),

@@ -41,7 +41,7 @@ def test_learned_from_files_applied_and_undone(
     given = b"the  bird \n\na \xe2\x96\x81 @@ dog\xff\r\n"
     pieces = filtered(monkeypatch, ["apply", folder], given)
     error = capsys.readouterr().err
-    assert "1 lines with invalid UTF-8, replaced (first: line 3)" in error and r"ended by \r\n" in error
+    assert "1 line with invalid UTF-8, replaced (first: line 3)" in error and r"ended by \r\n" in error
     assert pieces.count(b"\n") == 3 and pieces.split(b"\n")[1] == b""
     assert filtered(monkeypatch, ["undo", folder], pieces).decode() == "the  bird \n\na \u2581 @@ dog\ufffd\n"
 

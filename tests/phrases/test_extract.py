@@ -143,7 +143,7 @@ def test_other_files_are_refused(text: str, line: int, what: str, tmp_path: Path
         ("a\nb\n", "c\n", "\n\n", "target: ends after 1 line, but source goes on"),
         ("a\n", "b\n", "", "links: ends after 0 lines, but source goes on"),
         ("a\n", "b\n", "0-0\n\n", "source: ends after 1 line, but links goes on"),
-        ("a\n", "b\n", "0-1\n", "links:1: 0-1: the target has 1 words"),
+        ("a\n", "b\n", "0-1\n", "links:1: 0-1: the target has 1 word"),
         ("a\n", "b\n", "0:0\n", "links:1: field 1, '0:0', is not a link"),
         ("\n", "b\n", "0-0\n", "links:1: 0-0: the source has 0 words"),
     ],

@@ -60,7 +60,7 @@ def test_a_file_and_back(tmp_path: Path) -> None:
     ("text", "line", "what"),
     [
         ("1 2\n", 1, "2 numbers, but the source line has 3 words"),
-        ("1 2 3\n\n", 2, "goes on after the 1 lines"),
+        ("1 2 3\n\n", 2, "goes on after the 1 line"),
         ("", None, "ends after 0 lines"),
         ("1 -2 3\n", 1, "not numbers of words"),
         ("1 100 3\n", 1, "not numbers of words"),

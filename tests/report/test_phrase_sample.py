@@ -99,7 +99,7 @@ def test_nothing_judged_yet() -> None:
     assert json.dumps(found, allow_nan=False)
     text = render(found)
     assert text.startswith(
-        "0 of 1 phrases judged, 1 open\n\nthe words of the phrase  found in reference  found by base\n"
+        "0 of 1 phrase judged, 1 open\n\nthe words of the phrase  found in reference  found by base\n"
     )
     assert "judged new" not in text
 

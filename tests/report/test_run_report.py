@@ -202,14 +202,14 @@ def test_what_is_cut_and_what_is_near(folder: Path) -> None:
     parts.append(read_part("near", write(Path("near.json"), many)))
     html = report_page(build(systems_of("base"), parts))
     text = " ".join(Checker(html).texts)
-    assert "1 sentences, given translations, forced; 2 left out" in text
+    assert "1 sentence, given translations, forced; 2 left out" in text
     assert "base: 6 and more 12.5 %" in text  # one source subword of eight wrote seven
     assert "15.0 … 85.0" in text and "idiom: one segment" not in text
-    assert "1 sentences; 3 phrases" in text
+    assert "1 sentence; 3 phrases" in text
     assert "decoder layer 1: level 1 75.0 %" in text
     assert re.search(r"80\.0\s+50\.0", text)  # the greatest weight, and that of equal ones
     assert (
-        "Overlap: 0.500 of 2 neighbours are the same, by chance 0.04. Cosines of 1 pairs of tokens: Pearson 0.900."
+        "Overlap: 0.500 of 2 neighbours are the same, by chance 0.04. Cosines of 1 pair of tokens: Pearson 0.900."
         in text
     )
     assert "b 0.75, *c 0.50" in text and "b 0.50, *d 0.25" in text

@@ -24,7 +24,7 @@ from phraseloom.align.bitext import Counted, split
 from phraseloom.align.links import Links, parse_links
 from phraseloom.align.prior import DIRECTIONS
 from phraseloom.align.symmetrize import symmetrize
-from phraseloom.errors import DataError, FileProblem, PhraseloomError, UsageError
+from phraseloom.errors import DataError, FileProblem, PhraseloomError, UsageError, plural
 from phraseloom.files import disk
 from phraseloom.text.lines import read_lines, write_lines
 
@@ -204,11 +204,15 @@ class _Output:
         """The links of the next pair, of so many source and target words."""
         line = next(self._lines, None)
         if line is None:
-            raise PhraseloomError(f"{self._name}: wrote {self._number:,} lines of links, and more pairs were given")
+            raise PhraseloomError(
+                f"{self._name}: wrote {plural(self._number, 'line')} of links, and more pairs were given"
+            )
         self._number += 1
         return parse_links(line, file=f"links of {self._name}", line=self._number, lengths=lengths)
 
     def finish(self) -> None:
         """See that there is no line left."""
         if next(self._lines, None) is not None:
-            raise PhraseloomError(f"{self._name}: wrote more lines of links than the {self._number:,} pairs given")
+            raise PhraseloomError(
+                f"{self._name}: wrote more lines of links than the {plural(self._number, 'pair')} given"
+            )

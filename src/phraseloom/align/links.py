@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.text.lines import read_lines
 
 Links = frozenset[tuple[int, int]]
@@ -63,7 +63,9 @@ class _Place:
             side = 0 if link[0] >= self.lengths[0] else 1
             words, name = self.lengths[side], ("source", "target")[side]
             span = f", {self.base} to {words - 1 + self.base}" if words else ""
-            raise self.problem(f"{field}: the {name} has {words} words{span}", self._way_out(link, self.lengths))
+            raise self.problem(
+                f"{field}: the {name} has {plural(words, 'word')}{span}", self._way_out(link, self.lengths)
+            )
         return link
 
     def _way_out(self, link: tuple[int, int], lengths: tuple[int, int]) -> str:
@@ -182,9 +184,11 @@ def _read_rows(
         if kind not in (_SURE, _POSSIBLE):
             raise _bad_row(f"{kind!r} is neither S (sure) nor P (possible)", path, line)
         sentence = int(number)
-        if sentence < 1 or (sentences is not None and sentence > sentences):
-            what = "sentences count from 1" if sentence < 1 else f"the text has {sentences} sentences"
-            raise DataError(f"sentence {sentence}: {what}", file=path, line=line)
+        if sentence < 1:
+            raise DataError(f"sentence {sentence}: sentences count from 1", file=path, line=line)
+        if sentences is not None and sentence > sentences:
+            what = f"sentence {sentence}: the text has {plural(sentences, 'sentence')}"
+            raise DataError(what, file=path, line=line)
         found[sentence][kind].add(place(sentence - 1, line).link(first, second, f"{first} {second}"))
     empty, count = Gold(), max(found, default=0) if sentences is None else sentences
     links = {n: Gold(frozenset(of[_SURE]), frozenset(of[_POSSIBLE])) for n, of in found.items()}
@@ -222,4 +226,4 @@ def _count_words(line: str) -> int:
 
 def _check_count(found: int, lengths: Sequence[tuple[int, int]] | None, path: str | Path) -> None:
     if lengths is not None and found != len(lengths):
-        raise DataError(f"{found} lines of links, but the text has {len(lengths)}", file=path)
+        raise DataError(f"{plural(found, 'line')} of links, but the text has {len(lengths)}", file=path)

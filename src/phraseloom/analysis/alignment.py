@@ -24,7 +24,7 @@ from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.config import AlignmentSelection, NamedFile
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.word_links import METHODS, WordWeights, combine, directions, word_weights
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import sha256_file
 from phraseloom.metrics.aer import AlignmentScore
 from phraseloom.models.store import change_generation
@@ -203,7 +203,7 @@ def _pairs(
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     if trees is not None and len(trees) != len(sources):
-        raise UsageError(f"{len(sources)} lines, but {len(trees)} trees")
+        raise UsageError(f"{plural(len(sources), 'line')}, but {len(trees)} trees")
     sides = (translator.tokenizer.source, translator.tokenizer.target)
     ids = [side.encode_batch(list(lines)) for side, lines in zip(sides, (sources, targets), strict=True)]
     real = [n for n, both in enumerate(zip(*ids, strict=True)) if all(both)]

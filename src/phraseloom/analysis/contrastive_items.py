@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import require_folder
 from phraseloom.text.lines import read_lines
 
@@ -125,7 +125,7 @@ def _distance(line: str, file: str | Path, number: int) -> int | None:
 def _parallel(lines: Sequence[str], file: str | Path, first: Sequence[str], first_file: str | Path) -> None:
     if len(lines) != len(first):
         hint = f"line n of both must be about item n, but {first_file} has {len(first):,}"
-        raise DataError(f"{len(lines):,} lines", file=file, hint=hint)
+        raise DataError(plural(len(lines), "line"), file=file, hint=hint)
 
 
 def _some(items: list[Item], file: str | Path) -> list[Item]:
@@ -165,7 +165,7 @@ def with_trees(items: Sequence[Item], path: str | Path) -> list[Item]:
     trees = list(read_lines(path))
     if len(trees) != len(items):
         hint = f"line n must be the tree of item n, but {items[0].file} has {len(items):,}"
-        raise DataError(f"{len(trees):,} lines", file=path, hint=hint)
+        raise DataError(plural(len(trees), "line"), file=path, hint=hint)
     return [item._replace(tree=tree, tree_file=str(path)) for item, tree in zip(items, trees, strict=True)]
 
 

@@ -19,7 +19,7 @@ from phraseloom.analysis.slots import GoldSpan, LayerTally, by_order, summary
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.errors import DataError, ModelError, UsageError
+from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.metrics.compare import SEED
 
@@ -95,7 +95,9 @@ def measure(
     the source phrases of the model are made of them. Raises UsageError, DataError, ModelError (no phrase slots, NaN).
     """
     if not len(sources) == len(targets) == len(phrases):
-        raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {len(phrases)} sentences")
+        raise UsageError(
+            f"{len(sources)} sources, {len(targets)} targets, phrases of {plural(len(phrases), 'sentence')}"
+        )
     if samples < 1:
         raise UsageError(f"the bootstrap needs at least 1 resample, not {samples}")
     structures = _structures(translator.model)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phraseloom.decoding.segmental import is_segmental
+from phraseloom.errors import plural
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.config import Entry
@@ -103,15 +104,11 @@ def _encoder(encoder: Any) -> str:
         return f"soft reordering, {_encoder(encoder.encoder)}"
     if isinstance(encoder, TransformerEncoder | RecurrentEncoder):
         name = "transformer" if isinstance(encoder, TransformerEncoder) else "recurrent"
-        return f"{name} encoder of {_layers(len(encoder.layers))}"
+        return f"{name} encoder of {plural(len(encoder.layers), 'layer')}"
     return "no encoder"
 
 
 def _decoder(decoder: Any) -> str:
     if isinstance(decoder, RecurrentDecoder):
-        return f"recurrent decoder of {_layers(len(decoder.cells))}"
-    return f"transformer decoder of {_layers(len(decoder.layers))}"
-
-
-def _layers(number: int) -> str:
-    return "1 layer" if number == 1 else f"{number} layers"
+        return f"recurrent decoder of {plural(len(decoder.cells), 'layer')}"
+    return f"transformer decoder of {plural(len(decoder.layers), 'layer')}"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from phraseloom.analysis.instances import Instance, instances
-from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json, require_folder
 from phraseloom.text.lines import read_lines
 from phraseloom.world.pair import parse_phrases
@@ -33,7 +33,7 @@ def same_length(files: Mapping[str, Sequence[str]]) -> None:
     for name, lines in others:
         if len(lines) != len(first):
             hint = f"line n of both must be about sentence n, but {first_name} has {len(first):,}"
-            raise DataError(f"{len(lines):,} lines", file=name, hint=hint)
+            raise DataError(plural(len(lines), "line"), file=name, hint=hint)
     if not first:
         raise DataError("no lines: there is nothing to look at", file=first_name)
 

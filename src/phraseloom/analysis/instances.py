@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.world.lexicon import lexicon
 from phraseloom.world.pair import parse_agreements, parse_phrases, verb_senses
 
@@ -121,7 +121,7 @@ class _Sentence:
             if max(ends, default=0) > len(words):
                 raise DataError(f"the annotation names {what} word {max(ends) - 1}, the sentence has {len(words)}")
         if self.tree.end != len(self.source):
-            raise DataError(f"the tree has {self.tree.end} words, the sentence has {len(self.source)}")
+            raise DataError(f"the tree has {plural(self.tree.end, 'word')}, the sentence has {len(self.source)}")
 
     def instance(self, kind: str, source: Sequence[int], target: Sequence[int]) -> Instance:
         """An instance whose pieces are the runs of neighbours among the target positions."""

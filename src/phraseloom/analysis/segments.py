@@ -29,7 +29,7 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.segmental import is_segmental
-from phraseloom.errors import DataError, ModelError, UsageError
+from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.metrics.accuracy import wilson
 
 BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
@@ -147,7 +147,7 @@ def of_pairs(
     require_segments(translator.model)
     given = [[] for _ in sources] if phrases is None else phrases
     if not len(sources) == len(targets) == len(given):
-        raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {len(given)} sentences")
+        raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {plural(len(given), 'sentence')}")
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     sides = [
         side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))

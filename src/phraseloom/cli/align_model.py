@@ -138,7 +138,7 @@ def _aligned(
             yield from found
         before += len(sources)
     if next(both[1], None) is not None:
-        raise DataError(f"more than {before:,} lines, but {source} has no more", file=target, hint=PARALLEL)
+        raise DataError(f"more than {plural(before, 'line')}, but {source} has no more", file=target, hint=PARALLEL)
     if beside is not None:
         beside.finish()
 

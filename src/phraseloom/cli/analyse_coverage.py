@@ -83,7 +83,7 @@ def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:
     left = report["left_out"]
     yield (
         f"{plural(report['phrases'], 'phrase')} in {plural(report['sentences'], 'sentence')}; left out: "
-        f"{left['without_phrases']:,} sentences without one, {left['too_long']:,} too long. "
+        f"{plural(left['without_phrases'], 'sentence')} without one, {left['too_long']:,} too long. "
         "% of the mass of each order; (chance).\n"
     )
     headers = ["attention", "layer", "order", "mass", "exact", "inside", "crossing", "covered", "lift", "95 %"]

@@ -110,13 +110,13 @@ def _measure(
 
 
 def _warn_of(found: AttentionEntropy, name: str, limit: int) -> None:
-    for count, text in (
-        (found.blank, "lines with a blank side were left out"),
-        (found.cropped, f"sources were cropped to {limit} subwords"),
-        (found.unfinished, "translations reached the maximal output length: their last step is no choice of the model"),
+    for count, noun, text in (
+        (found.blank, "line", "with a blank side: left out"),
+        (found.cropped, "source", f"cropped to {limit} subwords"),
+        (found.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
     ):
         if count:
-            _warn(f"{name}: {count} {text}")
+            _warn(f"{name}: {plural(count, noun)} {text}")
 
 
 def _warn(text: str) -> None:

@@ -103,7 +103,7 @@ def _text(found: Neighbours, side: str, origin: str) -> Iterator[str]:
         named = (("Pearson", found.pearson), ("Spearman", found.spearman))
         values = [f"{name} {value:.3f}" for name, value in named if value is not None]
         if values:
-            yield f"cosines of {len(found.pairs[0]):,} pairs of tokens: {', '.join(values)}"
+            yield f"cosines of {plural(len(found.pairs[0]), 'pair')} of tokens: {', '.join(values)}"
 
 
 def _row(token: Token, *, two: bool, counted: bool) -> list[object]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from phraseloom.analysis.contrastive_items import Item, read_items, read_parallel, read_set, with_trees
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 
 MOST_BINS = 1000
 
@@ -46,7 +46,7 @@ def read(
         ]
     if trees:
         if len(trees) != len(parts):
-            what = f"{len(trees)} files of trees for {len(parts)} of items"
+            what = f"{plural(len(trees), 'file')} of trees for {len(parts)} of items"
             raise UsageError(what, hint="give --trees once for each, in the same order")
         parts = [with_trees(part, path) for part, path in zip(parts, trees, strict=True)]
     return [item for part in parts for item in part]

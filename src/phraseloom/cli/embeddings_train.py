@@ -120,7 +120,7 @@ def _summary(tokens: list[str], counted: Counted, extra: list[str], output: Path
     short = sum(token not in counted.tokens for token in extra) - added
     more = f", {added:,} of them of n-grams alone" if extra else ""
     left_out = f"; left out: {short:,} shorter than every n-gram" if short else ""
-    return f"{output}: {len(tokens):,} vectors, {sum(map(is_phrase, tokens)):,} of phrases{more}{left_out}"
+    return f"{output}: {plural(len(tokens), 'vector')}, {sum(map(is_phrase, tokens)):,} of phrases{more}{left_out}"
 
 
 class _Told:
@@ -138,11 +138,8 @@ class _Told:
 
 
 def _note_changes(path: Path, report: LineReport) -> None:
-    from phraseloom.data.report import CHANGES
-
-    for kind, what in CHANGES.items():
-        if count := getattr(report, kind):
-            _say(f"{path}: {count:,} {what} (first: line {report.first[kind]})")
+    for change in report.changes():
+        _say(f"{path}: {change}")
 
 
 def _say(text: str) -> None:

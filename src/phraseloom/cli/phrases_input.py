@@ -47,12 +47,9 @@ class Inputs:
 
     def note_changes(self) -> None:
         """Say on standard error what was changed in reading."""
-        from phraseloom.data.report import CHANGES
-
         for name, report in self._reports.items():
-            for kind, text in CHANGES.items():
-                if count := getattr(report, kind):
-                    note(f"{name}: {count:,} {text} (first: line {report.first[kind]})", self._verb)
+            for change in report.changes():
+                note(f"{name}: {change}", self._verb)
 
 
 def note(text: str, verb: str = "phrases") -> None:

@@ -79,7 +79,9 @@ def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, 
         if name in found:
             raise UsageError(f"--outputs of {name} are given twice", hint="files of several runs have commas between")
         if runs.get(name, len(files)) != len(files):
-            raise UsageError(f"--outputs of {name} are {len(files)} files, but it has {runs[name]} runs")
+            raise UsageError(
+                f"--outputs of {name} are {plural(len(files), 'file')}, but it has {plural(runs[name], 'run')}"
+            )
         found[name] = [require_file(file, "translation") for file in files]
     return found
 

@@ -130,13 +130,11 @@ def _stdin_lines() -> Iterator[str]:
 
 def _filter(change: Callable[[str], str]) -> None:
     """One line out per line in, as they come; what was changed in reading is counted on standard error."""
-    from phraseloom.data.report import CHANGES
     from phraseloom.text.lines import LineReport, encode_lines, read_blocks
 
     report = LineReport()
     for lines in read_blocks(sys.stdin.buffer, invalid="replace", report=report):
         sys.stdout.buffer.write(encode_lines([change(line) for line in lines]))
         sys.stdout.buffer.flush()
-    for kind, text in CHANGES.items():
-        if count := getattr(report, kind):
-            print(f"phraseloom subwords: {count:,} {text} (first: line {report.first[kind]})", file=sys.stderr)
+    for text in report.changes():
+        print(f"phraseloom subwords: {text}", file=sys.stderr)

@@ -58,7 +58,6 @@ def command(
 
 def _filter(text: str, change: Callable[[str], str]) -> None:
     """Print every line changed, blank ones as empty lines, as they come."""
-    from phraseloom.data.report import CHANGES
     from phraseloom.errors import escape_controls
     from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks
 
@@ -69,7 +68,5 @@ def _filter(text: str, change: Callable[[str], str]) -> None:
             changed = [change(line) if line.strip() else "" for line in lines]
             sys.stdout.buffer.write(encode_lines(changed, file=name, before=report.lines - len(lines)))
             sys.stdout.buffer.flush()
-    for kind, what in CHANGES.items():
-        if count := getattr(report, kind):
-            told = f"{name}: {count:,} {what} (first: line {report.first[kind]})"
-            print(f"phraseloom tokenize: {escape_controls(told)}", file=sys.stderr)
+    for told in report.changes():
+        print(f"phraseloom tokenize: {escape_controls(name)}: {told}", file=sys.stderr)

@@ -18,7 +18,7 @@ import pydantic
 from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.data.index import INDEX, SplitInfo, read_index
 from phraseloom.data.shards import PHRASES, Shard
-from phraseloom.errors import CorruptError, DataError, UsageError
+from phraseloom.errors import CorruptError, DataError, UsageError, plural
 from phraseloom.files import MANIFEST, read_json, require_file, require_folder, verify_manifest
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.text.lines import read_lines
@@ -176,7 +176,9 @@ class Dataset:
             if {n is None for n in counts} != {self.index.segmenter_sha256 is None}:
                 raise CorruptError(f"phrases of {name} are stored in part, or without segmenter", file=folder / INDEX)
             if info.pairs != sum(s.pairs for s in info.shards):
-                raise CorruptError(f"the shards of {name} do not sum up to {info.pairs} pairs", file=folder / INDEX)
+                raise CorruptError(
+                    f"the shards of {name} do not sum up to {plural(info.pairs, 'pair')}", file=folder / INDEX
+                )
         self.fingerprint = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
         self.tokenizer = Tokenizer.load(folder / "tokenizer")
         if self.tokenizer.sha256 != self.index.tokenizer_sha256:

@@ -6,21 +6,15 @@ from collections.abc import Iterator, Mapping
 
 from phraseloom.data.index import Index, SplitInfo, WordInfo
 from phraseloom.errors import plural
-
-CHANGES = {
-    "crlf": r"lines ended by \r\n, read as \n",
-    "bom": "byte order mark at the beginning, left out",
-    "nul": "lines with NUL, kept",
-    "invalid_utf8": "lines with invalid UTF-8, replaced",
-}
+from phraseloom.text.lines import LineReport
 
 
 def table(index: Index) -> str:
     """Lines for people: one per split, then one per reason and per change, with the first place of each."""
-    words, unit = index.subwords, "lines" if index.is_text else "pairs"
+    words, unit = index.subwords, "line" if index.is_text else "pair"
     tokens = "subwords" if words.target_words is None else "words"
     of_source = "subwords" if words.source_words is None else "words"
-    rows = [["split", f"{unit} read", f"{unit} kept", f"source {of_source}", f"target {tokens}"]]
+    rows = [["split", f"{unit}s read", f"{unit}s kept", f"source {of_source}", f"target {tokens}"]]
     rows += [
         [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
         for name, s in index.splits.items()
@@ -39,7 +33,7 @@ def table(index: Index) -> str:
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
-    lines.append(f"{tokens} learned on {words.sample_pairs:,} {unit}; vocabulary: {sizes}")
+    lines.append(f"{tokens} learned on {plural(words.sample_pairs, unit)}; vocabulary: {sizes}")
     if words.source_words is not None and not index.is_text:
         lines.append("source" + _learned(words.source_words))
     if words.target_words is not None:
@@ -50,7 +44,7 @@ def table(index: Index) -> str:
 def _left_out(split: SplitInfo, reasons: Mapping[str, str], unit: str) -> Iterator[str]:
     for reason, dropped in split.dropped.items():
         place = f"{dropped.first_file}:{dropped.first_line}"
-        yield f"left out {dropped.pairs:,} {unit}: {reasons.get(reason, reason)} (first: {place})"
+        yield f"left out {plural(dropped.pairs, unit)}: {reasons.get(reason, reason)} (first: {place})"
 
 
 def _changed(split: SplitInfo) -> Iterator[str]:
@@ -61,16 +55,15 @@ def _changed(split: SplitInfo) -> Iterator[str]:
             (file.trees, file.trees_report),
         )
         for name, report in reports:
-            for kind, text in CHANGES.items():
-                if report and report.get(kind):
-                    yield f"{name}: {report[kind]:,} {text} (first: line {report['first'][kind]})"
+            yield from (f"{name}: {change}" for change in LineReport(**(report or {})).changes())
 
 
 def _blank(name: str, split: SplitInfo, unit: str) -> Iterator[str]:
     if split.blank is not None:
-        what = f"blank {unit}" if unit == "lines" else f"{unit} with a blank side"
+        count = split.blank.pairs
+        what = plural(count, "blank line") if unit == "line" else f"{plural(count, 'pair')} with a blank side"
         place = f"{split.blank.first_file}:{split.blank.first_line}"
-        yield f"warning: {name} has {split.blank.pairs:,} {what}, which are kept (first: {place})"
+        yield f"warning: {name} has {what}, which are kept (first: {place})"
 
 
 def _phrases(name: str, split: SplitInfo) -> Iterator[str]:

@@ -32,7 +32,7 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import Numbers, as_ranges
-from phraseloom.errors import ModelError, UsageError
+from phraseloom.errors import ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import Part, Structure
 
 CHUNK_WEIGHTS = 2**24
@@ -48,7 +48,7 @@ def alignment_layer(wanted: int | None, layers: int) -> int:
     if wanted is None:
         return max(0, layers - 2)
     if wanted > layers:
-        raise UsageError(f"alignment_layer {wanted}: the decoder has {layers} layers")
+        raise UsageError(f"alignment_layer {wanted}: the decoder has {plural(layers, 'layer')}")
     return wanted - 1
 
 
@@ -73,7 +73,9 @@ def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
     layer, head = alignment_layer(config.alignment_layer, len(structures)), config.alignment_head
     if head is not None and head > structures[layer].heads:
         heads = structures[layer].heads
-        raise UsageError(f"alignment_head {head}: layer {layer + 1} of the decoder attends with {heads} heads")
+        raise UsageError(
+            f"alignment_head {head}: layer {layer + 1} of the decoder attends with {plural(heads, 'head')}"
+        )
     return Choice(layer, None if head is None else head - 1, config.alignment_method)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from phraseloom.align.links import Gold, Links
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _share(part: int, whole: int) -> float:
 def score_alignment(found: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScore:
     """The score of the links found in each sentence. Raises DataError for different numbers of sentences."""
     if len(found) != len(gold):
-        raise DataError(f"links of {len(found)} sentences cannot be scored with gold links of {len(gold)}")
+        raise DataError(f"links of {plural(len(found), 'sentence')} cannot be scored with gold links of {len(gold)}")
     return AlignmentScore(
         sentences=len(gold),
         links=sum(map(len, found)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from phraseloom import __version__
+from phraseloom.errors import plural
 from phraseloom.models.build import AnyModelConfig
 from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.models.tasks import TASKS, task_of
@@ -26,11 +27,11 @@ def model_card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Mod
         layers = f"{_layers(config.encoder, 'encoder')} and {_layers(config.decoder, 'decoder')}"
         words = f"vocabularies of {len(tokenizer.source.vocabulary)} and {len(tokenizer.target.vocabulary)} subwords"
     else:
-        of, layers = languages[1], f"{config.decoder.layers} layers"
+        of, layers = languages[1], plural(config.decoder.layers, "layer")
         words = f"a vocabulary of {len(tokenizer.target.vocabulary)} subwords"
     return (
         f"# {task.title} {of}\n\n"
-        f"A phraseloom {__version__} model: {layers}, width {config.width}, {config.heads} heads, "
+        f"A phraseloom {__version__} model: {layers}, width {config.width}, {plural(config.heads, 'head')}, "
         f"feed-forward {config.ffn_width}, {parameters:,} parameters; {words}.\n\n"
         f"    {task.use}\n"
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
+from phraseloom.errors import plural
 from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
 from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import PhrasesConfig
@@ -209,7 +210,9 @@ def check_sizes(config: Any) -> None:
         arrangement = getattr(config.attention, use).arrangement
         split = arrangement.split if arrangement.kind == "homogeneous" else None
         if split is not None and sum(split) != config.heads:
-            raise ValueError(f"attention.{use}: split {'-'.join(map(str, split))} does not divide {config.heads} heads")
+            raise ValueError(
+                f"attention.{use}: split {'-'.join(map(str, split))} does not divide {plural(config.heads, 'head')}"
+            )
 
 
 class ModelConfig(Config):

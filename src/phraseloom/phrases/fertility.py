@@ -55,7 +55,7 @@ def read_fertilities(path: str | Path, lengths: Iterable[int]) -> Iterator[list[
                 )
             yield [int(field) for field in fields]
         if next(lines, None) is not None:
-            raise DataError(f"goes on after the {number:,} lines of the source", file=path, line=number + 1)
+            raise DataError(f"goes on after the {plural(number, 'line')} of the source", file=path, line=number + 1)
 
 
 def read_labelled(source: str | Path, labels: str | Path) -> Iterator[tuple[str, list[int]]]:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from phraseloom.errors import plural
 from phraseloom.files import atomic_write_bytes, atomic_write_json
 from phraseloom.phrases.segment import fixed_sizes, phrase_length, table_sizes, tree_sizes, with_end
 from phraseloom.phrases.table import index_phrases
@@ -162,7 +163,7 @@ class TableSegmenter:
         return [*_save(folder, self.kind, self.options), TABLE]
 
     def __str__(self) -> str:
-        return f"table of {len(self.phrases):,} phrases"
+        return f"table of {plural(len(self.phrases), 'phrase')}"
 
 
 SEGMENTERS: dict[str, type[FixedSegmenter] | type[TreeSegmenter] | type[TableSegmenter]] = {

@@ -60,7 +60,7 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
     if "updates" in found:
         seconds = found["seconds"] or 0.0
         time = f", {seconds / 60:.1f} minutes" if seconds >= 60 else f", {seconds:.1f} seconds" if seconds else ""
-        blocks.append(f"  {found['updates']:,} updates{time}")
+        blocks.append(f"  {plural(found['updates'], 'update')}{time}")
     if found.get("unreadable_lines"):
         blocks.append(f"  {plural(found['unreadable_lines'], 'line')} of the log could not be read")
     validations = found.get("validations", [])

@@ -11,7 +11,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phraseloom.errors import UsageError, escape_controls
+from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.report.plots import GREY, STYLE, _require_matplotlib, _save
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def draw(heat_map: HeatMap, output: str | Path, *, title: str | None = None) -> 
 
 def title_of(heat_map: HeatMap) -> str:
     """Which attention it is: use, layer, head."""
-    head = f"mean of {heat_map.heads} heads" if heat_map.head is None else f"head {heat_map.head} of {heat_map.heads}"
+    head = (
+        f"mean of {plural(heat_map.heads, 'head')}"
+        if heat_map.head is None
+        else f"head {heat_map.head} of {heat_map.heads}"
+    )
     return f"{USES[heat_map.use][0]}, layer {heat_map.layer}, {head}"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from phraseloom.errors import escape_controls
+from phraseloom.errors import escape_controls, plural
 from phraseloom.report.contrastive import _short, can_draw
 from phraseloom.report.plots import COLOURS, DASHES, GREY, STYLE, _grid, _save
 
@@ -83,7 +83,7 @@ def _pairs(figure: Any, ax: Any, found: Neighbours) -> None:
     values = [
         f"{name} {value:.3f}" for name, value in (("r", found.pearson), ("ρ", found.spearman)) if value is not None
     ]
-    ax.set_title(f"{len(first):,} pairs of tokens" + f": {', '.join(values)}" * bool(values))
+    ax.set_title(f"{plural(len(first), 'pair')} of tokens" + f": {', '.join(values)}" * bool(values))
     ax.set_xlabel(f"cosine in {names[0]}", parse_math=False)
     ax.set_ylabel(f"cosine in {names[1]}", parse_math=False)
     ax.set_aspect("equal", adjustable="box")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.metrics.accuracy import compare, wilson
 from phraseloom.phrases.sample import FOUND
 from phraseloom.phrases.sheet import BY, CATEGORIES, REFERENCE, Judged, Sheet
@@ -68,7 +69,10 @@ def _found(i: int, place: str, sheet: Sheet) -> dict[str, Any]:
 def render(found: Mapping[str, Any]) -> str:
     """The counts as text for a terminal, with a final newline."""
     open_rows = found["phrases"] - found["judged"]
-    parts = [f"{found['judged']:,} of {found['phrases']:,} phrases judged" + f", {open_rows:,} open" * bool(open_rows)]
+    parts = [
+        f"{found['judged']:,} of {plural(found['phrases'], 'phrase')} judged"
+        + f", {open_rows:,} open" * bool(open_rows)
+    ]
     if found["judged"]:
         parts.append(_categories(found))
     parts.append(_places(found))

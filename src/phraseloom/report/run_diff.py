@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom import __version__
-from phraseloom.errors import PhraseloomError
+from phraseloom.errors import PhraseloomError, plural
 from phraseloom.report.folders import INDEX
 from phraseloom.report.parts import Part
 from phraseloom.report.run_report import _missing, configuration, warnings
@@ -130,9 +130,9 @@ def _sizes(data: Any, fingerprint: Any) -> tuple[dict[str, str], str | None]:
         return {}, str(error)
     found = {}
     for name, split in index.splits.items():
-        counts = f"{split.pairs:,} pairs, {split.source_tokens:,} / {split.target_tokens:,} subwords"
+        counts = f"{plural(split.pairs, 'pair')}, {split.source_tokens:,} / {split.target_tokens:,} subwords"
         if "language" in index.config:
-            counts = f"{split.pairs:,} lines, {split.target_tokens:,} subwords"
+            counts = f"{plural(split.pairs, 'line')}, {split.target_tokens:,} subwords"
         dropped = sum(d.pairs for d in split.dropped.values())
         found[f"{name}, size"] = counts + (f"; {dropped:,} left out" if dropped else "")
     return found, None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from phraseloom.errors import escape_controls
+from phraseloom.errors import escape_controls, plural
 from phraseloom.report.run_report_scores import duration
 from phraseloom.report.tables import terminal
 
@@ -109,7 +109,7 @@ def _scores(part: Mapping[str, Any]) -> str:
             row += [f"{e['difference']:+.2f}", f"{e['p_null']:.4f}"] if known else [None, None]
             rows.append(row)
     signatures = "\n".join(f"  {m['metric']}: {m['signature']}" for m in part["metrics"])
-    title = f"Scores on {part['sentences']:,} sentences"
+    title = f"Scores on {plural(part['sentences'], 'sentence')}"
     return f"{_titled(title, ['metric', 'system', 'score', '95 %', 'difference', 'p(null)'], rows)}\n\n{signatures}"
 
 
@@ -130,7 +130,7 @@ def sentences(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
 def summary(found: Mapping[str, Any], names: Sequence[str]) -> str:
     """What holds of all sentences, in one sentence each."""
     total = found["sentences"]
-    said = [f"{total:,} sentences, {found['same_translation']:,} translated alike."]
+    said = [f"{plural(total, 'sentence')}, {found['same_translation']:,} translated alike."]
     for key, what in (("better", "sentence chrF is higher"), ("likelier", "log P of the reference is higher")):
         if found[key] is not None:
             first, second, even = found[key]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from phraseloom import __version__
-from phraseloom.errors import UsageError
+from phraseloom.errors import UsageError, plural
 from phraseloom.report.parts import METHOD, ORDER, Part
 from phraseloom.report.runs import over_runs
 
@@ -196,7 +196,9 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
             if not run["has_model"]:
                 lack("model", f"{run['folder']} has no checkpoint yet")
             if run["unreadable_lines"]:
-                lack(f"{run['unreadable_lines']} lines of the log", f"{run['folder']}: they could not be read")
+                lack(
+                    f"{plural(run['unreadable_lines'], 'line')} of the log", f"{run['folder']}: they could not be read"
+                )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.report import svg
 from phraseloom.report.markup import Cell, charts, details, note, section, table
 from phraseloom.report.parts import Part
@@ -51,7 +52,7 @@ def contrastive_section(part: Part, looks: Looks, number: int) -> str:
         note(text),
         charts(*figures),
         table(headers, whole),
-        details(f"All {len(rows)} rows, by distance", table(headers, rows)) if len(whole) < len(rows) else "",
+        details(f"All {plural(len(rows), 'row')}, by distance", table(headers, rows)) if len(whole) < len(rows) else "",
     )
 
 
@@ -72,7 +73,7 @@ def phenomena_section(part: Part, looks: Looks, number: int) -> str:
     groups = [(g["phenomenon"], g["instances"], g) for g in part["groups"]]
     figure = _by_place("Accuracy by phenomenon", groups, looks, "", joined=False)
     headers = ["phenomenon", "instances", "system", "right %", "95 %", "p"]
-    text = f"{part['sentences']:,} sentences of {part['split']}. {TESTS}"
+    text = f"{plural(part['sentences'], 'sentence')} of {part['split']}. {TESTS}"
     return section(
         f"phenomena-{number}", f"Phenomena: {part['name']}", note(text), charts(figure), table(headers, rows)
     )
@@ -118,7 +119,7 @@ def coverage_section(part: Part, looks: Looks, number: int) -> str:
     return section(
         f"coverage-{number}",
         f"Gold phrases under phrase slots: {part['name']}",
-        note(f"{part['phrases']:,} phrases in {part['sentences']:,} sentences."),
+        note(f"{plural(part['phrases'], 'phrase')} in {plural(part['sentences'], 'sentence')}."),
         table(headers, rows),
     )
 

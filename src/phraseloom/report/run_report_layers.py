@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.report import svg
 from phraseloom.report.markup import Cell, charts, details, note, section, table
 from phraseloom.report.parts import METHOD, Part
@@ -76,7 +77,7 @@ def links_section(part: Part, looks: Looks, number: int) -> str:
     """Links of files against gold links."""
     keys = ("aer", "precision", "recall", "f1")
     rows = [[s["name"], *(Cell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
-    text = f"Gold links of {part['gold']}, {part['sentences']:,} sentences."
+    text = f"Gold links of {part['gold']}, {plural(part['sentences'], 'sentence')}."
     return section(
         f"links-{number}",
         f"Word alignments: {part['name']}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.report import svg
 from phraseloom.report.markup import Cell, charts, details, note, section, table
 from phraseloom.report.parts import Part
@@ -18,7 +19,7 @@ SHOWN = 20  # tokens in sight; all of them are folded away
 def segments_section(part: Part, looks: Looks, number: int) -> str:
     """How long segments are, and whether known phrases are segments."""
     about = "given translations, forced" if part["forced"] else "the model's own translations"
-    text = f"{part['sentences']:,} sentences, {about}" + (
+    text = f"{plural(part['sentences'], 'sentence')}, {about}" + (
         f"; {part['left_out']:,} left out" if part["left_out"] else ""
     )
     kinds, rows = [], []
@@ -48,7 +49,7 @@ def segments_section(part: Part, looks: Looks, number: int) -> str:
 
 def source_phrases_section(part: Part, looks: Looks, number: int) -> str:
     """How long source phrases are, how much their weightiest subword counts, which levels decoder layers read."""
-    text = f"{part['sentences']:,} sentences" + (
+    text = plural(part["sentences"], "sentence") + (
         f", of which {part['cropped']:,} were cropped" if part["cropped"] else ""
     )
     rows = [
@@ -62,7 +63,7 @@ def source_phrases_section(part: Part, looks: Looks, number: int) -> str:
     return section(
         f"source_phrases-{number}",
         f"Source phrases: {part['name']}",
-        note(f"{text}; {sum(s['phrases'] for s in part['systems']):,} phrases."),
+        note(f"{text}; {plural(sum(s['phrases'] for s in part['systems']), 'phrase')}."),
         charts(_sizes("Subwords of a phrase (%)", part, "sizes"), *map(_levels_read, part["systems"])),
         table(headers, rows) + note(said) if rows else "",
     )
@@ -87,7 +88,7 @@ def neighbours_section(part: Part, looks: Looks, number: int) -> str:
         note(text + _agreement(part)),
         charts(svg.lines("Mean cosine of neighbours", series, axes)),
         table(headers, rows[:SHOWN]),
-        details(f"All {len(rows)} tokens", table(headers, rows)) if len(rows) > SHOWN else "",
+        details(f"All {plural(len(rows), 'token')}", table(headers, rows)) if len(rows) > SHOWN else "",
     )
 
 
@@ -122,7 +123,7 @@ def _agreement(part: Part) -> str:
         return ""
     named = (("Pearson", found["pearson"]), ("Spearman", found["spearman"]))
     values = ", ".join(f"{name} {value:.3f}" for name, value in named if value is not None)
-    cosines = f" Cosines of {found['pairs']:,} pairs of tokens: {values}." if values else ""
+    cosines = f" Cosines of {plural(found['pairs'], 'pair')} of tokens: {values}." if values else ""
     return (
         f" Overlap: {found['overlap']:.3f} of {part['neighbours']} neighbours are the same, by chance "
         f"{found['chance']:.2g}.{cosines} *: a neighbour that only this model has."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from phraseloom.errors import plural
 from phraseloom.report import svg
 from phraseloom.report.markup import Cell, charts, details, note, section, table
 from phraseloom.report.parts import Part
@@ -42,7 +43,7 @@ def score_section(part: Part, looks: Looks, number: int) -> str:
     boot, several = part["bootstrap"], len(part["systems"]) > 1
     chosen = part["of"]
     title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part['name']}"
-    text = f"{part['sentences']:,} sentences" + (
+    text = plural(part["sentences"], "sentence") + (
         f", those of {chosen['file']} among {chosen['sentences']:,}" if chosen else ""
     )
     if boot:
@@ -227,7 +228,7 @@ def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
     if speeds:
         first = part["systems"][0]
         threads = f"{first['workers']} thread" + "s" * (first["workers"] != 1)
-        text = f"Translation: {part['sentences']:,} sentences at once on {first['device']}, {threads}; measured once."
+        text = f"Translation: {plural(part['sentences'], 'sentence')} at once on {first['device']}, {threads}; measured once."
     warned = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
     return section(
         "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warned

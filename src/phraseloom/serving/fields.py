@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from phraseloom.errors import plural
 from phraseloom.serving.message import Problem
 
 T = TypeVar("T")
@@ -137,7 +138,8 @@ class Fields:
             found = value if isinstance(value, list) else [value]
             if len(found) > most:
                 raise Problem(
-                    400, f"{name}: {len(found)} texts are above the limit of this server, {most_name} = {most}"
+                    400,
+                    f"{name}: {plural(len(found), 'text')} are above the limit of this server, {most_name} = {most}",
                 )
             for number, text in enumerate(found, 1):
                 place = f"{name} {number}" if isinstance(value, list) else name

@@ -117,7 +117,7 @@ class Server:
         loop.call_later(seconds, self._watch, listener)
 
     def _wait_for_room(self) -> float:
-        """Seconds until a new client can be told whether there is room: all connections are taken, some by clients just come."""
+        """Seconds until it is known whether there is room for another: all connections are taken, some by clients just come."""
         if len(self._clients) < self.config.max_connections:
             return 0.0
         now = asyncio.get_running_loop().time()

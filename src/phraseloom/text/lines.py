@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from phraseloom.errors import CorruptError, DataError, FileProblem
+from phraseloom.errors import CorruptError, DataError, FileProblem, plural
 from phraseloom.files import atomic_write, disk, require_file
 
 BLOCK = 2**20
@@ -31,6 +31,14 @@ GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
 _BOM = "\ufeff".encode()
 
 Invalid = Literal["stop", "replace"]
+
+# What a reader changes: of what, and how.
+CHANGES = {
+    "crlf": ("line", r"ended by \r\n, read as \n"),
+    "bom": ("byte order mark", "at the beginning, left out"),
+    "nul": ("line", "with NUL, kept"),
+    "invalid_utf8": ("line", "with invalid UTF-8, replaced"),
+}
 
 
 @dataclass
@@ -52,6 +60,12 @@ class LineReport:
     def as_dict(self) -> dict[str, Any]:
         """The counts as plain data."""
         return asdict(self)
+
+    def changes(self) -> Iterator[str]:
+        """What was changed, in words: how often, and where first."""
+        for kind, (noun, what) in CHANGES.items():
+            if count := getattr(self, kind):
+                yield f"{plural(count, noun)} {what} (first: line {self.first[kind]})"
 
 
 class _Decompressed(io.RawIOBase):

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phraseloom.errors import DataError
+from phraseloom.errors import DataError, plural
 from phraseloom.files import atomic_write, disk
 from phraseloom.text.lines import encode_lines, open_binary, read_blocks
 
@@ -164,7 +164,7 @@ class _Reader:
     def finish(self) -> Vectors:
         """All that was kept."""
         if self.line - 1 != self.count:
-            what = f"{self.line - 1:,} rows; the first line says {self.count:,}"
+            what = f"{plural(self.line - 1, 'row')}; the first line says {self.count:,}"
             raise DataError(what, file=self.path, line=self.line, hint="the file may have been cut")
         matrix = np.empty((len(self.lines), self.width), np.float32)
         place = 0

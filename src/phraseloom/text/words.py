@@ -24,7 +24,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from phraseloom.errors import CorruptError, DataError
+from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
 from phraseloom.text.config import WordsConfig
 from phraseloom.text.joined import JOINER, is_phrase
@@ -85,7 +85,7 @@ class Words:
         if not all(phrases[self.first_phrase :]):
             raise CorruptError("in this vocabulary words come after phrases", file=file)
         if vectors is not None and (vectors.dtype != np.float32 or vectors.ndim != 2 or len(vectors) != len(phrases)):
-            what = f"vectors of {vectors.dtype} in the shape {vectors.shape} for {len(phrases)} tokens"
+            what = f"vectors of {vectors.dtype} in the shape {vectors.shape} for {plural(len(phrases), 'token')}"
             raise CorruptError(what, file=file)
         digest = None if vectors is None else hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
         # What there is to say beside the vocabulary.
