@@ -88,7 +88,8 @@ def test_several_models_on_their_own_translations(entropy: Any, folder: Path, tm
     }
     assert list(found) == ["token", "slots", "recurrent"]
     warnings = [f"{name}: 1 line with a blank side" for name in found]
-    warnings += [f"{n}: {f.unfinished} translations reached the maximal" for n, f in found.items() if f.unfinished]
+    unfinished = {name: plural(f.unfinished, "translation") for name, f in found.items() if f.unfinished}
+    warnings += [f"{name}: {number} as long as is allowed: the last step" for name, number in unfinished.items()]
     assert len(warnings) > 3
     assert len(done.err.splitlines()) == len(warnings)
     assert all(f"phraseloom analyse: warning: {text}" in done.err for text in warnings)

@@ -20,7 +20,7 @@ from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.report import table
 from phraseloom.data.workers import Encoder
-from phraseloom.errors import CorruptError, DataError, FileProblem, PhraseloomError, UsageError
+from phraseloom.errors import CorruptError, DataError, FileProblem, PhraseloomError, UsageError, plural
 from phraseloom.text.lines import write_lines
 
 WORDS = ("the", "a", "old", "new", "house", "dog", "bird", "garden", "small", "large", "sings", "runs", "stands", "in")
@@ -122,7 +122,7 @@ def test_filters_count_everything(tmp_path: Path) -> None:
     assert (info.dropped["too_long"].first_file, info.dropped["too_long"].first_line) == ("x.s", 5)
     assert info.read == 209 == info.pairs + sum(d.pairs for d in info.dropped.values())
     text = table(report.index)
-    assert all(f"left out {d.pairs:,} pairs" in text for d in info.dropped.values())
+    assert all(f"left out {plural(d.pairs, 'pair')}" in text for d in info.dropped.values())
     kept = set(range(209)) - set(Dataset.open(report.folder).split("train").lines.tolist())
     assert {201, 202, 203, 204, 205, 206, 208} - {200} <= kept | {200}
 
