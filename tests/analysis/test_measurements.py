@@ -20,6 +20,7 @@ from phraseloom.analysis.measurements import Lack, Material, measure_model
 from phraseloom.analysis.own_translations import translate_and_score
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
+from phraseloom.metrics.by_sentence import plain
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
@@ -76,10 +77,10 @@ def test_every_number_is_that_of_the_single_analysis(folder: Path) -> None:
     assert found["translation"].seconds > 0
     assert found["contrastive"] == judge(translator, given.items or [])
     measured = measure(translator, LINES, TARGETS, GOLD)
-    assert found["alignment"]["settings"] == [m.as_dict() for m in measured]
-    entropy = asdict(attention_entropy(translator, LINES[:3], TARGETS[:3]))
+    assert found["alignment"]["settings"] == [plain(m.as_dict()) for m in measured]
+    entropy = plain(asdict(attention_entropy(translator, LINES[:3], TARGETS[:3])))
     assert {k: found["entropy"][k] for k in entropy} == entropy
-    assert found["activation"] == asdict(activation_shares(translator, LINES[:3], TARGETS[:3]))
+    assert found["activation"] == plain(asdict(activation_shares(translator, LINES[:3], TARGETS[:3])))
     assert isinstance(found["fertility"], Lack)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from phraseloom.reproduce.measure import Meter, run_facts, select
@@ -58,6 +60,35 @@ def test_json_numbers_and_series(tmp_path: Path) -> None:
     assert "2 numbers" in metric("systems.0.layers.*.share").missing
     assert "no number at systems.0.name" in metric("systems.0.name").missing
     assert "no number at nothing" in metric("nothing").missing
+
+
+def test_the_sums_of_sentences_stand_beside_the_numbers(tmp_path: Path) -> None:
+    read, place, folder = meter(tmp_path)
+    folder.mkdir(parents=True)
+    layers = [{"layer": n, "aer": 1 - n / 4, "rows": [[n, 3], [0, 1]]} for n in (1, 2)]
+    report = {
+        "layers": layers,
+        "perplexity": math.exp(1.5),
+        "sums": [[1.0, 2], [5.0, 2]],
+        "flat": [1, 2],
+        "words": "no",
+    }
+    (folder / "r.json").write_text(json.dumps(report))
+
+    def metric(at: str, by_sentence: str, **more: Any) -> Any:
+        data = {"kind": "json", "title": "t", "file": "{look}/r.json", "at": at, "by_sentence": by_sentence, **more}
+        return read.measure(JsonMetric.model_validate(data), place)
+
+    series = metric("layers.*.aer", "layers.*.rows", label="layer", form="complement", factor=100)
+    assert series.value == {"1": 75, "2": 50}
+    assert {name: rows.tolist() for name, rows in series.statistics.items()} == {n: [[int(n), 3], [0, 1]] for n in "12"}
+    assert series.scorer.value(np.array([1, 2])) == 50
+    single = metric("perplexity", "sums", form="exp")
+    assert single.value == pytest.approx(math.exp(1.5))
+    assert single.statistics[""].tolist() == [[1, 2], [5, 2]]
+    for wrong in ("flat", "words", "layers.0.rows", "nothing"):
+        found = metric("perplexity", wrong, form="exp")
+        assert f"what stands at {wrong} does not make the numbers at perplexity" in found.missing
 
 
 def test_texts_and_chosen_lines(tmp_path: Path) -> None:

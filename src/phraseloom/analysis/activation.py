@@ -41,7 +41,8 @@ class Shares:
     """The shares of one layer in percent, by reading and quadrant; only the quadrants that its attention has.
 
     `orders`: for "m-n", the mass of slots of order n within queries of order m. `silent`: sentences without any cell above
-    tau, left out of the mean of `activation` (whose shares are None where that is all of them).
+    tau, left out of the mean of `activation` (whose shares are None where that is all of them). `by_sentence`: by reading and
+    quadrant [share in percent, 1] of each sentence, [0, 0] of one that is left out.
     """
 
     layer: int
@@ -50,6 +51,7 @@ class Shares:
     activation: dict[str, float | None]
     orders: dict[str, float | None]
     silent: int
+    by_sentence: dict[str, dict[str, list[list[float]]]]
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,16 @@ def shares(mass_BJN: Tensor, active_BJN: Tensor, structure: Structure, *, layer:
     by_order = (mass_BJN / mass_BJN.sum(2, keepdim=True)).flatten(1)
     names = [f"{m}-{n}" for m in structure.query_orders for n in structure.orders]
     there = _existing(structure)
+    of_sentences = (within, mass / mass.sum(1, keepdim=True), active / active.sum(1, keepdim=True))
+    of_mass, of_all, of_cells = (_means(QUADRANTS, values, there) for values in of_sentences)
     return Shares(
         layer,
-        _means(QUADRANTS, within, there),
-        _means(QUADRANTS, mass / mass.sum(1, keepdim=True), there),
-        _means(QUADRANTS, active / active.sum(1, keepdim=True), there),
+        of_mass,
+        of_all,
+        of_cells,
         _means(names, by_order, [True] * len(names)),
         silent=int((active.sum(1) == 0).sum()),
+        by_sentence={name: _rows(values, there) for name, values in zip(READINGS, of_sentences, strict=True)},
     )
 
 
@@ -129,6 +134,16 @@ def _means(names: Sequence[str], values_BC: Tensor, there: list[bool]) -> dict[s
     """The mean of each column in percent over the sentences that have it (0/0 is NaN: no such query, nothing active)."""
     means = values_BC.nanmean(0).tolist()
     return {n: None if v != v else 100 * v for n, v, is_there in zip(names, means, there, strict=True) if is_there}
+
+
+def _rows(values_BC: Tensor, there: list[bool]) -> dict[str, list[list[float]]]:
+    """By quadrant, what each sentence adds to the sum and the number of the mean."""
+    columns = values_BC.T.tolist()
+    return {
+        name: [[0.0, 0] if v != v else [100 * v, 1] for v in column]
+        for name, column, is_there in zip(QUADRANTS, columns, there, strict=True)
+        if is_there
+    }
 
 
 def activation_shares(

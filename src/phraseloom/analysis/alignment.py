@@ -47,16 +47,21 @@ class Aligned(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None)."""
+    """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None).
+
+    `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
+    """
 
     layer: int
     head: int | None
     method: str
     score: AlignmentScore
+    by_sentence: Sequence[Sequence[int]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
-        return {"layer": self.layer, "head": self.head, "method": self.method, **self.score.as_dict()}
+        place = {"layer": self.layer, "head": self.head, "method": self.method}
+        return {**place, **self.score.as_dict(), "by_sentence": self.by_sentence}
 
 
 def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
@@ -134,8 +139,9 @@ def measure(
     if len(gold) != len(sources):
         raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
     structures = cross_structures(translator.model)
-    counts = [np.zeros((1 + s.heads, len(METHODS), 3), np.int64) for s in structures]
-    for pair, truth in zip(_pairs(translator, sources, targets, trees, files, 1), gold, strict=True):
+    counts = [np.zeros((len(gold), 1 + s.heads, len(METHODS), 3), np.int64) for s in structures]
+    pairs = _pairs(translator, sources, targets, trees, files, 1)
+    for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
         if pair is None:
             continue
         attended, source_word, target_word, _ = pair
@@ -145,19 +151,21 @@ def measure(
                 both = directions(WordWeights(of_head, words.source, words.target))
                 for m, method in enumerate(METHODS):
                     links = combine(*both, method)
-                    tally[number, m] += (len(links), len(links & truth.sure), len(links & truth.possible))
-    sure, possible = sum(len(g.sure) for g in gold), sum(len(g.possible) for g in gold)
+                    tally[n, number, m] = (len(links), len(links & truth.sure), len(links & truth.possible))
     return [
-        Measured(
-            layer,
-            number or None,
-            method,
-            AlignmentScore(len(gold), int(links), sure, possible, int(in_sure), int(in_possible)),
-        )
+        _measured(layer, number or None, method, tally[:, number, m], gold)
         for layer, tally in enumerate(counts, 1)
-        for number, of_head in enumerate(tally)
-        for method, (links, in_sure, in_possible) in zip(METHODS, of_head, strict=True)
+        for number in range(tally.shape[1])
+        for m, method in enumerate(METHODS)
     ]
+
+
+def _measured(layer: int, head: int | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]) -> Measured:
+    links, in_sure, in_possible = counts_N3.sum(0).tolist()
+    sure = [len(g.sure) for g in gold]
+    score = AlignmentScore(len(gold), links, sum(sure), sum(len(g.possible) for g in gold), in_sure, in_possible)
+    rows = [[a + b, found + s] for (found, a, b), s in zip(counts_N3.tolist(), sure, strict=True)]
+    return Measured(layer, head, method, score, rows)
 
 
 def ranked(measured: Sequence[Measured]) -> list[Measured]:

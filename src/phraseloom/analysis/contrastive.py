@@ -93,12 +93,13 @@ def judge(translator: Any, items: Sequence[Item]) -> Judged:
 
 
 def contrastive_report(
-    items: Sequence[Item], systems: Mapping[str, Judged], edges: Sequence[int] = EDGES
+    items: Sequence[Item], systems: Mapping[str, Judged], edges: Sequence[int] = EDGES, *, by_sentence: bool = False
 ) -> list[dict[str, Any]]:
     """One entry a group of items, with every system, the first as base.
 
     Groups: all items; each category, where there are several; then, in each category, the distances that occur.
-    `category` None: all; `distance` None: any, else the label, with `low` and `high` of the bin.
+    `category` None: all; `distance` None: any, else the label, with `low` and `high` of the bin. `by_sentence`
+    (where it is wanted): for each item [1 where it is right, 1].
     """
     of_category: dict[str, list[int]] = {}
     for n, item in enumerate(items):
@@ -112,7 +113,7 @@ def contrastive_report(
             if holding:
                 groups.append((category, some, holding))
     marks = {name: judged.right for name, judged in systems.items()}
-    return [_entry(*group, systems, marks) for group in groups]
+    return [_entry(*group, systems, marks, by_sentence) for group in groups]
 
 
 def _entry(
@@ -121,6 +122,7 @@ def _entry(
     chosen: Sequence[int],
     systems: Mapping[str, Judged],
     marks: Mapping[str, Sequence[bool]],
+    by_sentence: bool,
 ) -> dict[str, Any]:
     base: list[bool] = []
     entries = []
@@ -133,6 +135,8 @@ def _entry(
             "interval": list(wilson(sum(right), len(right))),
             "indistinguishable": sum(judged.same[n] for n in chosen),
         }
+        if by_sentence:
+            entry["by_sentence"] = [[int(mark), 1] for mark in right]
         entries.append(entry | compare(base, right) if base else entry)
         base = base or right
     place = {"distance": some.label, "low": some.low, "high": some.high} if some else {"distance": None}

@@ -44,13 +44,14 @@ class Reading:
     """The entropies of a text, over tokens or over slots.
 
     `layers`: by decoder layer; `whole`: of the mean of all layers; `uniform`: what evenly spread attention would have;
-    `heads`: by layer and head.
+    `heads`: by layer and head. `by_sentence`: for `layers` and `whole`, [sum over its steps, steps] of each sentence.
     """
 
     layers: list[Mean]
     whole: Mean
     uniform: Mean
     heads: list[list[Mean]]
+    by_sentence: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -131,27 +132,30 @@ def attention_entropy(
 
 
 class _Tally:
-    """Sums over the sentences so far of C values: each layer, all layers, uniform, then every head of every layer."""
+    """Sums over the steps of each sentence so far of C values: each layer, all layers, uniform, then every head of a layer."""
 
     def __init__(self) -> None:
         self.steps = self.sentences = 0
-        self._of_steps: Any = 0.0
-        self._of_sentences: Any = 0.0
+        self._sums: list[np.ndarray] = []
+        self._lengths: list[int] = []
 
     def add(self, values_CT: np.ndarray) -> None:
         """Count the steps of one sentence."""
         self.steps, self.sentences = self.steps + values_CT.shape[1], self.sentences + 1
-        self._of_steps += values_CT.sum(1)
-        self._of_sentences += values_CT.mean(1)
+        self._sums.append(values_CT.sum(1))
+        self._lengths.append(values_CT.shape[1])
 
     def reading(self, structures: Sequence[Structure]) -> Reading:
         """The means of all."""
-        of_steps, of_sentences = self._of_steps / self.steps, self._of_sentences / self.sentences
+        sums_NC, lengths_N = np.stack(self._sums), np.array(self._lengths)
+        of_steps, of_sentences = sums_NC.sum(0) / self.steps, (sums_NC / lengths_N[:, None]).mean(0)
         means = [Mean(*pair) for pair in zip(of_steps.tolist(), of_sentences.tolist(), strict=True)]
         layers, (whole, uniform, *rest) = means[: len(structures)], means[len(structures) :]
         ends = list(accumulate(s.heads for s in structures))
         heads = [rest[end - s.heads : end] for end, s in zip(ends, structures, strict=True)]
-        return Reading(layers, whole, uniform, heads)
+        pairs = [list(map(list, zip(column, self._lengths, strict=True))) for column in sums_NC.T.tolist()]
+        by_sentence = {"layers": pairs[: len(layers)], "whole": pairs[len(layers)]}
+        return Reading(layers, whole, uniform, heads, by_sentence)
 
 
 def _of_tokens(attended: Attended) -> np.ndarray:

@@ -24,6 +24,7 @@ from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
+from phraseloom.metrics.by_sentence import plain
 
 KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fertility")
 
@@ -147,14 +148,14 @@ def _contrastive(translator: Any, folder: Path, material: Material, trees: Any, 
 def _alignment(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     sources, targets = material.sources or [], material.references or []
     measured = measure(translator, sources, targets, material.gold or [], trees=trees, files=material.files)
-    return {"model": str(folder), "settings": [m.as_dict() for m in measured]}
+    return {"model": str(folder), "settings": [plain(m.as_dict()) for m in measured]}
 
 
 def _entropy(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     some = slice(material.most)
     of = None if trees is None else trees[some]
     found = attention_entropy(translator, (material.sources or [])[some], (material.references or [])[some], trees=of)
-    return {"model": str(folder), **asdict(found)}
+    return {"model": str(folder), **plain(asdict(found))}
 
 
 def _activation(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def _activation(translator: Any, folder: Path, material: Material, trees: Any, d
     some = slice(material.most)
     of = None if trees is None else trees[some]
     sources, targets = (material.sources or [])[some], (material.references or [])[some]
-    return asdict(activation_shares(translator, sources, targets, uses=uses, trees=of))
+    return plain(asdict(activation_shares(translator, sources, targets, uses=uses, trees=of)))
 
 
 def _phrasal(model: Any) -> list[str]:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.device import Device
 from phraseloom.errors import DataError, plural
+from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.activation import Activation, Shares
@@ -58,6 +60,7 @@ def command(
     output: Annotated[Output, typer.Option(help="table: per layer in percent; json: everything, one object.")] = (
         Output.table
     ),
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """Print how much of a model's attention goes to tokens and how much to phrases, in percent per layer.
@@ -67,6 +70,7 @@ def command(
 
     Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
     """
+    require_json(by_sentence, output is Output.json, "--output json")
     sources, targets = _parallel(source, target)
     of_sources = None if trees is None else _parallel(source, trees)[1]
     from phraseloom.analysis.activation import USES, activation_shares
@@ -81,7 +85,7 @@ def command(
         limit = translator.config.max_input_tokens
         print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
     if output is Output.json:
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
     else:
         print("\n\n".join(render(found)))
 

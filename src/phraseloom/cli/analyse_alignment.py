@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.decoding_options import AlignmentMethod
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
 from phraseloom.cli.layer_files import can_write
 from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import Measured
@@ -45,6 +47,7 @@ def command(
         Path | None,
         typer.Option(metavar="FILE", help="Draw the AER of the mean of heads by layer: .png, .svg or .pdf."),
     ] = None,
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """Alignment error rate, precision and recall of the attention of each decoder layer against gold links, in per cent.
@@ -58,6 +61,7 @@ def command(
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
     can_write(json, plot, len(models))
+    require_json(by_sentence, json is not None, "--json FILE")
     from phraseloom.cli import gold_links
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
@@ -67,7 +71,9 @@ def command(
         from phraseloom.files import atomic_write_json
 
         given = {"source": str(source), "target": str(target), "gold": str(gold)}
-        systems = [{"model": name, "settings": [m.as_dict() for m in some]} for name, some in found.items()]
+        systems = [
+            {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in some]} for name, some in found.items()
+        ]
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
         _draw(found, method.value, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")

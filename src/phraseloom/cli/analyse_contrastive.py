@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.decoding_options import given, workers
 from phraseloom.cli.device import Device
 from phraseloom.errors import FileProblem, UsageError, escape_controls
@@ -87,6 +88,7 @@ def command(
     workers_: Annotated[
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """How often models find a correct translation more likely than the same translation with an error in it.
@@ -102,6 +104,7 @@ def command(
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
+    require_json(by_sentence, output is Output.json, "--output json")
     from phraseloom.analysis.contrastive import contrastive_report
     from phraseloom.analysis.contrastive_items import with_positions
     from phraseloom.cli import contrastive_input
@@ -118,7 +121,7 @@ def command(
     kind = None if not measured else "given" if estimate_distance is None else estimate_distance.value
     _can_write(plot, scores, measured)
     judged = _judge(models, found, device, options)
-    groups = contrastive_report(found, judged, edges)
+    groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
     report = {"items": len(found), "distance": kind, "groups": groups}
     if scores is not None:
         _write_scores(scores, found, judged)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.device import Device
 from phraseloom.cli.layer_files import can_write
 from phraseloom.errors import DataError, UsageError, escape_controls, plural
+from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
@@ -49,6 +51,7 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw the entropy over tokens by layer: .png, .svg or .pdf.")
     ] = None,
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """Print the entropy of the cross-attention of each decoder layer, in nats; `all`: of the mean of all layers.
@@ -63,13 +66,14 @@ def command(
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
     can_write(json, plot, len(models))
+    require_json(by_sentence, json is not None, "--json FILE")
     found = _measure(models, source, target, trees, device)
     print(_table(found, mean.value))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
         given = {"source": str(source), "target": None if target is None else str(target)}
-        systems = [{"model": name, **asdict(of_model)} for name, of_model in found.items()]
+        systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
         atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
     if plot is not None:
         _draw(found, mean.value, plot)

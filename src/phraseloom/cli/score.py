@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.decoding_options import PenaltyName, given, workers
 from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError
+from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.cli.score_input import Scored
@@ -62,6 +64,7 @@ def command(
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
     max_input_tokens: Annotated[int | None, typer.Option(min=1, help="Sources of more subwords are cropped.")] = None,
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """Print log P(target | source) in nats for each pair, end of sentence counted: one line out per pair in.
@@ -74,6 +77,7 @@ def command(
 
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
+    require_json(by_sentence, output is Output.summary, "--output summary")
     options = given(batch_sentences=batch, workers=workers(workers_))
     for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta, max_input_tokens=max_input_tokens)
     from phraseloom.cli import score_input
@@ -99,28 +103,35 @@ def command(
         scored = score_input.of_pairs(
             model, source, target, trees=trees, device=device, options=options, changes=changes
         )
-    sums = _print(scored, output, normalise)
+    sums = _print(scored, output, normalise, by_sentence)
     for text in scored.warnings():
         print(f"phraseloom score: warning: {text}", file=sys.stderr)
     if summary:
         print(f"phraseloom score: {sums}", file=sys.stderr)
 
 
-def _print(scored: Scored, output: Output, normalise: bool) -> Any:
+def _print(scored: Scored, output: Output, normalise: bool, by_sentence: bool) -> Any:
     """Print a line for each score, or the sums over all of them; the sums."""
     from phraseloom.metrics.perplexity import Perplexity, count_words
 
+    lines: list[Perplexity] = []
     sums = Perplexity()
     for window in scored.windows:
         for score, text in window:
             if text is not None:
                 unknown = sum(token == scored.unknown for token in score.tokens)
-                sums += Perplexity(1, count_words([text]), len(score.tokens), unknown, -score.log_prob)
+                line = Perplexity(1, count_words([text]), len(score.tokens), unknown, -score.log_prob)
+                sums += line
+                lines += [line] * by_sentence
         if output is not Output.summary:
             sys.stdout.write("".join(_line(s, output, normalise) for s, _ in window))
             sys.stdout.flush()
     if output is Output.summary:
-        print(json.dumps(sums.as_dict(), allow_nan=False))
+        rows = {
+            "perplexity": [[line.nll, line.subwords + line.lines] for line in lines],
+            "word_perplexity": [[line.nll, line.words + line.lines] for line in lines],
+        }
+        print(json.dumps(plain({**sums.as_dict(), "by_sentence": rows}, by_sentence), allow_nan=False))
     return sums
 
 

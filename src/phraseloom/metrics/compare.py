@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -76,8 +76,16 @@ def resamples(sentences: int, samples: int, *, seed: int = SEED, rows: int = 64)
         yield np.stack([np.bincount(row, minlength=sentences) for row in indices]).astype(np.float64)
 
 
-def bootstrap_values(scorer: Scorer, statistics: Sequence[np.ndarray], *, samples: int, seed: int = SEED) -> np.ndarray:
-    """The score of every system on every resample, (systems, samples); `statistics` as of `Scorer.statistics`."""
+class Summed(Protocol):
+    """A number that is made of a sum of rows, one a sentence."""
+
+    def value(self, sums: np.ndarray, /) -> float:
+        """The number of summed rows."""
+        ...
+
+
+def bootstrap_values(scorer: Summed, statistics: Sequence[np.ndarray], *, samples: int, seed: int = SEED) -> np.ndarray:
+    """The score of every system on every resample, (systems, samples); `statistics`: a row a sentence, which add up."""
     sizes = {len(s) for s in statistics}
     if len(sizes) != 1:
         raise DataError(f"systems of different numbers of sentences: {sorted(sizes)}")

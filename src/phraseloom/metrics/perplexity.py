@@ -18,7 +18,7 @@ from typing import Any
 from phraseloom.errors import plural
 
 
-def exp_mean(total: float, count: int) -> float:
+def exp_mean(total: float, count: float) -> float:
     """exp(total / count): infinite where it does not fit a float, NaN where it is not a number."""
     mean = total / max(1, count)
     return math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan

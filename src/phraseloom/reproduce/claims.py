@@ -3,15 +3,16 @@
     d = value of one row − value of another (or − a given number), in the direction of the claim
     held           the 95 % interval of d lies above the margin of the claim
     did not hold   it lies below
-    not decided    the margin is inside, or there is no interval (one seed of a number that is not of sentences)
+    not decided    the margin is inside, or there is no interval (one seed of a number that is not made of sentences)
 
 A claim of several comparisons holds if all hold, and did not hold if one did not. "Equal" holds if the interval lies inside
 ± `within`, and did not hold if it lies outside.
 
-Numbers of texts (BLEU, chrF, TER): the sentences of the test set are drawn anew (metrics/compare.py), the same for all rows and
-seeds, and the differences of seed s of one row and seed s of the other on every resample are pooled; the interval is their
-central 95 %, p the share in which the row that is ahead on average does not win. So both the choice of sentences and that of
-seeds are in it. Other numbers: Student's t over the differences of the seeds, from two seeds on.
+Numbers made of sentences (BLEU, chrF, TER; perplexity, entropy, shares, AER, accuracy): the sentences of the test set are drawn
+anew (metrics/compare.py), the same for all rows and seeds, and the differences of seed s of one row and seed s of the other on
+every resample are pooled; the interval is their central 95 %, p the share in which the one ahead on average does not win.
+So both the choice of sentences and that of seeds are in it; with one seed that of seeds is not. Other numbers: Student's t over
+the differences of the seeds, from two seeds on.
 """
 
 from __future__ import annotations
@@ -66,14 +67,26 @@ class Judged:
     comparisons: tuple[Comparison, ...]
 
 
-Samples = Mapping[tuple[str, int], np.ndarray]
 Seeds = Mapping[int, Measured]
 
 
-def text_samples(
-    rows: Mapping[str, Seeds], label: str = "", *, samples: int = SAMPLES, seed: int = SEED
-) -> dict[tuple[str, int], np.ndarray]:
-    """The score of each (row, seed) on every resample of the sentences (of one label), for one metric of texts.
+@dataclass(frozen=True)
+class Draws:
+    """A number of each row and seed, and its values on every resample of so many `sentences`.
+
+    Two of equal `sentences` are of the same resamples.
+    """
+
+    sentences: int
+    numbers: Mapping[tuple[str, int], tuple[float, np.ndarray]]
+
+    def of(self, row: str) -> dict[int, tuple[float, np.ndarray]]:
+        """Those of a row, by seed."""
+        return {seed: found for (name, seed), found in self.numbers.items() if name == row}
+
+
+def draw(rows: Mapping[str, Seeds], label: str = "", *, samples: int = SAMPLES, seed: int = SEED) -> Draws:
+    """The numbers of one metric (and label) under resampling of the sentences; none where it is not made of sentences.
 
     Groups of fewer than `FEWEST` sentences are not drawn from.
     """
@@ -81,23 +94,25 @@ def text_samples(
     counts = [m.statistics[label] for m in found.values()]
     scorer = next((m.scorer for m in found.values()), None)
     if scorer is None or len({len(c) for c in counts}) != 1 or (label and len(counts[0]) < FEWEST):
-        return {}
-    return dict(zip(found, bootstrap_values(scorer, counts, samples=samples, seed=seed), strict=True))
+        return Draws(0, {})
+    drawn = bootstrap_values(scorer, counts, samples=samples, seed=seed)
+    numbers = {key: (_number(m, label), values) for (key, m), values in zip(found.items(), drawn, strict=True)}
+    return Draws(len(counts[0]), numbers)
 
 
-def of_texts(
-    one: str, other: str | None, samples: Samples, rows: Mapping[str, Seeds], value: float = 0.0, label: str = ""
+def of_sentences(
+    one: Mapping[int, tuple[float, np.ndarray]], other: Mapping[int, tuple[float, np.ndarray]] | float
 ) -> Difference | None:
-    """Pooled difference of two rows (or of a row and a number) under the bootstrap; None without a seed in common."""
-    seeds = [s for s in rows[one] if (one, s) in samples and (other is None or (other, s) in samples)]
+    """Pooled difference of two numbers by seed (`Draws.of`), or of one and a given number; None without a seed in common."""
+    seeds = [s for s in one if isinstance(other, float) or s in other]
     if not seeds:
         return None
-    drawn = [samples[one, s] - (value if other is None else samples[other, s]) for s in seeds]
-    means = [_number(rows[one][s], label) - (value if other is None else _number(rows[other][s], label)) for s in seeds]
-    pooled, mean = np.concatenate(drawn), statistics.fmean(means)
+    pairs = [(one[s], (other, other) if isinstance(other, float) else other[s]) for s in seeds]
+    pooled = np.concatenate([first[1] - second[1] for first, second in pairs])
+    mean = statistics.fmean(first[0] - second[0] for first, second in pairs)
     low, high = interval(pooled)
     loses = float(((pooled if mean >= 0 else -pooled) <= 0).mean())
-    how = f"{len(drawn[0])} resamples of the sentences, {len(seeds)} seed{'s' if len(seeds) > 1 else ''} pooled"
+    how = f"{len(pooled) // len(seeds)} resamples of the sentences, {len(seeds)} seed{'s' if len(seeds) > 1 else ''} pooled"
     return Difference(mean, low, high, loses, how)
 
 

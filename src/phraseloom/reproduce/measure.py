@@ -5,6 +5,7 @@ A number is missing where the steps that make it have not run, with the reason; 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ import numpy as np
 from phraseloom.errors import CorruptError, PhraseloomError
 from phraseloom.files import read_json
 from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer
+from phraseloom.metrics.compare import Summed
+from phraseloom.metrics.ratio import Ratio
 from phraseloom.metrics.subset import read_line_numbers, take
 from phraseloom.report.folders import describe_model
 from phraseloom.report.history import TIMING, read_history, read_records
@@ -37,7 +40,7 @@ class Measured:
     missing: str = ""
     signature: str = ""
     statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
-    scorer: Scorer | None = None
+    scorer: Summed | None = None
 
 
 @dataclass
@@ -86,17 +89,26 @@ class Meter:
     def _json(self, metric: JsonMetric, place: Place) -> Measured:
         path = Path(self.steps.fill(metric.file, place))
         at = self.steps.fill(metric.at, place)
-        found = list(select(read_json(path, "report"), split(at)))
+        content = read_json(path, "report")
+        found = list(select(content, split(at)))
         numbers = [(item, value) for item, value in found if _is_number(value)]
         if len(numbers) != len(found) or not found:
             raise CorruptError(f"no number at {at}", file=path)
-        if metric.label is not None:
-            return Measured(
-                {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
-            )
-        if len(numbers) > 1:
+        if metric.label is None and len(numbers) > 1:
             raise CorruptError(f"{len(numbers)} numbers at {at}, where one is wanted", file=path)
-        return Measured(metric.factor * numbers[0][1])
+        values = {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
+        value: Value = values if metric.label is not None else values[""]
+        if metric.by_sentence is None:
+            return Measured(value)
+        scorer = Ratio(metric.form, metric.factor)
+        by_sentence = self.steps.fill(metric.by_sentence, place)
+        rows = list(select(content, split(by_sentence)))
+        statistics = {_label(item, metric.label, n): _sums(v) for n, (item, v) in enumerate(rows, 1)}
+        for label, number in values.items():
+            sums = statistics.get(label)
+            if sums is None or not math.isclose(scorer.value(sums.sum(0)), number, rel_tol=1e-6, abs_tol=1e-9):
+                raise CorruptError(f"what stands at {by_sentence} does not make the numbers at {at}", file=path)
+        return Measured(value, "", "", statistics, scorer)
 
 
 def split(path: str) -> list[str]:
@@ -133,8 +145,19 @@ def _text(value: Any) -> str:
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _label(item: Any, name: str, number: int) -> str:
-    """The label of a series' entry: its key of that name (null: all), or its number from 1."""
+def _sums(rows: Any) -> np.ndarray:
+    """[[numerator, denominator], …] of sentences as an array; without rows where it is none."""
+    try:
+        found = np.array(rows, dtype=np.float64)
+    except (TypeError, ValueError):
+        return np.zeros((0, 2))
+    return found if found.ndim == 2 and found.shape[1] == 2 else np.zeros((0, 2))
+
+
+def _label(item: Any, name: str | None, number: int) -> str:
+    """The label of a series' entry: its key of that name (null: all), or its number from 1; "" of a single number."""
+    if name is None:
+        return ""
     if not isinstance(item, dict) or name not in item:
         return str(number)
     return "all" if item[name] is None else str(item[name])

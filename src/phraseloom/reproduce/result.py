@@ -164,12 +164,12 @@ class Judge:
     """Compares numbers of a result; the resamples of a task, metric and label are drawn once."""
 
     result: Result
-    drawn: dict[tuple[str, str, str], claims.Samples] = field(default_factory=dict)
+    drawn: dict[tuple[str, str, str], claims.Draws] = field(default_factory=dict)
 
-    def _samples(self, task: str, metric: str, label: str) -> claims.Samples:
+    def _draws(self, task: str, metric: str, label: str) -> claims.Draws:
         key = (task, metric, label)
         if key not in self.drawn:
-            self.drawn[key] = claims.text_samples(_rows(self.result, task, metric), label)
+            self.drawn[key] = claims.draw(_rows(self.result, task, metric), label)
         return self.drawn[key]
 
     def claim(self, claim: ClaimConfig) -> Judged:
@@ -217,10 +217,10 @@ class Judge:
         rows = _rows(self.result, task, metric)
         if row not in rows or (other is not None and other not in rows):
             return None
-        if than_metric is None and than_label is None:
-            found = claims.of_texts(
-                row, other, self._samples(task, metric, label or ""), rows, value or 0.0, label or ""
-            )
+        first = self._draws(task, metric, label or "")
+        against = first if value is not None else self._draws(task, than_metric or metric, than_label or label or "")
+        if first.sentences == against.sentences:
+            found = claims.of_sentences(first.of(row), against.of(other or row) if value is None else float(value))
             if found is not None:
                 return found
         second = rows if than_metric is None else _rows(self.result, task, than_metric)

@@ -76,6 +76,8 @@ class JsonMetric(Config):
     """A number, or with `label` a series of them, in a JSON file of a step.
 
     `at`: keys between full stops; a number is a place in a list, `*` every entry, `[key=value,…]` those that fit.
+    `by_sentence`: in the same way, where the two sums of each sentence stand that it is made of, as `form` says
+    (metrics/ratio.py); with them a claim has an interval.
     """
 
     kind: Literal["json"]
@@ -83,6 +85,8 @@ class JsonMetric(Config):
     file: str
     at: str
     label: str | None = None
+    by_sentence: str | None = None
+    form: Literal["ratio", "exp", "complement"] = "ratio"
     factor: float = 1.0
     decimals: int = Field(2, ge=0, le=6)
     scales: list[Scale] = Field(list(SCALES))
@@ -95,7 +99,7 @@ class JsonMetric(Config):
     @property
     def reads(self) -> list[str]:
         """What it reads, with names in braces."""
-        return [self.file, self.at]
+        return [self.file, self.at, *filter(None, [self.by_sentence])]
 
 
 class RunMetric(Config):
