@@ -7,11 +7,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cli.conftest import Command
 from tests.training import fertility_net as net
 
 from phraseloom.analysis.fertility import evaluate_fertility
+from phraseloom.metrics.by_sentence import plain
+from phraseloom.metrics.ratio import Ratio
 from phraseloom.training import fertility as fertility_training
 
 QUICK = ("--widths", "16,8", "--epochs", "4", "--learning-rate", "0.01", "--batch", "16")
@@ -36,7 +39,15 @@ def test_train_and_evaluate(command: Command) -> None:
     assert (done.code, done.err) == (0, "")
     found = evaluate_fertility("new", Path("s"), Path("l"))
     data = json.loads(Path("scores.json").read_bytes())
-    assert data == {"model": "new", "source": "s", "labels": "l", **found.as_dict()}
+    assert data == {"model": "new", "source": "s", "labels": "l", **plain(found.as_dict())}
+    assert command("fertility", "evaluate", "new", *TEXT, "--json", "rows.json", "--by-sentence").code == 0
+    rows = json.loads(Path("rows.json").read_bytes())["by_sentence"]["classes"]
+    for name, of_class in rows.items():
+        assert all(len(some) == found.sentences for some in of_class.values())
+        made = {score: Ratio().value(np.array(some).sum(0)) for score, some in of_class.items()}
+        assert made == pytest.approx({score: data["classes"][name][score] for score in ("precision", "recall", "f1")})
+    assert rows.keys() == data["classes"].keys()
+    assert len({tuple(row) for row in rows["2"]["f1"]}) > 3, "sentences differ"
     assert data["classes"]["2"]["recall"] > 0.9
     assert any(one.total != one.predicted for one in found.classes.values())
     for name, one in (found.classes | found.gate).items():

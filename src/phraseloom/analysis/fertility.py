@@ -61,13 +61,14 @@ class ClassScore:
 class FertilityScore:
     """`confusion_CC`: tokens by true and predicted class; `gate_22`: the same of word and phrase, as the gate chooses.
 
-    `loss`: weighted cross-entropy in nats, with the weights of `losses/fertility.py`.
+    `loss`: weighted cross-entropy in nats, with the weights of `losses/fertility.py`. `confusion_NCC`: of each sentence.
     """
 
     confusion_CC: np.ndarray
     gate_22: np.ndarray
     loss: float
     sentences: int
+    confusion_NCC: np.ndarray | None = None
 
     @property
     def tokens(self) -> int:
@@ -99,6 +100,23 @@ class FertilityScore:
             "classes": {name: score.as_dict() for name, score in self.classes.items()},
             "gate": {name: score.as_dict() for name, score in self.gate.items()},
             "confusion": self.confusion_CC.tolist(),
+            "by_sentence": {"classes": self._by_sentence()},
+        }
+
+    def _by_sentence(self) -> dict[str, dict[str, list[list[int]]]]:
+        """The numerator and denominator of each sentence, of each score of each class."""
+        if self.confusion_NCC is None:
+            return {}
+        totals_NC, predicted_NC = self.confusion_NCC.sum(2), self.confusion_NCC.sum(1)
+        right_NC = self.confusion_NCC.diagonal(axis1=1, axis2=2)
+        scores = {
+            "precision": (right_NC, predicted_NC),
+            "recall": (right_NC, totals_NC),
+            "f1": (2 * right_NC, predicted_NC + totals_NC),
+        }
+        return {
+            name: {score: np.stack([a[:, c], b[:, c]], 1).tolist() for score, (a, b) in scores.items()}
+            for c, name in enumerate(NAMES[len(self.confusion_CC)])
         }
 
 
@@ -136,7 +154,7 @@ def evaluate_fertility(
 def score(model: Any, fertility: Fertility, text: LabelledText, *, device: torch.device) -> FertilityScore:
     """The score over all tokens of a text, with a model whose `source_states` the module reads."""
     classes, words = fertility.classes, WORD_CLASSES[fertility.classes]
-    confusion_CC, gate_22 = np.zeros((classes, classes), np.int64), np.zeros((2, 2), np.int64)
+    confusion_NCC, gate_22 = np.zeros((text.num_sentences, classes, classes), np.int64), np.zeros((2, 2), np.int64)
     weights_C = torch.tensor(CLASS_WEIGHTS[classes], device=device)
     objective = weight = 0.0
     for chosen, batch in batches(text, np.arange(text.num_sentences)):
@@ -146,7 +164,8 @@ def score(model: Any, fertility: Fertility, text: LabelledText, *, device: torch
         true = np.concatenate([text.labels[text.bounds[i] : text.bounds[i + 1]] for i in chosen]).astype(np.int64)
         sums = weighted_cross_entropy(logits_NC, torch.from_numpy(true).to(device), weights_C)
         objective, weight = objective + float(sums.objective), weight + float(sums.weight)
-        np.add.at(confusion_CC, (true, logits_NC.argmax(-1).cpu().numpy()), 1)
+        sentence = np.repeat(chosen, lengths)
+        np.add.at(confusion_NCC, (sentence, true, logits_NC.argmax(-1).cpu().numpy()), 1)
         phrase = (fertility.word_share(logits_NC) < 0.5).cpu().numpy().astype(np.int64)
         np.add.at(gate_22, ((true >= words).astype(np.int64), phrase), 1)
-    return FertilityScore(confusion_CC, gate_22, objective / weight, text.num_sentences)
+    return FertilityScore(confusion_NCC.sum(0), gate_22, objective / weight, text.num_sentences, confusion_NCC)

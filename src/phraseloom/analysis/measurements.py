@@ -183,7 +183,7 @@ def _phrasal(model: Any) -> list[str]:
 def _fertility(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     assert material.labels is not None and material.labelled is not None
     found = evaluate_fertility(folder, material.labelled, material.labels, device=device, report=lambda _: None)
-    return {"model": str(folder), **found.as_dict()}
+    return {"model": str(folder), **plain(found.as_dict())}
 
 
 _MEASURES: dict[str, Callable[..., Any]] = {

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.device import Device
 from phraseloom.cli.fertility_train import say
 from phraseloom.errors import plural
+from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.fertility import ClassScore, FertilityScore
@@ -28,6 +30,7 @@ def command(
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
+    by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
@@ -42,13 +45,14 @@ def command(
     from phraseloom.files import atomic_write_json, require_file
 
     can_write(json, None, 1)
+    require_json(by_sentence, json is not None, "--json FILE")
     require_file(source, "source text")
     require_file(labels, "file of fertilities")
     found = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
     print(_tables(found))
     if json is not None:
         given = {"model": str(model), "source": str(source), "labels": str(labels)}
-        atomic_write_json(json, {**given, **found.as_dict()})
+        atomic_write_json(json, {**given, **plain(found.as_dict(), by_sentence)})
 
 
 def _tables(found: FertilityScore) -> str:

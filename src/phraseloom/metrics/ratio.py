@@ -1,8 +1,12 @@
 """Numbers that are made of a ratio of two sums over sentences, so that the sentences can be drawn anew (compare.py).
 
-ratio        Σ numerator / Σ denominator           entropy (nats, steps), share (that of a sentence, 1), accuracy (right, 1)
-exp          exp of it                             perplexity (NLL, predictions)
-complement   1 − it                                alignment error rate (|A∩S| + |A∩P|, |A| + |S|)
+    form         number                numerator / denominator of a sentence
+    ratio        Σ n / Σ d             entropy: nats / steps; share: its own / 1; accuracy: right / 1;
+                                       precision, recall, F1 of a class: right / found, right / true, 2 · right / (found + true)
+    exp          exp(Σ n / Σ d)        perplexity: NLL / predictions
+    complement   1 − Σ n / Σ d         alignment error rate: |A∩S| + |A∩P| / |A| + |S|
+
+Nothing out of nothing is no error and no hit: the ratio is 0, and 1 in a complement.
 """
 
 from __future__ import annotations
@@ -19,17 +23,16 @@ Form = Literal["ratio", "exp", "complement"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """`factor` times the number of that form; of the two sums, or of rows of them."""
+    """`factor` times the number of that form."""
 
     form: Form = "ratio"
     factor: float = 1.0
 
     def value(self, sums: np.ndarray) -> float:
-        """The number of a numerator and a denominator; NaN where the denominator is zero."""
+        """The number of a summed numerator and denominator."""
         numerator, denominator = (float(x) for x in sums)
-        if denominator == 0:
-            return float("nan")
         if self.form == "exp":
             return self.factor * exp_mean(numerator, denominator)
-        ratio = numerator / denominator
-        return self.factor * (1 - ratio if self.form == "complement" else ratio)
+        if self.form == "complement":
+            return self.factor * (1 - (numerator / denominator if denominator else 1.0))
+        return self.factor * (numerator / denominator if denominator else 0.0)
