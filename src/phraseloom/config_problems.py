@@ -161,8 +161,6 @@ def _misfit(found: _Found, errors: Sequence[Any]) -> tuple[str, str | None]:
         return f"{found.key}: should have at least {least} item{'s' * (least != 1)}{_given(found)}", None
     wanted = [_wanted(error) for error in errors]
     if all(wanted):
-        if types <= {"greater_than", "greater_than_equal", "less_than", "less_than_equal"}:
-            return f"{found.key}: {errors[0]['msg']}{_given(found)}", None
         said = " or ".join(dict.fromkeys(filter(None, wanted)))
         return f"{found.key}: should be {said}{_given(found)}", _way_out(found, errors)
     message = errors[0]["msg"].removeprefix("Value error, ")
