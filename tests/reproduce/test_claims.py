@@ -144,6 +144,9 @@ def test_numbers_of_other_sentences_are_not_drawn_together() -> None:
     fewer = replace(one, statistics={name: rows[:40] for name, rows in one.statistics.items()})
     found = judge(a={1: one}, b={1: fewer}).difference("", "entropy", "a", "b", None, "1", None, None)
     assert found is not None and found.low is None
+    shorter = replace(one, statistics={**one.statistics, "2": one.statistics["2"][:40]})
+    labels = judge(a={1: shorter}).difference("", "entropy", "a", None, None, "2", "1", None)
+    assert labels is not None and labels.mean == pytest.approx(0.25) and labels.low is None
 
 
 def test_other_numbers_need_two_seeds() -> None:
