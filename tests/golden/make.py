@@ -30,7 +30,9 @@ RECIPE: dict[str, Any] = {
         "subwords": {"kind": "sentencepiece", "model": "bpe", "size": 300, "byte_fallback": False},
         "processes": 1,
     },
-    "model": {"width": 32, "heads": 2, "ffn_width": 64, "encoder": {"layers": 1}, "decoder": {"layers": 1}},
+    "model": {
+        "width": 32, "heads": 2, "ffn_width": 64, "encoder": {"layers": 1}, "decoder": {"layers": 1}, "init": "xavier_uniform",
+    },
     "training": {
         "batch_tokens": 400, "micro_batches": 2, "processes": 1, "device": "cpu", "log_every": 100,
         "schedule": {"kind": "linear", "peak": 0.01, "warmup": 20}, "max_updates": 40, "checkpoint_every": 40,

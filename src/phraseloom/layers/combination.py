@@ -6,8 +6,8 @@ spec §3.5).
     post-norm:  y = LN(x + a + dropout(z))
     pre-norm:   y = x + a + dropout(z), with LN(x) in place of x above and phrases made of normalised tokens
 
-The released code adds both x and a to z; the paper's text has x only. The phrases of a sentence are few, and for a decoder
-they do not change from step to step, so their keys and values are made once.
+The released code adds both x and a to z; with `add_attended=False` it is x only, as in the paper's text. The phrases of a
+sentence are few, and for a decoder they do not change from step to step, so their keys and values are made once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
 from phraseloom.layers.dropout import dropout
+from phraseloom.layers.initialisation import Draw, draw_linear, xavier_uniform
 from phraseloom.layers.packed import Packed, linear
 from phraseloom.layers.residual import Residual
 
@@ -41,7 +42,8 @@ class PhraseKeys(NamedTuple):
 
 class AttentiveCombination(nn.Module):
     """One combination network with its residual; `inner` is f, `attention_dropout` acts on the weights of the phrases,
-    `inner_dropout` behind the sigmoid."""
+    `inner_dropout` behind the sigmoid;
+    `add_attended`: whether the residual has a beside x."""
 
     def __init__(
         self,
@@ -52,8 +54,10 @@ class AttentiveCombination(nn.Module):
         residual: Residual,
         attention_dropout: float = 0.0,
         inner_dropout: float = 0.0,
+        add_attended: bool = True,
     ) -> None:
         super().__init__()
+        self.add_attended = add_attended
         self.heads, self.attention_dropout, self.inner_dropout = heads, attention_dropout, inner_dropout
         self.query = nn.Linear(width, width, bias=False)
         self.keys_values = nn.Linear(width, 2 * width, bias=False)
@@ -61,12 +65,19 @@ class AttentiveCombination(nn.Module):
         self.hidden = nn.Linear(2 * width, inner)
         self.down = nn.Linear(inner, width, bias=False)
         self.residual = residual
-        for linear_map in (self.query, self.output, self.hidden, self.down):
-            nn.init.xavier_uniform_(linear_map.weight)
-        for half in self.keys_values.weight.chunk(2):
-            nn.init.xavier_uniform_(half)
-        nn.init.zeros_(self.hidden.bias)
         self._packed: dict[str, Packed] = {}
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw every matrix, keys and values apart; the bias becomes zero."""
+        for linear_map in (self.query, self.output, self.hidden, self.down):
+            draw_linear(linear_map, draw)
+        for half in self.keys_values.weight.chunk(2):
+            draw(half, fan_in=half.shape[1], fan_out=half.shape[0])
+
+    def last_matrices(self) -> list[Tensor]:
+        """What the branch ends in: the output matrix of the attention, and W_b."""
+        return [self.output.weight, self.down.weight]
 
     def pack(self) -> None:
         """Lay out the weights for inference (`layers/packed.py`)."""
@@ -97,7 +108,7 @@ class AttentiveCombination(nn.Module):
         attended = self._product("output", (dropped @ phrases.values).transpose(1, 2).flatten(2))
         inner = self._product("hidden", torch.cat([entered, attended], -1)).sigmoid()
         z = self._product("down", dropout(inner, self.inner_dropout, self.training))
-        return self.residual.leave(x_BQD + attended, z), weights
+        return self.residual.leave(x_BQD + attended if self.add_attended else x_BQD, z), weights
 
     def _product(self, name: str, x: Tensor) -> Tensor:
         part = getattr(self, name)

@@ -54,7 +54,7 @@ class Sinusoid(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Scaled token vectors plus positions. The matrix (V, D) may be shared with another side or the output."""
+    """Token vectors, times √D if `scaled`, plus positions. The matrix (V, D) may be shared with another side or the output."""
 
     def __init__(
         self,
@@ -63,13 +63,15 @@ class TokenEmbedding(nn.Module):
         positions: Sinusoid | None,
         dropout: float = 0.0,
         norm: nn.LayerNorm | None = None,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.weight, self.positions, self.dropout, self.norm = weight, positions, dropout, norm
+        self.scale = math.sqrt(weight.shape[1]) if scaled else 1.0
 
     def forward(self, tokens_BS: Tensor, *, first: int = 0) -> Tensor:
         """(B, S) ids → (B, S, D); `first` is the position of column 0."""
-        x = F.embedding(tokens_BS, self.weight) * math.sqrt(self.weight.shape[1])
+        x = F.embedding(tokens_BS, self.weight) * self.scale
         if self.positions is not None:
             x = x + self.positions(first, tokens_BS.shape[1])
         x = dropout(x, self.dropout, self.training)

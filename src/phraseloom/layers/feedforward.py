@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from phraseloom.layers.dropout import dropout
+from phraseloom.layers.initialisation import Draw, draw_linear, xavier_uniform
 from phraseloom.layers.packed import Packed
 
 
@@ -14,10 +15,17 @@ class FeedForward(nn.Module):
     def __init__(self, *, width: int, inner: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.up, self.down, self.dropout = nn.Linear(width, inner), nn.Linear(inner, width), dropout
-        for linear in (self.up, self.down):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
         self._packed: tuple[Packed, Packed] | None = None
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw both matrices; the biases become zero."""
+        for linear in (self.up, self.down):
+            draw_linear(linear, draw)
+
+    def last_matrices(self) -> list[Tensor]:
+        """What the branch ends in."""
+        return [self.down.weight]
 
     def pack(self) -> None:
         """Lay out the weights for inference (`layers/packed.py`)."""

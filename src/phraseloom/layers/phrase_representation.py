@@ -12,7 +12,6 @@ joined with its glance.
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
@@ -21,6 +20,7 @@ from torch.nn import functional as F
 
 from phraseloom.layers.attention.masks import masked_softmax
 from phraseloom.layers.dropout import dropout
+from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
 from phraseloom.layers.segments import Segments
 
 
@@ -32,9 +32,12 @@ class PhraseScorer(nn.Module):
         self.hidden = nn.Linear(2 * width, inner)
         self.score = nn.Parameter(torch.empty(inner))
         self.dropout = dropout
-        nn.init.xavier_uniform_(self.hidden.weight)
-        nn.init.zeros_(self.hidden.bias)
-        nn.init.uniform_(self.score, -math.sqrt(1 / inner), math.sqrt(1 / inner))
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw W1, and w2 from ± 1/√h whatever the distribution; the bias becomes zero."""
+        draw_linear(self.hidden, draw)
+        fan_in_uniform(self.score, fan_in=len(self.score), fan_out=1)
 
     def scores(self, x_BSD: Tensor, glance_BPD: Tensor, segments: Segments) -> Tensor:
         """The score of each token given the glance of its phrase, (B, S)."""

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phraseloom.layers.initialisation import Draw, fan_in_uniform
+
 __all__ = ["CELLS", "Cell", "GRUCell", "LSTMCell", "State"]
 
 State = tuple[Tensor, ...]
@@ -36,9 +38,18 @@ class Cell(nn.Module):
         self.input_weight = nn.Parameter(torch.empty(self.gates * width, input_width))
         self.hidden_weight = nn.Parameter(torch.empty(self.gates * width, width))
         self.bias = nn.Parameter(torch.zeros(self.gates * width))
-        bound = width**-0.5
-        nn.init.uniform_(self.input_weight, -bound, bound)
-        nn.init.uniform_(self.hidden_weight, -bound, bound)
+        for matrix in (self.input_weight, self.hidden_weight):
+            fan_in_uniform(matrix, fan_in=width, fan_out=width)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw both matrices; each gate is a map of its own."""
+        draw(self.input_weight, fan_in=self.input_width, fan_out=self.width)
+        draw(self.hidden_weight, fan_in=self.width, fan_out=self.width)
+
+    def make_orthogonal(self) -> None:
+        """Draw an orthogonal recurrent matrix for each gate (Saxe et al. 2014; Sockeye's default)."""
+        for gate in self.hidden_weight.detach().split(self.width):
+            nn.init.orthogonal_(gate)
 
     def zeros(self, rows: int, like: Tensor) -> State:
         """The state before anything was read."""

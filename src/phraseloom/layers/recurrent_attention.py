@@ -19,6 +19,7 @@ from phraseloom.layers.attention.cache import FixedCache
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.initialisation import Draw, fan_in_uniform, xavier_uniform
 
 __all__ = ["ATTENTIONS", "BlockAttention", "FixedContext", "GeneralAttention", "MLPAttention", "last_states"]
 
@@ -64,9 +65,14 @@ class MLPAttention(_SingleHead):
         self.query_weight = nn.Parameter(torch.empty(width, width))
         self.key_weight = nn.Parameter(torch.empty(width, width))
         self.score_weight = nn.Parameter(torch.empty(width))
-        nn.init.xavier_uniform_(self.query_weight)
-        nn.init.xavier_uniform_(self.key_weight)
-        nn.init.uniform_(self.score_weight, -(width**-0.5), width**-0.5)
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw both matrices, and w from ± 1/√D whatever the distribution."""
+        width = len(self.score_weight)
+        for matrix in (self.query_weight, self.key_weight):
+            draw(matrix, fan_in=width, fan_out=width)
+        fan_in_uniform(self.score_weight, fan_in=width, fan_out=1)
 
     def _keys(self, memory_BSD: Tensor) -> Tensor:
         return F.linear(memory_BSD, self.key_weight)
@@ -82,7 +88,11 @@ class GeneralAttention(_SingleHead):
     def __init__(self, *, width: int) -> None:
         super().__init__()
         self.query_weight = nn.Parameter(torch.empty(width, width))
-        nn.init.xavier_uniform_(self.query_weight)
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrix."""
+        draw(self.query_weight, fan_in=len(self.query_weight), fan_out=len(self.query_weight))
 
     def _keys(self, memory_BSD: Tensor) -> Tensor:
         return memory_BSD

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.errors import ConfigError
+from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform
 
 
 class SoftReordering(nn.Module):
-    """W is (K, K·D) for a window of K tokens, which is odd; it begins even in ± 1/√(K·D), b at zero."""
+    """W is (K, K·D) for a window of K tokens, which is odd; it starts as U(±1/√(K·D)), b at zero."""
 
     def __init__(self, *, width: int, window: int = 7) -> None:
         super().__init__()
@@ -26,9 +27,11 @@ class SoftReordering(nn.Module):
             raise ConfigError(f"a reordering window of {window} tokens has no middle", hint="an odd number has one")
         self.width, self.window = width, window
         self.gates = nn.Linear(window * width, window)
-        bound = (window * width) ** -0.5
-        nn.init.uniform_(self.gates.weight, -bound, bound)
-        nn.init.zeros_(self.gates.bias)
+        self.initialise(fan_in_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw W; b becomes zero."""
+        draw_linear(self.gates, draw)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
         """(B, S, D) → (B, S, D); `lengths_B` real tokens (None: nothing is padded). Padded positions give zero."""

@@ -2,7 +2,7 @@
 
     x_p = √D · (E_fixed[token_p] Wᵀ + b) + sinusoid(p)        W (D, m) and b are trained, E_fixed is not
 
-√D, as with trained embeddings (`embeddings.py`), is a matter of the scale at which W is drawn.
+√D stands where `scaled` says so, as with trained embeddings (`embeddings.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from phraseloom.layers.dropout import dropout
 from phraseloom.layers.embeddings import Sinusoid
+from phraseloom.layers.initialisation import Draw
 
 
 class TargetTable(nn.Module):
@@ -48,6 +49,7 @@ class TableEmbedding(nn.Module):
         positions: Sinusoid | None,
         dropout: float = 0.0,
         norm: nn.LayerNorm | None = None,
+        scaled: bool = True,
     ) -> None:
         super().__init__()
         self.table = table
@@ -55,6 +57,10 @@ class TableEmbedding(nn.Module):
         nn.init.normal_(self.linear.weight, std=width**-0.5)
         nn.init.zeros_(self.linear.bias)
         self.positions, self.dropout, self.norm = positions, dropout, norm
+        self.scale = math.sqrt(width) if scaled else 1.0
+
+    def initialise(self, draw: Draw) -> None:
+        """Leave the linear layer as it is: it starts as an embedding does."""
 
     @property
     def weight(self) -> Tensor:
@@ -63,7 +69,7 @@ class TableEmbedding(nn.Module):
 
     def forward(self, tokens_BS: Tensor, *, first: int = 0) -> Tensor:
         """(B, S) ids → (B, S, D); `first` is the position of column 0."""
-        x = self.linear(F.embedding(tokens_BS, self.table.rows_VM)) * math.sqrt(self.linear.out_features)
+        x = self.linear(F.embedding(tokens_BS, self.table.rows_VM)) * self.scale
         if self.positions is not None:
             x = x + self.positions(first, tokens_BS.shape[1])
         x = dropout(x, self.dropout, self.training)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -14,8 +14,9 @@ from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.initialisation import DRAWS, initialise
 from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
-from phraseloom.layers.recurrent import CELLS
+from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
 from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.layers.segments import FixedSegmenter
@@ -63,9 +64,7 @@ def build_model(
         decoder = DECODERS[config.decoder.kind](config)
         phrases = None if config.phrases is None else _phrases(config, config.phrases)
         model = TranslationModel(**parts, decoder=decoder, phrases=phrases, fertility=_fertility(config))
-    if config.init_range is not None:
-        for parameter in model.parameters():
-            nn.init.uniform_(parameter, -config.init_range, config.init_range)
+    start(model, config)
     return model
 
 
@@ -73,8 +72,13 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
     """A freshly initialised language model for a vocabulary of this size; the caller seeds torch."""
     weight = _matrix(size, config.width)
     output_weight = weight if config.tied == "two_way" else _matrix(size, config.width)
-    return LanguageModel(
-        embedding=TokenEmbedding(weight, positions=_positions(config.width, config.positions), dropout=config.dropout),
+    model = LanguageModel(
+        embedding=TokenEmbedding(
+            weight,
+            positions=_positions(config.width, config.positions),
+            dropout=config.dropout,
+            scaled=config.scale_embeddings,
+        ),
         decoder=CausalDecoder(
             [_causal_layer(config) for _ in range(config.decoder.layers)],
             width=config.width,
@@ -82,6 +86,38 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
         ),
         output=_softmax(config.output, output_weight),
     )
+    start(model, config)
+    return model
+
+
+def start(model: nn.Module, config: AnyModelConfig) -> None:
+    """Draw the parameters as `config.init` says; layers are built with xavier_uniform, embeddings with N(0, 1/√D)."""
+    options = config.init
+    if options.kind == "uniform":
+        assert options.range is not None
+        norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        for parameter in model.parameters():
+            if id(parameter) not in norms:
+                nn.init.uniform_(parameter, -options.range, options.range)
+    elif options.kind != "xavier_uniform":
+        initialise(model, DRAWS[options.kind])
+    for module in model.modules():
+        if options.embeddings == "small_uniform" and isinstance(
+            module, TokenEmbedding | TableEmbedding | SoftmaxOutput
+        ):
+            matrix = module.linear.weight if isinstance(module, TableEmbedding) else module.weight
+            bound = (2.0 / sum(matrix.shape)) ** 0.5
+            nn.init.uniform_(matrix, -bound, bound)
+        if options.recurrent == "orthogonal" and isinstance(module, Cell):
+            module.make_orthogonal()
+        if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer | CausalLayer):
+            for part in module.children():
+                phrases = isinstance(part, AttentiveCombination) and options.phrase_scale is not None
+                scale = options.phrase_scale if phrases else options.branch_scale
+                last = part.arrangement if isinstance(part, MultiHeadAttention) else part
+                if scale != 1.0 and not isinstance(last, Residual):
+                    for matrix in cast(Any, last).last_matrices():
+                        matrix.detach().mul_(scale)
 
 
 def _matrix(size: int, width: int) -> nn.Parameter:
@@ -97,7 +133,8 @@ def _ends(
 
     def rest(positions: PositionsConfig) -> dict[str, Any]:
         norm = nn.LayerNorm(width, eps=NORM_EPSILON) if config.embedding_norm else None
-        return {"positions": _positions(width, positions), "dropout": config.dropout, "norm": norm}
+        scaled = config.scale_embeddings
+        return {"positions": _positions(width, positions), "dropout": config.dropout, "norm": norm, "scaled": scaled}
 
     if isinstance(config.output, SoftmaxConfig):
         target = _matrix(target_size, width)
@@ -195,6 +232,7 @@ def _combination(config: ModelConfig) -> AttentiveCombination | None:
         residual=_residual(config),
         attention_dropout=config.attention_dropout,
         inner_dropout=config.dropout,
+        add_attended=config.phrases.residual == "both",
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config
 from phraseloom.errors import plural
 from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
+from phraseloom.models.init_config import InitConfig, fill_init
 from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import PhrasesConfig
 from phraseloom.models.segmental_config import (
@@ -220,11 +221,11 @@ class ModelConfig(Config):
 
     `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and
     output; the default of a continuous output, whose fixed vectors the decoder then reads), none. `embedding_width`: of both
-    embeddings of a recurrent model, where it is not `width`. `init_range`: every parameter is drawn evenly from ± this
-    (null: each as its layer has it). `phrases`: source phrase representations (null: none);
-    `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer
-    normalisation stands; `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout`
-    on embeddings and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
+    embeddings of a recurrent model, where it is not `width`. `init`: how parameters are drawn. `scale_embeddings`: token
+    vectors are multiplied by √width (unless given: not with `init.kind: uniform`). `phrases`: source phrase representations
+    (null: none); `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer normalisation
+    stands; `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout` on embeddings
+    and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
@@ -239,7 +240,8 @@ class ModelConfig(Config):
     reordering: ReorderingConfig | None = None
     positions: SidePositionsConfig = SidePositionsConfig()
     output: OutputConfig = SoftmaxConfig()
-    init_range: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    init: InitConfig = InitConfig()
+    scale_embeddings: bool = True
     norm: Literal["pre", "post"] = "pre"
     embedding_norm: bool = False
     tied: Literal["three_way", "two_way", "none"] = "three_way"
@@ -250,7 +252,7 @@ class ModelConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, value: Any) -> Any:
-        return fill_output(fill_segmental(fill_kinds(fill_preset(value))))
+        return fill_init(fill_output(fill_segmental(fill_kinds(fill_preset(value)))))
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> ModelConfig:

@@ -17,6 +17,7 @@ from phraseloom.models.config import (
     check_sizes,
     fill_preset,
 )
+from phraseloom.models.init_config import InitConfig, fill_init
 
 
 class CausalAttentionConfig(Config):
@@ -50,6 +51,8 @@ class LanguageModelConfig(Config):
     attention: CausalAttentionConfig = CausalAttentionConfig()
     positions: PositionsConfig = SinusoidConfig()
     output: SoftmaxConfig = SoftmaxConfig()
+    init: InitConfig = InitConfig()
+    scale_embeddings: bool = True
     norm: Literal["pre", "post"] = "pre"
     tied: Literal["two_way", "none"] = "two_way"
     dropout: Fraction = 0.1
@@ -65,7 +68,7 @@ class LanguageModelConfig(Config):
             raise ValueError("encoder has no meaning in a language model, which has a decoder only")
         if value.get("tied") == "three_way":
             raise ValueError("tied: three_way needs a source; a language model has two_way or none")
-        filled = fill_preset(value, without=("encoder",))
+        filled = fill_init(fill_preset(value, without=("encoder",)))
         output = filled.get("output", {})
         return {**filled, "output": {"label_smoothing": 0.0, **output}} if isinstance(output, dict) else filled
 

@@ -38,9 +38,10 @@ class PhrasesConfig(Config):
     """Phrase vectors at every level of the encoder, and a combination network in every layer.
 
     `glance` and `attention` say how a phrase vector is made (none: it is the glance). `transparent`: every decoder layer has
-    its own mixture of all levels; else all get the last. `transparent_tokens`: the same for the token states.
-    `combination_width`: f of the combination network (null: `ffn_width`, as in the paper). `scorer_width`: h of the scorer
-    (null: `width`).
+    its own mixture of all levels; else all get the last. `transparent_tokens`: the same for the token states. `residual`: the
+    combination network adds token and attended phrases to its output (both: the released code) or the token alone (token: the
+    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper). `scorer_width`: h of
+    the scorer (null: `width`).
     """
 
     segments: SegmentsConfig = FixedSegmentsConfig()
@@ -48,6 +49,7 @@ class PhrasesConfig(Config):
     attention: Literal["none", "softmax", "gated"] = "softmax"
     transparent: bool = True
     transparent_tokens: bool = False
+    residual: Literal["both", "token"] = "both"
     combination_width: Annotated[int, Field(ge=1, le=65536)] | None = None
     scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
 

@@ -25,6 +25,7 @@ from phraseloom.errors import ModelError
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.dropout import dropout
+from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
 from phraseloom.layers.recurrent import Cell, State
 from phraseloom.layers.recurrent_attention import last_states
 from phraseloom.models.decoder import DecoderState, Memory
@@ -104,7 +105,11 @@ class InitialStates(nn.Module):
         super().__init__()
         self.layers, self.parts = layers, parts
         self.linear = nn.Linear(width, layers * parts * width)
-        nn.init.uniform_(self.linear.weight, -(width**-0.5), width**-0.5)
+        self.initialise(fan_in_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrix, each part of a state as a map of its own; the bias becomes zero."""
+        draw(self.linear.weight, fan_in=self.linear.in_features, fan_out=self.linear.in_features)
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, last_BD: Tensor) -> list[State]:
@@ -151,10 +156,13 @@ class RecurrentDecoder(nn.Module):
         if initial != "last":
             del self.initial_states
         self.hidden = nn.Linear(2 * width, width)
-        nn.init.xavier_uniform_(self.hidden.weight)
-        nn.init.zeros_(self.hidden.bias)
+        self.initialise(xavier_uniform)
         self.width, self.input_feeding, self.residual = width, input_feeding, residual
         self.hidden_dropout, self.dropout = hidden_dropout, dropout
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrix of the layer that joins both; its bias becomes zero."""
+        draw_linear(self.hidden, draw)
 
     @property
     def cross_structures(self) -> list[Structure]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.initialisation import Draw, xavier_uniform
 from phraseloom.layers.packed import Packed, linear
 
 
@@ -16,8 +17,16 @@ class ConcatenatedHeads(nn.Module):
         super().__init__()
         self.dropout = dropout
         self.weight = nn.Parameter(torch.empty(width, width))
-        nn.init.xavier_uniform_(self.weight)
         self._packed: Packed | None = None
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrix."""
+        draw(self.weight, fan_in=self.weight.shape[1], fan_out=self.weight.shape[0])
+
+    def last_matrices(self) -> list[Tensor]:
+        """What the branch ends in."""
+        return [self.weight]
 
     def matrices(self) -> dict[str, Tensor]:
         """Wo (D, D) as a view of the parameter, used as x @ Wo."""

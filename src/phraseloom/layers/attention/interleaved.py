@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from phraseloom.layers.attention.heterogeneous import check_orders
 from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.initialisation import Draw, xavier_uniform
 from phraseloom.layers.packed import Packed, linear
 
 
@@ -36,8 +37,16 @@ class InterleavedArrangement(nn.Module):
             (m, a) for m, order in enumerate(self.orders) for a in range(order if structure.reads_ahead else 1)
         ]
         self.weight = nn.Parameter(torch.empty(width, len(self.taps) * width))
-        nn.init.xavier_uniform_(self.weight)
         self._packed: Packed | None = None
+        self.initialise(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrix."""
+        draw(self.weight, fan_in=self.weight.shape[1], fan_out=self.weight.shape[0])
+
+    def last_matrices(self) -> list[Tensor]:
+        """What the branch ends in."""
+        return [self.weight]
 
     @staticmethod
     def structure(*, heads: int, reads_ahead: bool = False, orders: Sequence[int] = (1, 2)) -> Structure:

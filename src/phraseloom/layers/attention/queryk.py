@@ -75,7 +75,7 @@ def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[
             for order in orders:
                 name = f"Wq_q{order}_n{n}" if structure.interleaved else f"Wq_n{n}"
                 taps = (order, n) if structure.interleaved else (n,)
-                columns = layout.add(name, heads, *taps)
+                columns = layout.add(name, heads, *taps, kernel=True)
                 made += [Window(len(made) + k, 0, heads, tuple(columns[k::n]), scale) for k in range(n)]
         queries.append(Output(heads, len(made), tuple(made)))
         products.append(tuple(slots))

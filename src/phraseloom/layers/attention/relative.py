@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.token import TokenScore
+from phraseloom.layers.initialisation import Draw, xavier_uniform
 
 
 class RelativeScore(TokenScore):
@@ -27,9 +28,17 @@ class RelativeScore(TokenScore):
         self.clip = clip
         self.key_table = nn.Parameter(torch.empty(2 * clip + 1, self.size))
         self.value_table = nn.Parameter(torch.empty(2 * clip + 1, self.size)) if on_values else None
+        self._draw_tables(xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrices of the layout, then the tables of distances."""
+        super().initialise(draw)
+        self._draw_tables(draw)
+
+    def _draw_tables(self, draw: Draw) -> None:
         for table in (self.key_table, self.value_table):
             if table is not None:
-                nn.init.xavier_uniform_(table)
+                draw(table, fan_in=self.size, fan_out=len(table))
 
     def _distances(self, visibility: Visibility, keys: int, queries: int) -> Tensor:
         """Table rows c(j-i)+k, (Q, K)."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.windows import Layout
+from phraseloom.layers.initialisation import Draw, xavier_uniform
 
 
 class Score(nn.Module):
@@ -17,7 +18,11 @@ class Score(nn.Module):
         super().__init__()
         self.structure, self.layout, self.size = structure, layout, layout.size
         self.weight = nn.Parameter(torch.empty(layout.rows, layout.width))
-        layout.initialise(self.weight)
+        Score.initialise(self, xavier_uniform)
+
+    def initialise(self, draw: Draw) -> None:
+        """Draw the matrices of the layout."""
+        self.layout.initialise(self.weight, draw)
 
     def matrices(self) -> dict[str, Tensor]:
         """The matrices by name, as views of the parameter used as x @ W; see the score for names and shapes."""

@@ -12,11 +12,14 @@ forward and one pass backward. Scales 1/√(n·E) of the scores are applied here
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from phraseloom.layers.initialisation import Draw
 
 
 @dataclass(frozen=True)
@@ -51,21 +54,25 @@ class Output:
 class Layout:
     """The rows of a packed matrix: `names` of its matrices, and what queries, keys and values are made of.
 
-    Query rows come first, then those of the keys and values: `split` is the first row of the latter.
+    Query rows come first, then those of the keys and values: `split` is the first row of the latter. `kernels`: the matrices
+    whose last axis of taps counts outputs (a query that is a kernel over keys), not inputs.
     """
 
     width: int
     size: int
     names: dict[str, tuple[int, tuple[int, ...], int]] = field(default_factory=dict)
+    kernels: set[str] = field(default_factory=set)
     rows: int = 0
     split: int = 0
     queries: tuple[Output, ...] = ()
     keys: tuple[Output, ...] = ()
     values: tuple[Output, ...] = ()
 
-    def add(self, name: str, heads: int, *taps: int) -> list[int]:
+    def add(self, name: str, heads: int, *taps: int, kernel: bool = False) -> list[int]:
         """Reserve the rows of the matrix `name` with `taps` (…, D, heads·E); where each tap begins, the last axis
-        fastest."""
+        fastest. `kernel`: see `kernels`."""
+        if kernel:
+            self.kernels.add(name)
         count, wide, start = 1, heads * self.size, self.rows
         for n in taps:
             count *= n
@@ -83,20 +90,15 @@ class Layout:
             found[name] = packed[start : start + count * wide].unflatten(0, (*taps, wide)).transpose(-1, -2)
         return found
 
-    def initialise(self, weight: Tensor) -> None:
-        """Glorot-uniform with the fans of spec §1.8: windows count as inputs, the taps of a query kernel as outputs.
+    def initialise(self, weight: Tensor, draw: Draw) -> None:
+        """Draw every matrix with the fans of spec §1.8: windows count as inputs, the taps of a query kernel as outputs.
 
-        The heads of an order are initialised as a part of the whole D × D matrix.
+        The heads of an order are drawn as a part of the whole D × D matrix.
         """
         for name, matrix in self.matrices(weight.detach()).items():
             taps = self.names[name][1]
-            kernel = name.startswith("Wq") and "_n" in name and bool(taps)
-            outputs = taps[-1] if kernel else 1
-            inputs = 1
-            for n in taps[:-1] if kernel else taps:
-                inputs *= n
-            bound = (6.0 / ((inputs + outputs) * self.width)) ** 0.5
-            matrix.uniform_(-bound, bound)
+            inputs, outputs = (taps[:-1], taps[-1:]) if name in self.kernels else (taps, ())
+            draw(matrix, fan_in=math.prod(inputs) * self.width, fan_out=math.prod(outputs) * self.width)
 
 
 def gather(projected_BLC: Tensor, outputs: tuple[Output, ...], size: int, start: int = 0) -> list[Tensor]:

@@ -1,0 +1,57 @@
+"""Where training starts: the distributions from which matrices are drawn.
+
+    xavier_uniform   U(±√(6 / (fan_in + fan_out)))     Glorot and Bengio 2010; tensor2tensor, Sockeye, fairseq, JoeyNMT
+    fan_in_uniform   U(±√(1 / fan_in))                 LeCun et al. 1998; torch.nn.Linear; the released program of paper 001
+
+A layer says which of its tensors are matrices and what their fans are (`initialise(draw)`); `draw` says how they are drawn.
+Biases start at zero and gains of layer normalisation at one. `model.init` chooses (`models/init_config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, cast
+
+from torch import Tensor, nn
+
+__all__ = ["DRAWS", "Draw", "draw_linear", "fan_in_uniform", "initialise", "xavier_uniform"]
+
+
+class Draw(Protocol):
+    """Fill a matrix in place; the fans count inputs and outputs of the map it is part of."""
+
+    def __call__(self, matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
+        """See the class."""
+
+
+def xavier_uniform(matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
+    """U(±√(6 / (fan_in + fan_out)))."""
+    bound = (6.0 / (fan_in + fan_out)) ** 0.5
+    matrix.detach().uniform_(-bound, bound)
+
+
+def fan_in_uniform(matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
+    """U(±√(1 / fan_in)): the output of the map has a third of the variance of its input."""
+    matrix.detach().uniform_(-(fan_in**-0.5), fan_in**-0.5)
+
+
+DRAWS: dict[str, Draw] = {"xavier_uniform": xavier_uniform, "fan_in_uniform": fan_in_uniform}
+
+
+def draw_linear(linear: nn.Linear, draw: Draw) -> None:
+    """Draw the matrix of a linear map; its bias, if any, becomes zero."""
+    draw(linear.weight, fan_in=linear.in_features, fan_out=linear.out_features)
+    if linear.bias is not None:
+        nn.init.zeros_(linear.bias)
+
+
+def initialise(module: nn.Module, draw: Draw) -> None:
+    """Draw every matrix below `module` again: by the layer's own `initialise`, or as a linear map. Embeddings stay."""
+    own = getattr(module, "initialise", None)
+    if own is not None:
+        cast(Callable[[Draw], None], own)(draw)
+    for child in module.children():
+        if not isinstance(child, nn.Linear):
+            initialise(child, draw)
+        elif own is None:
+            draw_linear(child, draw)
