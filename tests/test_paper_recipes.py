@@ -13,6 +13,7 @@ from phraseloom.layers.table import TargetTable
 from phraseloom.models.attention_config import AttentionsConfig
 from phraseloom.models.build import build_model
 from phraseloom.models.config import RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.models.init_config import InitConfig
 from phraseloom.phrases.config import TreeSegmenterConfig
 from phraseloom.recipe import Recipe, load_recipe
 from phraseloom.text.config import SubwordNmtConfig, WordsConfig
@@ -86,7 +87,7 @@ def phrases_of(recipe: Recipe) -> str:
     words += ["tree"] * (segments.kind == "tree")
     if segments.kind != "table":
         words.append(f"{segments.max_tokens}/{segments.min_chunks}/{segments.floor}")
-    words += ["batch"] * (getattr(segments, "basis", "") == "batch")
+    words += ["batch"] * (getattr(segments, "basis", "") == "batch") + ["token"] * (phrases.residual == "token")
     inner, odd = divmod(phrases.combination_width or recipe.model.ffn_width, width)
     assert not odd
     return " ".join([*words, *([] if inner == 4 else [f"f={inner}d".replace("1d", "d")])])
@@ -154,6 +155,7 @@ def test_settings_of_paper_004(path: Path) -> None:
     assert recipe.name == f"paper004-{path.stem.replace('_', '-')}"
     assert (model.width, model.heads, model.ffn_width, model.norm) == (768, 8, 2048, "pre")
     assert model.tied == ("two_way" if chinese else "three_way")
+    assert model.init == InitConfig(kind="xavier_uniform", recurrent="orthogonal")
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
     assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "t2t"}
     if isinstance(model.decoder, RecurrentDecoderConfig):
@@ -267,6 +269,7 @@ def test_settings_of_the_papers(path: Path) -> None:
     assert training.checkpoint_every == (10_000 if path.parent.name == "paper002" else 5_000)
     assert training.batch_tokens == (32_768 if path.match("paper000/table1*") else 4096)
     assert (training.average_last, recipe.decoding.model_dump()["beam"]) == (5, 5)
+    assert recipe.model.init == InitConfig(kind="xavier_uniform")
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "paper001").glob("*.yaml")), ids=lambda p: p.stem)
@@ -280,6 +283,7 @@ def test_settings_of_paper_001(path: Path) -> None:
     rate = 0.3 if path.match("*en-de_big*") else 0.1
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (rate, rate, rate)
     assert (model.norm, model.embedding_norm, model.tied) == ("post", True, "two_way")
+    assert model.init == InitConfig(kind="fan_in_uniform", embeddings="small_uniform")
     assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "kl"}
     for positions in (model.positions.source, model.positions.target):
         assert positions.model_dump() == {"kind": "sinusoid", "layout": "interleaved"}
@@ -318,6 +322,14 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
         table = TargetTable(torch.empty(size + phrases, 300), size)
         model = build_model(recipe.model, size, size + phrases, table)
     assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize("path", sorted(PAPER_003.glob("table*.yaml")), ids=lambda p: p.stem)
+def test_start_of_paper_003(path: Path) -> None:
+    """The released program draws every parameter from U(±0.1) and does not scale embeddings: std 0.058 of the source."""
+    model = load(path).model
+    assert model.init == InitConfig(kind="uniform", range=0.1)
+    assert not model.scale_embeddings
 
 
 # | recipe | as in | parameters | source types | target types |: segmental models

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from phraseloom.report.machine import Finding
 
 
 def command(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out the speed probe, which imports torch.")] = False,
     output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
 ) -> int:
-    """Check Python, packages and their versions, extras, cores, memory, disk, locale, and the speed of matrix products.
+    """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products, and whether
+    a new model tells tokens apart.
 
     Exit code 1 if something that phraseloom needs is missing or broken; what is only advice is marked with a !.
     """
@@ -22,8 +26,27 @@ def command(
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     findings = examine(probe=not quick)
+    if not quick and all(f.state != "fail" for f in findings):
+        findings.append(start_of_training())
     if output == "json":
         print(json.dumps([vars(f) for f in findings], ensure_ascii=False))
     else:
         print(render(findings), end="")
     return 1 if any(f.state == "fail" for f in findings) else 0
+
+
+def start_of_training() -> Finding:
+    """Whether a new model with source phrases, the mechanism that loses its tokens most easily, tells them apart."""
+    import torch
+
+    from phraseloom.models.build import build_model
+    from phraseloom.models.config import ModelConfig
+    from phraseloom.report.machine import Finding
+    from phraseloom.training.start import measure_start
+
+    config = ModelConfig.model_validate({"preset": "tiny", "norm": "post", "phrases": {}})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(1)
+        report = measure_start(build_model(config, 1000, 1000), source_size=1000, target_size=1000)
+    text = f"{report} (model.init: {config.init.kind}, source phrases)"
+    return Finding("start of training", "note" if report.collapsed else "ok", text)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.layers.initialisation import Draw, fan_in_uniform
+from phraseloom.layers.initialisation import Draw, xavier_uniform
 
 __all__ = ["CELLS", "Cell", "GRUCell", "LSTMCell", "State"]
 
@@ -38,8 +38,7 @@ class Cell(nn.Module):
         self.input_weight = nn.Parameter(torch.empty(self.gates * width, input_width))
         self.hidden_weight = nn.Parameter(torch.empty(self.gates * width, width))
         self.bias = nn.Parameter(torch.zeros(self.gates * width))
-        for matrix in (self.input_weight, self.hidden_weight):
-            fan_in_uniform(matrix, fan_in=width, fan_out=width)
+        self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
         """Draw both matrices; each gate is a map of its own."""
@@ -47,7 +46,7 @@ class Cell(nn.Module):
         draw(self.hidden_weight, fan_in=self.width, fan_out=self.width)
 
     def make_orthogonal(self) -> None:
-        """Draw an orthogonal recurrent matrix for each gate (Saxe et al. 2014; Sockeye's default)."""
+        """Draw an orthogonal recurrent matrix for each gate (Saxe et al. 2014)."""
         for gate in self.hidden_weight.detach().split(self.width):
             nn.init.orthogonal_(gate)
 

@@ -14,7 +14,7 @@ from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.fertility import Fertility
-from phraseloom.layers.initialisation import DRAWS, initialise
+from phraseloom.layers.initialisation import DRAWS, initialise, xavier_uniform
 from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
@@ -108,8 +108,10 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
             matrix = module.linear.weight if isinstance(module, TableEmbedding) else module.weight
             bound = (2.0 / sum(matrix.shape)) ** 0.5
             nn.init.uniform_(matrix, -bound, bound)
-        if options.recurrent == "orthogonal" and isinstance(module, Cell):
-            module.make_orthogonal()
+        if isinstance(module, Cell) and options.kind != "uniform":
+            module.initialise(DRAWS.get(options.recurrent, xavier_uniform))
+            if options.recurrent == "orthogonal":
+                module.make_orthogonal()
         if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer | CausalLayer):
             for part in module.children():
                 phrases = isinstance(part, AttentiveCombination) and options.phrase_scale is not None

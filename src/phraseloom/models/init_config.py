@@ -12,17 +12,18 @@ from phraseloom.config import Config
 class InitConfig(Config):
     """The start of training; one word in place of the mapping is the `kind`.
 
-    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out))), recurrent cells ±√(1 / width);
+    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out)));
     uniform, every parameter but those of layer normalisations U(±`range`). `embeddings`: normal, N(0, 1/√D);
-    small_uniform, U(±√(2 / (V + D))), the released start of paper 001. `recurrent`: orthogonal recurrent matrices, or as
-    the kind draws them (null). `branch_scale` multiplies the last matrix of every residual branch of a Transformer, and
+    small_uniform, U(±√(2 / (V + D))), the released start of paper 001. `recurrent`: how the cells of
+    recurrent layers are drawn, gate by gate: both matrices as said, or (orthogonal) the recurrent one orthogonal and the input
+    one xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a Transformer, and
     `phrase_scale` those of combination networks (null: as `branch_scale`); 0 makes a branch start as the identity.
     """
 
     kind: Literal["fan_in_uniform", "xavier_uniform", "uniform"] = "fan_in_uniform"
     range: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
     embeddings: Literal["normal", "small_uniform"] = "normal"
-    recurrent: Literal["orthogonal"] | None = None
+    recurrent: Literal["orthogonal", "xavier_uniform", "fan_in_uniform"] = "orthogonal"
     branch_scale: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
     phrase_scale: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
 
@@ -35,8 +36,13 @@ class InitConfig(Config):
     def _fits(self) -> InitConfig:
         if (self.kind == "uniform") != (self.range is not None):
             raise ValueError("range is for kind: uniform, which needs it")
-        if self.kind == "uniform" and self.embeddings != "normal":
-            raise ValueError("kind: uniform draws embeddings from its range; leave embeddings out")
+        changed = [
+            name
+            for name, usual in (("embeddings", "normal"), ("recurrent", "orthogonal"))
+            if getattr(self, name) != usual
+        ]
+        if self.kind == "uniform" and changed:
+            raise ValueError(f"kind: uniform draws everything from its range; leave {changed[0]} out")
         return self
 
 

@@ -138,6 +138,10 @@ class LanguageModel(nn.Module):
 
     loss = forward
 
+    def token_states(self, batch: Batch) -> dict[str, Tensor]:
+        """The states of the decoder, (B, T, D), for a batch."""
+        return {"decoder": self.decode(batch.target_in_BT)}
+
     def score(self, batch: Batch) -> Tensor:
         """log p of every token, (B, T); zero beyond the length. Their sum is log p of the line."""
         return targets.log_probs(self.output, self.decode(batch.target_in_BT), batch)

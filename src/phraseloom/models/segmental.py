@@ -149,6 +149,10 @@ class SegmentalModel(nn.Module):
 
     loss = forward
 
+    def token_states(self, batch: Batch) -> dict[str, Tensor]:
+        """The states of the encoder, (B, S-1, D), for a batch."""
+        return {"encoder": self.encode(batch.source_BS, batch.source_lengths_B).states_BSD}
+
     def score(self, batch: Batch) -> Tensor:
         """log p of every target token given those before it, EOS too, (B, T); zero beyond the length. Without a gradient.
 

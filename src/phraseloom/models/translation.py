@@ -159,6 +159,12 @@ class TranslationModel(nn.Module):
 
     loss = forward
 
+    def token_states(self, batch: Batch) -> dict[str, Tensor]:
+        """The states of the encoder (B, S, D) and of the decoder (B, T, D) for a batch."""
+        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
+        return {"encoder": memory.states_BSD, "decoder": hidden_BTD}
+
     def score(self, batch: Batch) -> Tensor:
         """log p of every target token, (B, T); zero beyond the length. Their sum is the score of the translation."""
         memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)

@@ -24,6 +24,7 @@ from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import load_parameters, load_tensors, write_model
 from phraseloom.models.tasks import build
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
+from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint
 from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
@@ -35,6 +36,7 @@ from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
 from phraseloom.training.run_folder import note_transfers, prepare_folder
 from phraseloom.training.signals import StopSignal
+from phraseloom.training.start import measure_start
 from phraseloom.training.state import Progress
 from phraseloom.training.validate import Validator
 
@@ -73,12 +75,26 @@ def run_recipe(
         for transfer in transfers:
             job.say(f"{transfer}{fixed}")
         transfers.clear()
+        if world.first and not job.state.update:
+            report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
             job.say(f"changed since this run was started: {change}")
         reason = train_or_skip(job)
         if world.first:
             finish(job, recipe)
         return reason
+
+
+def report_start(job: Job, kind: str, tokenizer: Tokenizer) -> None:
+    """Log how well the new model tells tokens apart, with a warning if its start is collapsed."""
+    sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
+    report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
+    job.say(f"{report} (model.init: {kind})")
+    if report.collapsed:
+        job.say(
+            f"warning: this start is collapsed ({', '.join(report.collapsed)}): the model hardly tells tokens apart and may "
+            "learn late or never; see model.init in docs/training.md"
+        )
 
 
 def check_lexicon(recipe: AnyRecipe) -> None:

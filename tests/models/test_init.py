@@ -1,0 +1,127 @@
+"""`model.init`: what is drawn from where, and that models and runs of earlier versions are read."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from phraseloom.config import ConfigError, validate
+from phraseloom.layers.combination import AttentiveCombination
+from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.recurrent import Cell
+from phraseloom.models.build import build_language_model, build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.language_model_config import LanguageModelConfig
+
+SIZES: dict[str, Any] = {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
+RECURRENT: dict[str, Any] = {"width": 64, "heads": 4, "encoder": {"kind": "recurrent", "layers": 2},
+                             "decoder": {"kind": "recurrent", "layers": 2}}  # fmt: skip
+
+
+def model(keys: dict[str, Any], size: int = 200) -> Any:
+    torch.manual_seed(0)
+    return build_model(ModelConfig.model_validate(keys), size, size)
+
+
+def is_uniform(matrix: torch.Tensor, bound: float) -> bool:
+    largest, deviation = matrix.abs().max().item(), matrix.std().item()
+    return 0.95 * bound < largest <= bound * (1 + 1e-6) and deviation == pytest.approx(bound / math.sqrt(3), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "up", "down"),
+    [("fan_in_uniform", 1 / 8, 1 / 16), ("xavier_uniform", math.sqrt(6 / 320), math.sqrt(6 / 320))],
+)
+def test_matrices_are_drawn_by_their_fans(kind: str, up: float, down: float) -> None:
+    built = model({**SIZES, "init": kind, "phrases": {}})
+    for part in (m for m in built.modules() if isinstance(m, FeedForward)):
+        assert is_uniform(part.up.weight, up)
+        assert is_uniform(part.down.weight, down)
+        assert not part.up.bias.any()
+    assert built.source_embedding.weight.std().item() == pytest.approx(1 / 8, rel=0.03)
+
+
+def test_uniform_leaves_layer_normalisation_alone_and_does_not_scale_embeddings() -> None:
+    built = model({**SIZES, "init": {"kind": "uniform", "range": 0.1}})
+    norms = [m for m in built.modules() if isinstance(m, nn.LayerNorm)]
+    assert norms
+    assert all(bool((m.weight == 1).all()) and not m.bias.any() for m in norms)
+    assert is_uniform(built.source_embedding.weight, 0.1)
+    embedded = nn.functional.embedding(torch.tensor([[7]]), built.source_embedding.weight)
+    built.source_embedding.positions = None
+    assert torch.equal(built.eval().source_embedding(torch.tensor([[7]])), embedded)
+    scaled = model({**SIZES, "init": {"kind": "uniform", "range": 0.1}, "scale_embeddings": True})
+    scaled.source_embedding.positions = None
+    assert torch.equal(scaled.eval().source_embedding(torch.tensor([[7]])), 8 * embedded)
+
+
+def test_small_uniform_embeddings() -> None:
+    built = model({**SIZES, "init": {"embeddings": "small_uniform"}, "tied": "two_way"})
+    for matrix in (built.source_embedding.weight, built.target_embedding.weight):
+        assert is_uniform(matrix, math.sqrt(2 / 264))
+
+
+def test_orthogonal_recurrent_matrices() -> None:
+    for cell in (m for m in model(RECURRENT).modules() if isinstance(m, Cell)):
+        for gate in cell.hidden_weight.split(cell.width):
+            assert torch.allclose(gate @ gate.T, torch.eye(cell.width), atol=1e-5)
+        assert is_uniform(cell.input_weight, math.sqrt(6 / (cell.input_width + cell.width)))
+    plain = model({**RECURRENT, "init": {"recurrent": "fan_in_uniform"}})
+    assert is_uniform(plain.decoder.cells[1].hidden_weight, 1 / 8)
+
+
+def test_a_branch_that_starts_at_zero_is_the_identity() -> None:
+    x = torch.randn(2, 5, 64)
+    built = model({**SIZES, "init": {"branch_scale": 0.0}}).eval()
+    assert torch.equal(built.encoder.layers[0](x, visible(5))[0], x)
+    phrasal = model({**SIZES, "phrases": {}, "init": {"phrase_scale": 0.0}}).eval()
+    plain = model({**SIZES, "phrases": {}}).eval()
+    combination = next(m for m in phrasal.modules() if isinstance(m, AttentiveCombination))
+    assert not combination.down.weight.any()
+    assert not combination.output.weight.any()
+    assert phrasal.encoder.layers[0].feed_forward.down.weight.any()
+    assert next(m for m in plain.modules() if isinstance(m, AttentiveCombination)).down.weight.any()
+
+
+def visible(length: int) -> Any:
+    from phraseloom.layers.attention.masks import Visibility
+
+    return Visibility(key_length=length, query_length=length, device=torch.device("cpu"))
+
+
+def test_language_models_have_a_start_too() -> None:
+    torch.manual_seed(0)
+    keys = {"width": 64, "heads": 4, "ffn_width": 256, "decoder": {"layers": 1}, "init": "xavier_uniform"}
+    built = build_language_model(LanguageModelConfig.model_validate(keys), 50)
+    assert is_uniform(built.decoder.layers[0].feed_forward.up.weight, math.sqrt(6 / 320))
+
+
+def test_configurations_of_earlier_versions() -> None:
+    old = ModelConfig.model_validate({**SIZES, "init_range": 0.1})
+    assert (old.init.kind, old.init.range, old.scale_embeddings) == ("uniform", 0.1, True)
+    assert ModelConfig.model_validate({**SIZES, "init_range": None}).init.kind == "fan_in_uniform"
+    for config in (old, ModelConfig.model_validate({**SIZES, "init": {"kind": "uniform", "range": 0.1}})):
+        assert ModelConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"init": "glorot"}, ["init", "xavier_uniform"]),
+        ({"init": {"kind": "uniform"}}, ["range is for kind: uniform, which needs it"]),
+        ({"init": {"range": 0.1}}, ["range is for kind: uniform"]),
+        ({"init": {"kind": "uniform", "range": float("nan")}}, ["init.range"]),
+        ({"init": {"kind": "uniform", "range": float("inf")}}, ["init.range"]),
+        ({"init": {"kind": "uniform", "range": 0.1, "embeddings": "small_uniform"}}, ["leave embeddings out"]),
+        ({"init": {"branch_scale": 2.0}}, ["init.branch_scale"]),
+        ({"init": "uniform", "init_range": 0.1}, ["keep init"]),
+    ],
+)
+def test_a_start_that_cannot_be_is_refused(keys: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(ModelConfig, {**SIZES, **keys})
+    assert all(word in str(caught.value) for word in words), str(caught.value)
