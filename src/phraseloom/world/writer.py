@@ -1,7 +1,7 @@
 """Writes the built-in corpus as a folder: text, gold truth beside it, challenge sets, contrastive items.
 
 Everything is a stream: memory does not grow with the number of pairs. Each file is written under a temporary name and
-renamed; `world.json` (counts, SHA-256 of every file) comes last, so a folder that has it is whole.
+renamed; `world.json` (counts, SHA-256 of every file) comes last, and the folder takes its name when it is whole.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import UsageError
-from phraseloom.files import atomic_write, atomic_write_json, atomic_write_text, disk, require_new_folder
+from phraseloom.files import atomic_write, atomic_write_json, atomic_write_text, disk
+from phraseloom.replace import FolderKind, new_folder
 from phraseloom.world.contrastive import EDITS, contrasts
 from phraseloom.world.generator import CONTEXTS, held_out_context
 from phraseloom.world.lexicon import lexicon
@@ -26,6 +27,7 @@ ENDINGS = ("en", "de", "align", "trees", "phrases", "fertility", "agreement", "p
 CHALLENGE = 500
 CONTRASTIVE = 210  # items a phenomenon: 10 of each distance of agreement
 LINES_AT_ONCE = 500
+WORLD = FolderKind("world", listing="world.json", key="sha256")
 
 README = """# The built-in language pair of phraseloom
 
@@ -126,7 +128,23 @@ def write_world(
             raise UsageError(f"{what} is {number}", hint="give 0 or more")
     if processes < 1:
         raise UsageError(f"processes is {processes}", hint="give 1 or more")
-    folder = require_new_folder(folder, overwrite=overwrite)
+    with new_folder(folder, WORLD, overwrite=overwrite) as new:
+        return _write(
+            new,
+            seed=seed,
+            train=train,
+            valid=valid,
+            test=test,
+            challenge=challenge,
+            contrastive=contrastive,
+            processes=processes,
+        )
+
+
+def _write(
+    folder: Path, *, seed: int, train: int, valid: int, test: int, challenge: int, contrastive: int, processes: int
+) -> dict[str, Any]:
+    """Write all files into an empty folder; what `world.json` says."""
     counts = {"train": train, "valid": valid, "test": test, "challenge-long": challenge, "challenge-idioms": challenge}
     hashes: dict[str, str] = {}
     for name, count in counts.items():
