@@ -9,16 +9,17 @@ A folder is made in a working folder beside it and takes its name in one step (`
 
 A working folder that a killed run left has the mark, and the next run clears it; an `OUT.partial` without one is of somebody
 else and is refused. `--overwrite` replaces a folder of the same `FolderKind` if it holds nothing but what its own list of files
-names, no input of the command, and is neither a link nor the current folder. A file is replaced only with `--overwrite`, and
-never if it is an input, another output, or part of a folder with a manifest (`check_outputs`).
+names, no input of the command, and is neither a link nor the current folder. The files that a command writes are checked in
+`cli/outputs.py`.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,6 @@ WORKING = ".partial"
 OTHER_NAME = "choose another name or give --overwrite"
 STDIN = "-"
 _TEMPORARY = re.compile(r"\..+\.[0-9]+\.tmp")  # what `files.atomic_write` leaves when it is killed
-_DEPTH = 3  # folders above a file in which a manifest that names it is looked for
 
 AnyPath = str | os.PathLike[str]
 
@@ -103,21 +103,21 @@ def check_folder(
     path, what = Path(path), f"{kind.name} folder"
     if path.name in ("", ".."):
         raise UsageError(f"{path} does not name a folder to write", hint=f"give the new {kind.name} a name")
-    with _system_errors(path):
+    with system_errors(path):
         real = path.parent.resolve() / path.name
         if real.is_symlink():
             real = _behind_link(path, real, overwrite)
-        _check_parent(path, real)
+        check_parent(path, real)
         if os.path.lexists(real) and not real.is_dir():
             raise FileProblem(f"{what} expected, but this is a file", file=path)
-        sources = _named(inputs)
+        sources = named_inputs(inputs)
         if real.is_dir():
             _check_present(path, real, kind, sources, overwrite=overwrite)
         _check_working(_working(real), real, kind, sources)
     return real
 
 
-def _named(inputs: Iterable[AnyPath | None]) -> list[Path]:
+def named_inputs(inputs: Iterable[AnyPath | None]) -> list[Path]:
     """The inputs that are files or folders."""
     return [Path(name) for name in inputs if name is not None and os.fspath(name) != STDIN]
 
@@ -138,7 +138,7 @@ def _behind_link(path: Path, link: Path, overwrite: bool) -> Path:
     return real
 
 
-def _check_parent(path: Path, real: Path) -> None:
+def check_parent(path: Path, real: Path) -> None:
     """Raise FileProblem where nothing can be made in the folder of `real`."""
     place = real.parent
     while not os.path.lexists(place):
@@ -240,10 +240,10 @@ def new_folder(
     Whoever looks at `path` sees the old folder or the new one, whole. Raises as `check_folder`; FileProblem where the disk
     fails or another process makes the same folder.
     """
-    sources = _named(inputs)
+    sources = named_inputs(inputs)
     real = check_folder(path, kind, overwrite=overwrite, inputs=sources)
     work = _working(real)
-    with _system_errors(Path(path)):
+    with system_errors(Path(path)):
         files.disk.mkdir(work)
         try:
             with files.FolderLock(work):
@@ -325,29 +325,32 @@ def swap(new: Path, target: Path, old: Path) -> None:
     files.disk.fsync_folder(target.parent)
 
 
-def remove_marked(folder: Path, mark: str) -> None:
-    """Remove a folder that a file `mark` shows to be ours, the mark last, or one that is empty; nothing if it is not there.
+def remove_marked(folder: Path, *marks: str) -> None:
+    """Remove a folder that one of the files `marks` shows to be ours, or an empty one; nothing if it is not there.
 
-    Raises FileProblem for a link, a file, a folder without the mark, and the current folder; OSError.
+    The marks go last, in their order, so that what a kill leaves still has one. Raises FileProblem for a link, a file, a folder
+    without a mark, and the current folder; OSError.
     """
     if not os.path.lexists(folder):
         return
     if folder.is_symlink() or not folder.is_dir():
         raise FileProblem("in the way, and no folder that phraseloom made", file=folder, hint="move it away")
-    inside = list(folder.iterdir())
-    if inside and ((folder / mark).is_symlink() or not (folder / mark).is_file()):
+    inside = sorted(folder.iterdir())
+    known = [folder / mark for mark in marks if _is_plain(folder / mark)]
+    if not known and not all(_TEMPORARY.fullmatch(path.name) for path in inside):
         raise FileProblem(
-            f"in the way, and not made by phraseloom (no {mark} there)", file=folder, hint="move the folder away"
+            f"in the way, and not made by phraseloom (no {marks[0]} there)", file=folder, hint="move the folder away"
         )
     current, real = Path.cwd(), folder.resolve()
     if real == current or real in current.parents:
         raise FileProblem("the current folder cannot be removed", file=folder, hint="change to another folder")
-    for path in inside:
-        if path.name != mark:
-            remove_own(path)
-    if inside:
-        files.disk.unlink(folder / mark)
+    for path in (*(path for path in inside if path not in known), *known):
+        remove_own(path)
     folder.rmdir()
+
+
+def _is_plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def remove_own(path: Path) -> None:
@@ -361,79 +364,37 @@ def remove_own(path: Path) -> None:
         files.disk.unlink(path)
 
 
-def check_outputs(
-    outputs: Mapping[str, AnyPath | None], *, overwrite: bool, inputs: Iterable[AnyPath | None] = ()
-) -> None:
-    """Refuse the files that a command is to write, by the names of their options, before it does any work.
+def discard(folder: Path) -> None:
+    """Remove a folder that this very operation has made and given up, as far as the disk lets us."""
+    if not folder.is_symlink():
+        shutil.rmtree(folder, ignore_errors=True)
 
-    `inputs`: the files and folders that it reads; - is standard input. Raises UsageError for a file that is there (without
-    `overwrite`), is an input, or is named by two options; FileProblem for what cannot be written as a file.
+
+def move_own(path: Path, target: Path) -> None:
+    """Rename something of ours within a folder of ours; at most a plain file stands at `target`, which is replaced.
+
+    Raises FileProblem where a link or a folder is in the way, OSError.
     """
-    wanted = {option: Path(path) for option, path in outputs.items() if path is not None}
-    sources = _named(inputs)
-    places: dict[str, set[object]] = {}
-    for option, path in wanted.items():
-        with _system_errors(path):
-            _check_file(path)
-            places[option] = _places(path)
-            for other, taken in places.items():
-                if other != option and taken & places[option]:
-                    raise UsageError(f"{other} and {option} are the same file", file=path, hint="give two names")
-            for source in sources:
-                if _places(source) & places[option]:
-                    raise UsageError(f"{option} is also an input of the command", file=path, hint="choose another name")
-    for path in wanted.values():
-        if not path.is_file():
-            continue
-        if not overwrite:
-            raise UsageError("the file is there already", file=path, hint=OTHER_NAME)
-        folder = _folder_of(path)
-        if folder is not None:
-            raise UsageError(
-                f"this file is part of {folder}, which would be damaged", file=path, hint="choose another name"
-            )
+    if target.is_symlink() or target.is_dir():
+        raise FileProblem("in the way, and nothing that phraseloom made", file=target, hint="move it away")
+    files.disk.rename(path, target)
 
 
-def _check_file(path: Path) -> None:
-    """Raise FileProblem where no file can be written."""
-    if path.is_dir():
-        raise FileProblem("a file to write expected, but this is a folder", file=path)
-    if path.exists() and not path.is_file():
-        raise FileProblem("neither a file nor a new name: a device or pipe cannot be written whole", file=path)
-    try:
-        real = path.resolve()
-    except RuntimeError as error:  # before Python 3.13
-        raise FileProblem("a link that leads to itself", file=path) from error
-    if real.is_symlink():
-        raise FileProblem("a link that leads to itself", file=path)
-    _check_parent(path, real)
-
-
-def _places(path: Path) -> set[object]:
-    """What two spellings of one file have in common: the real path and, if it is there, device and inode."""
-    found: set[object] = {os.path.realpath(path)}
-    with suppress(OSError, ValueError):
-        status = path.stat()
-        found.add((status.st_dev, status.st_ino))
-    return found
-
-
-def _folder_of(path: Path) -> Path | None:
-    """The folder whose manifest names the file, or whose manifest it is."""
-    real = Path(os.path.realpath(path))
-    for folder in list(real.parents)[:_DEPTH]:
-        name = real.relative_to(folder).as_posix()
-        if (folder / files.MANIFEST).is_file():
-            with suppress(PhraseloomError, OSError):
-                content = files.read_json(folder / files.MANIFEST, "manifest")
-                listed = content.get("files") if isinstance(content, dict) else None
-                if isinstance(listed, dict) and (name in listed or name == files.MANIFEST):
-                    return folder
-    return None
+def point_link(link: Path, text: str) -> None:
+    """Make `link` a link that says `text`, in one step. Raises FileProblem where something else has that name, OSError."""
+    temporary = link.with_name(f".{link.name}.new")
+    for path in (link, temporary):
+        if os.path.lexists(path) and not path.is_symlink():
+            raise FileProblem("in the way of a link to a checkpoint", file=path, hint="move it away")
+    if temporary.is_symlink():
+        files.disk.unlink(temporary)
+    files.disk.symlink(text, temporary)
+    files.disk.rename(temporary, link)
+    files.disk.fsync_folder(link.parent)
 
 
 @contextmanager
-def _system_errors(path: Path) -> Iterator[None]:
+def system_errors(path: Path) -> Iterator[None]:
     """OSError and what the system cannot take as a name, as FileProblem."""
     try:
         yield

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from phraseloom.cli import phrases
 from phraseloom.cli.main import run
+from phraseloom.files import verify_manifest
 
 from .conftest import Command, phraseloom
 
@@ -378,7 +379,8 @@ def test_the_multi_word_subset(command: Command) -> None:
     )
     assert (outcome.code, outcome.out) == (0, ""), outcome.err
     assert outcome.err == "phraseloom phrases: 3 of 5 sentences hold a phrase for one source word (60.00%)\n"
-    found = {path.name: text(path) for path in Path("mwt").iterdir()}
+    assert sorted(verify_manifest("mwt")) == ["lines.txt", "more.raw", "source", "target", "target.joined"]
+    found = {path.name: text(path) for path in Path("mwt").iterdir() if path.name != "manifest.json"}
     assert found == {
         "lines.txt": "1\n3\n5\n",
         "source": "".join(SOURCE[n] + "\n" for n in (0, 2, 4)),
