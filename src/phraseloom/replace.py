@@ -68,11 +68,8 @@ class FolderKind:
             raise CorruptError(f"does not list the files of a {self.name}", file=folder / self.listing)
         stranger = _stranger(folder, {*names, *needed})
         if stranger is not None:
-            raise FileProblem(
-                f"this is not a file of the {self.name}, and --overwrite would remove it",
-                file=folder / stranger,
-                hint="move it away, or choose another name for the output",
-            )
+            what = f"this is not a file of the {self.name}, and --overwrite would remove it"
+            raise FileProblem(what, file=folder / stranger, hint="move it away, or choose another name")
 
 
 def _stranger(folder: Path, names: set[str]) -> str | None:
@@ -168,11 +165,8 @@ def _holds_no_input(path: Path, real: Path, inputs: list[Path]) -> None:
     for name in inputs:
         for place in (name.parent.resolve() / name.name, name.resolve()):
             if real == place or real in place.parents:
-                raise UsageError(
-                    f"this folder holds an input of the command, {name}",
-                    file=path,
-                    hint="choose another name for the output",
-                )
+                what = f"this folder holds an input of the command, {name}"
+                raise UsageError(what, file=path, hint="choose another name for the output")
 
 
 def _working(real: Path) -> Path:
@@ -205,7 +199,6 @@ def _check_working(work: Path, real: Path, kind: FolderKind, inputs: list[Path])
 
 
 def _is_half_mark(path: Path) -> bool:
-    """Whether this is a mark that was being written when a run was killed."""
     return path.name.startswith(f".{MARK}.") and bool(_TEMPORARY.fullmatch(path.name)) and not path.is_dir()
 
 
@@ -289,12 +282,9 @@ def _clear(work: Path, real: Path, *, wanted: Path | None = None) -> None:
             except OSError as error:
                 if wanted is None:
                     raise
-                raise FileProblem(
-                    f"{wanted} is whole and in its place, but what it replaced cannot be removed: "
-                    f"{error.strerror or error}",
-                    file=work / name,
-                    hint="remove the folder by hand",
-                ) from error
+                what = f"{wanted} is whole and in its place, but what it replaced cannot be removed"
+                reason = error.strerror or error
+                raise FileProblem(f"{what}: {reason}", file=work / name, hint="remove it by hand") from error
 
 
 def _close(work: Path) -> None:

@@ -275,7 +275,9 @@ def test_an_output_is_never_an_input(command: Command) -> None:
             done = command(*arguments, "--overwrite")
             assert is_refused(done, "is also an input of the command"), (arguments, done.err)
     assert is_refused(command("report", "run", "-o", "p.html", "--json", "s.en", "-s", "s.en", "--overwrite"), "input")
-    assert is_refused(command("report", "run", "-o", "p.html", "--json", "x", "--outputs", "a=x", "--overwrite"), "input")
+    assert is_refused(
+        command("report", "run", "-o", "p.html", "--json", "x", "--outputs", "a=x", "--overwrite"), "input"
+    )
     assert {path: path.read_bytes() for path in before} == before and not Path("new").exists()
 
 

@@ -88,7 +88,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
     write("links", [*LINKS[:4], "0-0 0-1"])
     assert (
         "1 more have a word with a tab, which a table cannot hold: left out"
-        in command("phrases", "extract", *PAIR, "-o", "c").err
+        in command("phrases", "extract", *PAIR, "-o", "c", "--overwrite").err
     )
 
 
@@ -389,7 +389,7 @@ def test_the_multi_word_subset(command: Command) -> None:
         "more.raw": "line 1\nline 3\nline 5\n",
     }
     again = command("phrases", "mwt", *PAIR, "--table", "table", "-o", "mwt")
-    assert again.code == 2 and "output folder is not empty" in again.err
+    assert again.code == 2 and "multi-word subset folder is not empty" in again.err
     assert command("phrases", "mwt", *PAIR, "--table", "table", "-o", "mwt", "--overwrite").code == 0
     assert not Path("mwt/more.raw").exists()
 
