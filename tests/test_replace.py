@@ -504,6 +504,8 @@ def test_subwords_and_multi_word_subsets(world: Path, capsys: pytest.CaptureFixt
     Path("t/mine").write_bytes(b"mine")
     fails(capsys, world, "t/mine: this is not a file of the tokenizer", *learn, "--overwrite")
     fails(capsys, world, "holds an input", "subwords", "train", "w", "w/train.en", "--overwrite")
+    assert run(["prepare", "r.yaml"]) == 0
+    fails(capsys, world, "part of", "subwords", "train", "d/tokenizer", "w/train.en", "--overwrite")
     Path("table").write_bytes(b"x y\n")
     mwt = ("phrases", "mwt", "-s", "w/test.en", "-t", "w/test.de", "-a", "w/test.align", "--table", "table", "-o", "m")
     assert run(list(mwt)) == 0 and run([*mwt, "--overwrite"]) == 0

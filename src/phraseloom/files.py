@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 
 MANIFEST = "manifest.json"
 JSON_MAX_BYTES = 64 * 2**20
 JSON_MAX_DEPTH = 64
+LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files"}
+"""Files that list all others of their folder, and the key under which they do."""
+LISTED_DEPTH = 3  # folders above a file in which such a list is looked for
 
 
 class Disk:
@@ -259,6 +262,26 @@ def verify_manifest(folder: str | Path) -> list[str]:
 def _next_of(entry: Any) -> Any:
     """What a file is about to become (see `replace_listed`)."""
     return entry.get("next") if isinstance(entry, dict) else None
+
+
+def folder_that_lists(path: str | Path) -> Path | None:
+    """The folder of ours whose list of files names `path`, or something in it, or is `path`; None if there is none."""
+    real = Path(path).resolve()
+    for folder in list(real.parents)[:LISTED_DEPTH]:
+        name = real.relative_to(folder).as_posix()
+        for listing, key in LISTINGS.items():
+            if not (folder / listing).is_file():
+                continue
+            try:
+                content = read_json(folder / listing)
+            except PhraseloomError:
+                continue
+            names = content.get(key) if isinstance(content, dict) else None
+            if isinstance(names, dict) and (
+                name == listing or any(n == name or n.startswith(f"{name}/") for n in names)
+            ):
+                return folder
+    return None
 
 
 def replace_listed(folder: str | Path, name: str, data: bytes) -> None:

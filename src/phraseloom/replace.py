@@ -159,6 +159,9 @@ def _check_present(path: Path, real: Path, kind: FolderKind, inputs: list[Path],
     if not overwrite:
         raise UsageError(f"{kind.name} folder is not empty", file=path, hint=OTHER_NAME)
     kind.check(real)
+    owner = files.folder_that_lists(real)
+    if owner is not None:
+        raise UsageError(f"this is part of {owner}, which would be damaged", file=path, hint="choose another name")
 
 
 def _holds_no_input(path: Path, real: Path, inputs: list[Path]) -> None:

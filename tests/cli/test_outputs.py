@@ -291,6 +291,9 @@ def test_no_part_of_a_folder_that_a_manifest_names_is_replaced(command: Command)
         assert path.read_bytes() == before
     tokenizer = next((best / "tokenizer").iterdir())
     assert is_refused(command("schema", "-o", tokenizer, "--overwrite"), "this file is part of")
+    assert command("world", "w", "--train", "2", "--valid", "1", "--test", "1", "--contrastive", "1").code == 0
+    for name in ("world.json", "train.en"):
+        assert is_refused(command("schema", "-o", f"w/{name}", "--overwrite"), "this file is part of"), name
     assert command("schema", "-o", "run/notes.json").code == 0, "a new file beside them is fine"
 
 

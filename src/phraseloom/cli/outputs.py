@@ -11,11 +11,10 @@ from typing import Annotated
 import typer
 
 from phraseloom import files
-from phraseloom.errors import FileProblem, PhraseloomError, UsageError
+from phraseloom.errors import FileProblem, UsageError
 from phraseloom.replace import OTHER_NAME, AnyPath, check_parent, named_inputs, system_errors
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
-_DEPTH = 3  # folders above a file in which a manifest that names it is looked for
 
 
 def check_outputs(
@@ -44,7 +43,7 @@ def check_outputs(
             continue
         if not overwrite:
             raise UsageError("the file is there already", file=path, hint=OTHER_NAME)
-        folder = _folder_of(path)
+        folder = files.folder_that_lists(path)
         if folder is not None:
             raise UsageError(
                 f"this file is part of {folder}, which would be damaged", file=path, hint="choose another name"
@@ -73,17 +72,3 @@ def _places(path: Path) -> set[object]:
         status = path.stat()
         found.add((status.st_dev, status.st_ino))
     return found
-
-
-def _folder_of(path: Path) -> Path | None:
-    """The folder whose manifest names the file, or whose manifest it is."""
-    real = Path(os.path.realpath(path))
-    for folder in list(real.parents)[:_DEPTH]:
-        name = real.relative_to(folder).as_posix()
-        if (folder / files.MANIFEST).is_file():
-            with suppress(PhraseloomError, OSError):
-                content = files.read_json(folder / files.MANIFEST, "manifest")
-                listed = content.get("files") if isinstance(content, dict) else None
-                if isinstance(listed, dict) and (name in listed or name == files.MANIFEST):
-                    return folder
-    return None

@@ -26,7 +26,7 @@ def command(
         typer.Option(metavar="FILE", help="A file parallel to them: write these lines of it too; can be repeated."),
     ] = None,
     rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = Rule.released,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a subset that is already there.")] = False,
 ) -> None:
     """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
 

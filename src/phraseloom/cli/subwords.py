@@ -65,7 +65,7 @@ def train(
     ] = 2,
     sample_lines: Annotated[int, typer.Option(min=1, help="Lines to learn from, spread over the files.")] = 1_000_000,
     language: Annotated[str, typer.Option(help="Language code to store.")] = "und",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a tokenizer that is already there.")] = False,
 ) -> None:
     """Learn subwords from text and write them to the folder OUTPUT. From standard input the first lines are taken."""
     from phraseloom.config import validate
