@@ -17,6 +17,7 @@ from phraseloom import files
 from phraseloom.cli.main import run
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
 from phraseloom.replace import FolderKind, move_own, new_folder, point_link, remove_marked, swap
+from phraseloom.reproduce.writing import check_place
 
 KIND = FolderKind("thing")
 SMALL = ("--train", "3", "--valid", "1", "--test", "1", "--contrastive", "1")
@@ -512,3 +513,15 @@ def test_subwords_and_multi_word_subsets(world: Path, capsys: pytest.CaptureFixt
     Path("m/mine").write_bytes(b"mine")
     fails(capsys, world, "m/mine: this is not a file of the multi-word subset", *mwt, "--overwrite")
     fails(capsys, world, "holds an input", *mwt[:-1], "w", "--overwrite")
+
+
+def test_a_table_is_written_over_a_table_only(here: Path) -> None:
+    for name in ("table.md", "table.json", "table.svg"):
+        Path(name).write_bytes(b"mine")
+        with pytest.raises(UsageError, match=f"{name}: this file is no part of a table made again"):
+            check_place(here)
+        Path(name).unlink()
+    check_place(here)
+    Path("table.json").write_bytes(b'{"format": 1, "claims": []}')
+    Path("table.md").write_bytes(b"made before")
+    check_place(here)
