@@ -87,7 +87,7 @@ def main() -> None:
         files = ["-s", str(source), "-t", str(target)]
         program, model = [sys.executable, "-m", "phraseloom", "align"], str(Path(name) / "model")
         commands = {
-            "train": [*program, "train", *files, "-o", model, "--iterations", str(options.iterations)],
+            "train": [*program, "train", *files, "-o", model, "--iterations", str(options.iterations), "--overwrite"],
             "apply": [*program, "apply", model, *files],
         }
         if python is not None:

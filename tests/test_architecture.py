@@ -15,13 +15,14 @@ PACKAGE = Path(__file__).resolve().parents[1] / "src" / "phraseloom"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 TREES = {path: ast.parse(path.read_bytes()) for path in MODULES}
 
-BASE = {"errors", "config", "files"}
+BASE = {"errors", "config", "files", "replace"}
 TEXT = BASE | {"text"}
 MODEL = {"layers", "losses", "outputs", "models"}
 # Whom a part may import (docs/map.md draws it). `recipe` joins the config modules of the parts below it.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "files": {"errors"},
+    "replace": {"errors", "files"},
     "config_types": set(),
     "config_problems": {"errors", "config_types"},
     "config": {"errors", "files", "config_types", "config_problems"},
@@ -153,10 +154,21 @@ def _reads_or_writes_text(name: str, call: ast.Call) -> bool:
     return modes != ["rb"]
 
 
+def _removes(name: str, call: ast.Call) -> bool:
+    """`str.replace` takes two arguments, `Path.replace` one."""
+    last = name.split(".")[-1]
+    return (
+        last in ("rmtree", "remove_tree", "unlink", "rmdir", "removedirs", "rename", "renames", "truncate")
+        or name in ("os.remove", "os.replace", "shutil.move")
+        or (last == "replace" and len(call.args) == 1 and not call.keywords)
+    )
+
+
 RULES: dict[str, tuple[Callable[[str, ast.Call], bool], set[str]]] = {
     "zip without strict": (_zip_without_strict, set()),
     "a call that can run code from data": (_unsafe, set()),
     "splitting lines elsewhere than in text/lines.py": (_splits_lines, {"text/lines.py"}),
+    "removing or renaming elsewhere than in replace.py": (_removes, {"files.py", "replace.py"}),
     "text mode, or writing elsewhere than in files.py": (_reads_or_writes_text, {"files.py", "text/lines.py"}),
 }
 
@@ -181,6 +193,10 @@ def test_nobody_calls(rule: str) -> None:
         ("torch.load(f)", "a call that can run code from data"),
         ("np.load(f, allow_pickle=True)", "a call that can run code from data"),
         ("x.splitlines()", "splitting lines elsewhere than in text/lines.py"),
+        ("shutil.rmtree(p)", "removing or renaming elsewhere than in replace.py"),
+        ("p.unlink()", "removing or renaming elsewhere than in replace.py"),
+        ("p.replace(q)", "removing or renaming elsewhere than in replace.py"),
+        ("files.disk.rename(p, q)", "removing or renaming elsewhere than in replace.py"),
         ("open(p)", "text mode, or writing elsewhere than in files.py"),
         ("p.open()", "text mode, or writing elsewhere than in files.py"),
         ("Path(p).open('wb')", "text mode, or writing elsewhere than in files.py"),

@@ -18,11 +18,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
-from phraseloom.errors import CorruptError, FileProblem, UsageError
+from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 
 MANIFEST = "manifest.json"
 JSON_MAX_BYTES = 64 * 2**20
 JSON_MAX_DEPTH = 64
+LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files"}
+"""Files that list all others of their folder, and the key under which they do."""
+LISTED_DEPTH = 3  # folders above a file in which such a list is looked for
 
 
 class Disk:
@@ -99,6 +102,8 @@ def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         disk.mkdir(path.parent)
+        if os.path.lexists(temporary):
+            disk.unlink(temporary)  # left by a killed process of the same number; a link is not written through
         write(temporary)
         with disk.open(temporary, "rb+") as handle:
             disk.fsync(handle)
@@ -214,22 +219,6 @@ def require_folder(path: str | Path, what: str = "folder") -> Path:
     raise FileProblem(f"{what} not found: no such folder", file=path, hint=_nearest(path))
 
 
-def require_new_folder(path: str | Path, *, overwrite: bool = False, what: str = "output folder") -> Path:
-    """Make `path` an empty folder to write into; earlier work is refused unless `overwrite` (then it is removed)."""
-    path = Path(path)
-    if path.exists() and not path.is_dir():
-        raise FileProblem(f"{what} expected, but this is a file", file=path)
-    if path.is_dir() and any(path.iterdir()):
-        if not overwrite:
-            raise UsageError(f"{what} is not empty", file=path, hint="choose another name or give --overwrite")
-        disk.remove_tree(path)
-    try:
-        disk.mkdir(path)
-    except OSError as error:
-        raise disk_problem(error, path) from error
-    return path
-
-
 def sha256_file(path: str | Path) -> str:
     """SHA-256 of a file's bytes, in hex."""
     with Path(path).open("rb") as handle:
@@ -275,6 +264,26 @@ def _next_of(entry: Any) -> Any:
     return entry.get("next") if isinstance(entry, dict) else None
 
 
+def folder_that_lists(path: str | Path) -> Path | None:
+    """The folder of ours whose list of files names `path`, or something in it, or is `path`; None if there is none."""
+    real = Path(path).resolve()
+    for folder in list(real.parents)[:LISTED_DEPTH]:
+        name = real.relative_to(folder).as_posix()
+        for listing, key in LISTINGS.items():
+            if not (folder / listing).is_file():
+                continue
+            try:
+                content = read_json(folder / listing)
+            except PhraseloomError:
+                continue
+            names = content.get(key) if isinstance(content, dict) else None
+            if isinstance(names, dict) and (
+                name == listing or any(n == name or n.startswith(f"{name}/") for n in names)
+            ):
+                return folder
+    return None
+
+
 def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
     """Replace a file that the manifest of `folder` names, and its entry there; the folder verifies at every instant.
 
@@ -303,7 +312,14 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         disk.mkdir(self.path.parent)
-        self._handle = Path.open(self.path, "ab+")
+        try:
+            number = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            hint = "remove the link"
+            raise FileProblem("a link where the lock of the folder is expected", file=self.path, hint=hint) from error
+        self._handle = os.fdopen(number, "ab+")
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

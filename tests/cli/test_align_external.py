@@ -43,7 +43,10 @@ def test_default_method_direction_and_options(command: Command, tmp_path: Path, 
     program = "fast_align" if name == "fast_align" else "eflomal-align"
     log = tmp_path / "bin" / f"{program}.log"
     log.unlink()
-    assert command(*WITH, name, "--direction", "backward", "--with-options", "-m 1", "--lowercase").code == 0
+    assert (
+        command(*WITH, name, "--direction", "backward", "--with-options", "-m 1", "--lowercase", "--overwrite").code
+        == 0
+    )
     (call,) = log.read_text().splitlines()
     assert " -m 1 " in call
     assert " -r" in call
@@ -58,7 +61,7 @@ def test_default_method_direction_and_options(command: Command, tmp_path: Path, 
         (("--no-variational-bayes",), "--variational-bayes is for the model"),
         (("--p-null", "0.1"), "--p-null is for the model"),
         (("--direction", "forward", "--method", "union"), "the method union needs a model of the backward direction"),
-        (("--links", "source"), "a file to be written is named twice"),
+        (("--links", "source"), "source: --links is also an input of the command"),
     ],
 )
 def test_options_that_do_not_go_with_it(
@@ -91,7 +94,7 @@ def test_a_failing_program_leaves_old_links_alone(command: Command, tmp_path: Pa
     (tmp_path / "links").write_bytes(b"old\n")
     program = "fast_align" if name == "fast_align" else "eflomal-align"
     install(tmp_path / "bin", program, 'sys.exit("no memory")')
-    done = command(*WITH, name)
+    done = command(*WITH, name, "--overwrite")
     assert done.code == 1
     assert done.is_one_line_of("align")
     assert f"{program} failed (exit code 1): no memory" in done.err
@@ -122,11 +125,11 @@ def test_lexicon(command: Command, text: Path) -> None:
         "phraseloom align: 5 pairs, 5 links: 2 source words",
         "phraseloom align: 1 link of words with a tab, which a lexicon cannot hold: left out",
     ]
-    assert command(*LEXICON, "--min-count", "3").code == 0
+    assert command(*LEXICON, "--min-count", "3", "--overwrite").code == 0
     assert (text / "out").read_bytes() == b""
     piped = command("align", "lexicon", "-s", "s", "-t", "-", "-a", "a", "-o", "again", stdin=(text / "t").read_bytes())
     assert piped.code == 0, piped.err
-    assert command(*LEXICON).code == 0
+    assert command(*LEXICON, "--overwrite").code == 0
     assert (text / "again").read_bytes() == (text / "out").read_bytes()
 
 

@@ -170,7 +170,7 @@ def test_translate_follows_what_was_remembered(net: str, command: Command) -> No
     text = "".join(f"{line}\n" for line in SOURCES).encode()
 
     def links(*more: str) -> bytes:
-        done = command("translate", net, "--max-length", "6", "--alignments", "a", *more, stdin=text)
+        done = command("translate", net, "--max-length", "6", "--alignments", "a", "--overwrite", *more, stdin=text)
         assert done.code == 0, done.err
         return Path("a").read_bytes()
 

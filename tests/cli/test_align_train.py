@@ -89,10 +89,10 @@ def test_one_direction(direction: str, command: Command, text: Path) -> None:
     one = command(*TRAIN, "--direction", direction, "--links", "one", "--model", "ibm1")
     assert one.code == 0, one.err
     assert "tension" not in one.err
-    both = command(*TRAIN, "--links", "both", "--method", direction, "--model", "ibm1", "--jobs", "2")
+    both = command(*TRAIN, "--links", "both", "--method", direction, "--model", "ibm1", "--jobs", "2", "--overwrite")
     assert both.code == 0
     assert (text / "one").read_bytes() == (text / "both").read_bytes()
-    assert command(*TRAIN, "--direction", direction).code == 0
+    assert command(*TRAIN, "--direction", direction, "--overwrite").code == 0
     wrong = command("align", "apply", "model", "-s", "en", "-t", "de", "--method", "union")
     assert wrong.code == 2
     assert wrong.is_one_line_of("align")
@@ -112,7 +112,7 @@ def test_options_reach_the_model(command: Command, text: Path) -> None:
         ("--model", "ibm1"),
         ("--max-words", "5"),
     ):
-        outcome = command(*TRAIN, *options)
+        outcome = command(*TRAIN, *options, "--overwrite")
         assert outcome.code == 0, outcome.err
         found.add((text / "model").read_bytes())
     assert len(found) == 9
@@ -144,8 +144,8 @@ def test_the_same_bytes_in_another_process(text: Path) -> None:
         (("--method", "union"), "--method says how --links are made"),
         (("--method", "best", "--links", "l"), "no method 'best'"),
         (("--method", "union", "--links", "l", "--direction", "forward"), "needs a model of the backward direction"),
-        (("--links", "model"), "named twice"),
-        (("--links", "en"), "named twice"),
+        (("--links", "model"), "model: -o and --links are the same file"),
+        (("--links", "en"), "en: --links is also an input of the command"),
         (("--alpha", "0"), "alpha 0"),
         (("--p-null", "1"), "null probability 1"),
         (("--tension", "15"), "tension 15"),

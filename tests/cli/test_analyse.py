@@ -120,9 +120,9 @@ def test_heatmap(command: Command, model: Path, texts: list[str], tmp_path: Path
     assert ">…os·.<" in picture  # of `zwei Büros .`, cut into … B ü r os .
     assert ">the·o<" in picture  # of `the old …`, cut into the o ld
     for use, title in (("encoder-self", "Encoder self-attention, layer 2"), ("decoder-self", "Decoder self-attention")):
-        done = command("analyse", "heatmap", model, "--sentence", LINES[0], "-o", "b.svg", "--use", use)
+        done = command("analyse", "heatmap", model, "--sentence", LINES[0], "-o", f"{use}.svg", "--use", use)
         assert done.code == 0, done.err
-        assert title in (tmp_path / "b.svg").read_text()
+        assert title in (tmp_path / f"{use}.svg").read_text()
 
 
 @pytest.mark.parametrize(

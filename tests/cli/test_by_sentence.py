@@ -75,7 +75,8 @@ def test_the_sums_make_the_numbers(
     sentences: int,
 ) -> None:
     monkeypatch.chdir(folder)
-    found = [_json(command(*argv, *flag), folder) for flag in ([], ["--by-sentence"])]
+    overwrite = ["--overwrite"] if "out.json" in argv else []
+    found = [_json(command(*argv, *flag, *overwrite), folder) for flag in ([], ["--by-sentence"])]
     assert "by_sentence" not in json.dumps(found[0])
     numbers = [value for _, value in select(found[1], split(at))]
     assert numbers and numbers == [value for _, value in select(found[0], split(at))]

@@ -113,7 +113,7 @@ def test_every_option_reaches_training(command: Command, monkeypatch: pytest.Mon
         " --jobs 12 --vocabulary table"
     )
     assert command("embeddings", "train", "text", "-o", "a.vec", *options.split()).code == 0
-    assert command("embeddings", "train", "text", "-o", "a.vec").code == 0
+    assert command("embeddings", "train", "text", "-o", "a.vec", "--overwrite").code == 0
     extra = ["at_home", "house", "quality_of_life", "went_to"]
     assert given == [Settings(2, 3, 4, 6, (2, 7), 8, 9, 0.5, 0.25, 11), extra, 12, Settings(), [], 1]
 
@@ -147,8 +147,8 @@ def test_vectors_that_are_all_alike_are_warned_of(command: Command) -> None:
         (["text", "-o", "a", "--rate", "inf"], 2, "--rate inf; "),
         (["text", "-o", "a", "--rate", "0"], 2, "--rate 0.0; "),
         (["text", "-o", "a", "--sample", "nan"], 2, "--sample"),
-        (["text", "-o", "text"], 2, "a file to be written is named twice"),
-        (["text", "-o", "table", "--vocabulary", "table"], 2, "a file to be written is named twice"),
+        (["text", "-o", "text"], 2, "text: -o is also an input of the command"),
+        (["text", "-o", "table", "--vocabulary", "table"], 2, "table: -o is also an input of the command"),
         (["text", "-o", "folder"], 1, "folder: a file to write expected, but this is a folder"),
         (["text", "-o", "a", "--vocabulary", "holes"], 1, "holes:2: a line without a phrase"),
     ],

@@ -144,11 +144,11 @@ def test_line_numbers() -> None:
 BAD = [
     (["-s", "s.en"], 2, "nothing would be written"),
     (["-s", "s.en", "-o", "x.html", "--json", "./x.html"], 2, "the same file"),
-    (["-s", "s.en", "--json", "."], 2, "this is a folder"),
+    (["-s", "s.en", "--json", "."], 1, "this is a folder"),
     (
-        ["-s", "s.en", "--json", "s.en"],
+        ["-s", "s.en", "--json", "blank"],
         2,
-        "s.en: there is such a file already; choose another name or give --overwrite",
+        "blank: the file is there already; choose another name or give --overwrite",
     ),
     (["-s", "no.en", "--json", "d"], 1, "no.en: text file not found"),
     (["-s", "empty", "--json", "d"], 1, "empty: no line with text"),

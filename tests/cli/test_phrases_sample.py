@@ -109,7 +109,7 @@ def test_a_sheet_is_not_replaced_without_being_asked(command: Command) -> None:
     write("sheet", ["my work"])
     outcome = command("phrases", "sample", *DRAW)
     assert outcome.code == 2 and outcome.is_one_line_of("phrases")
-    assert "sheet: the sheet is there already, and may hold judgements" in outcome.err
+    assert "sheet: the file is there already; choose another name or give --overwrite" in outcome.err
     assert Path("sheet").read_bytes() == b"my work\n"
     assert command("phrases", "sample", *DRAW, "--overwrite").code == 0
     assert len(cells()) == 4
@@ -141,8 +141,8 @@ def test_a_sheet_is_not_replaced_without_being_asked(command: Command) -> None:
         ([*DRAW, "--seed", "-1"], 2, "--seed"),
         (["--tally", "none"], 1, "none: "),
         (["--tally", "table"], 1, "table:1: no column 'line'"),
-        (["--tally", "table", "-s", "source"], 2, "--tally takes nothing but a sheet and --json"),
-        (["--tally", "table", "-n", "3"], 2, "--tally takes nothing but a sheet and --json"),
+        (["--tally", "table", "-s", "source"], 2, "--tally takes nothing but a sheet, --json and --overwrite"),
+        (["--tally", "table", "-n", "3"], 2, "--tally takes nothing but a sheet, --json and --overwrite"),
     ],
 )
 def test_refusals(arguments: list[str], code: int, message: str, command: Command, files: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from phraseloom.cli import phrases
 from phraseloom.cli.main import run
+from phraseloom.files import verify_manifest
 
 from .conftest import Command, phraseloom
 
@@ -87,7 +88,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
     write("links", [*LINKS[:4], "0-0 0-1"])
     assert (
         "1 more have a word with a tab, which a table cannot hold: left out"
-        in command("phrases", "extract", *PAIR, "-o", "c").err
+        in command("phrases", "extract", *PAIR, "-o", "c", "--overwrite").err
     )
 
 
@@ -378,7 +379,8 @@ def test_the_multi_word_subset(command: Command) -> None:
     )
     assert (outcome.code, outcome.out) == (0, ""), outcome.err
     assert outcome.err == "phraseloom phrases: 3 of 5 sentences hold a phrase for one source word (60.00%)\n"
-    found = {path.name: text(path) for path in Path("mwt").iterdir()}
+    assert sorted(verify_manifest("mwt")) == ["lines.txt", "more.raw", "source", "target", "target.joined"]
+    found = {path.name: text(path) for path in Path("mwt").iterdir() if path.name != "manifest.json"}
     assert found == {
         "lines.txt": "1\n3\n5\n",
         "source": "".join(SOURCE[n] + "\n" for n in (0, 2, 4)),
@@ -387,7 +389,7 @@ def test_the_multi_word_subset(command: Command) -> None:
         "more.raw": "line 1\nline 3\nline 5\n",
     }
     again = command("phrases", "mwt", *PAIR, "--table", "table", "-o", "mwt")
-    assert again.code == 2 and "output folder is not empty" in again.err
+    assert again.code == 2 and "multi-word subset folder is not empty" in again.err
     assert command("phrases", "mwt", *PAIR, "--table", "table", "-o", "mwt", "--overwrite").code == 0
     assert not Path("mwt/more.raw").exists()
 

@@ -213,7 +213,8 @@ def test_failed_delete_is_reported_and_the_run_goes_on(run: Path, monkeypatch: p
     def fail(path: Path) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(files.disk, "remove_tree", fail)
+    for name in ("remove_tree", "unlink"):
+        monkeypatch.setattr(files.disk, name, fail)
     checkpoint.rotate(run, Progress(update=10, best_update=10), keep_last=1, regular_every=100, warn=said.append)
     assert said and "Input/output error" in said[0]
     assert states(run)[0] == 10

@@ -51,8 +51,12 @@ def test_refusals(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not empty"):
         average_checkpoints(tmp_path / "full", chosen)
     assert (tmp_path / "full" / "mine").exists()
-    average_checkpoints(tmp_path / "full", chosen, overwrite=True)
-    assert not (tmp_path / "full" / "mine").exists()
+    with pytest.raises(FileProblem, match="not a model of phraseloom"):
+        average_checkpoints(tmp_path / "full", chosen, overwrite=True)
+    assert (tmp_path / "full" / "mine").exists()
+    average_checkpoints(tmp_path / "mean", chosen[:1])
+    average_checkpoints(tmp_path / "mean", chosen, overwrite=True)
+    assert averaged_from(tmp_path / "mean") == [path.name for path in chosen]
     with pytest.raises(UsageError, match="no checkpoint"):
         average_checkpoints(tmp_path / "none", [])
 

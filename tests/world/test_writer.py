@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.cli.world import command
-from phraseloom.errors import UsageError
+from phraseloom.errors import FileProblem, UsageError
 from phraseloom.files import sha256_file
 from phraseloom.phrases.trees import parse_tree
 from phraseloom.world.generator import CONTEXTS, held_out_context
@@ -109,7 +109,11 @@ def test_a_folder_with_files_is_refused_unless_overwrite(folder: Path, tmp_path:
     (out / "mine.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(UsageError, match="not empty"):
         write_world(out, **SMALL)
+    with pytest.raises(FileProblem, match="not a world of phraseloom"):
+        write_world(out, overwrite=True, **SMALL)
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
+    (out / "mine.txt").unlink()
+    write_world(out, seed=8, **SMALL)
     write_world(out, seed=7, overwrite=True, **SMALL)
     assert fingerprint(out) == fingerprint(folder)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner, Alignment
 
@@ -40,6 +42,7 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write; default: standard output.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Align the words of sentence pairs: Pharaoh i-j, a line for each pair, in order.
 
@@ -53,6 +56,7 @@ def command(
     from phraseloom.errors import UsageError
     from phraseloom.text.lines import LineReport, write_lines
 
+    check_outputs({"-o": output}, inputs=[model, source, target], overwrite=overwrite)
     if (source is None) != (target is None):
         raise UsageError(
             "-s and -t go together", hint="without both, lines SOURCE<tab>TARGET are read from standard input"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def command(
     json_file: Annotated[
         str | None, typer.Option("--json", metavar="FILE", help="Also write scores and counts to a file as JSON.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Score word alignments by sure and possible gold links: AER, precision, recall, F1, in per cent (--json: fractions).
 
@@ -55,6 +57,7 @@ def command(
     from phraseloom.files import atomic_write_json, require_file
     from phraseloom.metrics.aer import score_alignment
 
+    check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
     repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")

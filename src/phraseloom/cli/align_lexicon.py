@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
@@ -18,6 +19,7 @@ def command(
     min_count: Annotated[
         int, typer.Option(min=1, help="Leave out words that are linked to their translation less often.")
     ] = 1,
+    overwrite: Overwrite = False,
 ) -> None:
     """Make a lexicon: for each source word the target word that it is linked to most often.
 
@@ -32,7 +34,7 @@ def command(
     from phraseloom.text.lines import write_lines
 
     single_stdin(source, target, links)
-    plain_name(output)
+    check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
     inputs, counts = Inputs("align"), LinkCounts()
     for one in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
         counts.add(one.source, one.target, one.links)

@@ -15,6 +15,7 @@ import typer
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ def command(
     format: Format = "auto",
     base: Base = 0,
     reverse: Reverse = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Align the words of sentence pairs by the attention of a translation model: Pharaoh i-j, a line for each pair.
@@ -78,6 +80,7 @@ def command(
     """
     from phraseloom.decoding.translator import Translator
 
+    check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
     options = given(alignment_layer=layer, alignment_method=method) | head(head_, "head")
     if (select is None) != (gold is None):
         raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")

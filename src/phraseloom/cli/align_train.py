@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def command(
     ] = None,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="How --links are made; see align apply.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=2, help="2: both directions at once. Same result.")] = 1,
+    overwrite: Overwrite = False,
     other: Annotated[
         Other | None,
         typer.Option("--with", help="Write --links by this program, which must be installed; no model is made."),
@@ -112,6 +114,7 @@ def command(
     from phraseloom.errors import UsageError
     from phraseloom.text.lines import read_lines
 
+    check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
     settings = Settings(model.value, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
     directions = DIRECTIONS if direction is Direction.both else (direction.value,)
     chosen = choose_method(method, directions)
@@ -123,8 +126,6 @@ def command(
         raise UsageError("--with-options is for --with")
     if links is None and method is not None:
         raise UsageError("--method says how --links are made", hint="align apply takes it too")
-    if (output is not None and output in (source, target, links)) or links in (source, target):
-        raise UsageError("a file to be written is named twice")
     _same_length(source, target)
     lines = zip(read_lines(source), read_lines(target), strict=True)
     if other is not None:

@@ -13,7 +13,7 @@ from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.decoding_options import AlignmentMethod
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
-from phraseloom.cli.layer_files import can_write
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.metrics.by_sentence import plain
 
@@ -48,6 +48,7 @@ def command(
         typer.Option(metavar="FILE", help="Draw the AER of the mean of heads by layer: .png, .svg or .pdf."),
     ] = None,
     by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Alignment error rate, precision and recall of the attention of each decoder layer against gold links, in per cent.
@@ -60,7 +61,11 @@ def command(
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    can_write(json, plot, len(models))
+    check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, gold, trees], overwrite=overwrite)
+    if plot is not None:
+        from phraseloom.report.layers import can_draw
+
+        can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
     from phraseloom.cli import gold_links
 

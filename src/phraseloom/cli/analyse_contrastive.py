@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,8 @@ import typer
 from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.decoding_options import given, workers
 from phraseloom.cli.device import Device
-from phraseloom.errors import FileProblem, UsageError, escape_controls
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import Judged
@@ -89,6 +91,7 @@ def command(
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
     by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """How often models find a correct translation more likely than the same translation with an error in it.
@@ -101,6 +104,9 @@ def command(
 
     Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
     """
+    sources = [*models, *(items or []), source, correct, wrong, distances, *(trees or [])]
+    sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
+    check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
@@ -119,7 +125,7 @@ def command(
         found = with_positions(found)
     measured = any(item.distance is not None for item in found)
     kind = None if not measured else "given" if estimate_distance is None else estimate_distance.value
-    _can_write(plot, scores, measured)
+    _can_draw(plot, measured)
     judged = _judge(models, found, device, options)
     groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
     report = {"items": len(found), "distance": kind, "groups": groups}
@@ -136,11 +142,8 @@ def command(
         draw(groups, plot, estimate=kind == "position")
 
 
-def _can_write(plot: Path | None, scores: Path | None, measured: bool) -> None:
+def _can_draw(plot: Path | None, measured: bool) -> None:
     """What would fail at the end is refused before the models work."""
-    for path in (plot, scores):
-        if path is not None and path.is_dir():
-            raise FileProblem("a file to write expected, but this is a folder", file=path)
     if plot is not None:
         from phraseloom.report.contrastive import can_draw
 

@@ -13,7 +13,7 @@ import typer
 
 from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.device import Device
-from phraseloom.cli.layer_files import can_write
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, escape_controls, plural
 from phraseloom.metrics.by_sentence import plain
 
@@ -52,6 +52,7 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Draw the entropy over tokens by layer: .png, .svg or .pdf.")
     ] = None,
     by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Print the entropy of the cross-attention of each decoder layer, in nats; `all`: of the mean of all layers.
@@ -65,7 +66,11 @@ def command(
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    can_write(json, plot, len(models))
+    check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, trees], overwrite=overwrite)
+    if plot is not None:
+        from phraseloom.report.layers import can_draw
+
+        can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
     found = _measure(models, source, target, trees, device)
     print(_table(found, mean.value))

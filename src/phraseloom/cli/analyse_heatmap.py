@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.device import Device
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -43,12 +44,14 @@ def command(
     use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Draw the attention of one sentence: queries down, slots across, blocks of tokens and of n-grams, or source phrases.
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """
+    check_outputs({"-o": output}, inputs=[model, source], overwrite=overwrite)
     if output.suffix.lower() not in ENDINGS:
         raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
     text = _sentence(sentence, source, line)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.errors import FileProblem, UsageError, plural
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
@@ -40,6 +41,7 @@ def command(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw cosines, and agreement of two models: .png, .svg or .pdf.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Print the tokens whose embeddings have the largest cosine with those of frequent tokens.
 
@@ -53,7 +55,11 @@ def command(
         raise UsageError(f"one model or two are looked at, not {len(models)}")
     if len(models) == 2 and models[0] == models[1]:
         raise UsageError(f"{models[0]} is given twice")
-    _can_write(json, plot)
+    check_outputs({"--json": json, "--plot": plot}, inputs=[*models, text], overwrite=overwrite)
+    if plot is not None:
+        from phraseloom.report.neighbours import can_draw
+
+        can_draw(plot)
     from phraseloom.analysis.neighbours import compare, load_embeddings
     from phraseloom.text.lines import read_lines
 
@@ -70,17 +76,6 @@ def command(
         from phraseloom.report.neighbours import draw
 
         draw(found, plot, title=f"Neighbours of {plural(len(found.tokens), f'{side.value} token')}")
-
-
-def _can_write(json: Path | None, plot: Path | None) -> None:
-    """What would fail at the end is refused before the models are read."""
-    for path in (json, plot):
-        if path is not None and path.is_dir():
-            raise FileProblem("a file to write expected, but this is a folder", file=path)
-    if plot is not None:
-        from phraseloom.report.neighbours import can_draw
-
-        can_draw(plot)
 
 
 def _text(found: Neighbours, side: str, origin: str) -> Iterator[str]:

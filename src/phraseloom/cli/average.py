@@ -14,7 +14,7 @@ def command(
         list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints; with --last one run folder.")
     ],
     last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of a run folder.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
 ) -> None:
     """Write the arithmetic mean of the parameters of several checkpoints as a model folder."""
     from phraseloom.errors import UsageError

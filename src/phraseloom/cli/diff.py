@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.device import Device
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def command(
         Path | None,
         typer.Option("-o", "--output", metavar="FILE", help="Write .html, .json or .txt, not the terminal."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Compare two runs: recipe, data, versions, learning curves; with texts also their translations.
@@ -72,8 +73,10 @@ def command(
     from phraseloom.report.runs import parse_systems, read_system
 
     if output is not None:
-        inputs.can_write(output, None, overwrite=overwrite, endings=ENDINGS)
+        inputs.is_page(output, ENDINGS)
     systems = parse_systems([first, second])
+    sources = [source, reference, trees, *inputs.places_of(systems, outputs or [])]
+    check_outputs({"-o": output}, inputs=sources, overwrite=overwrite)
     files = inputs.parse_outputs(outputs or [], systems)
     strangers = [name for name in files if name not in {s.name for s in systems}]
     if strangers:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
 if TYPE_CHECKING:
     from phraseloom.text.nearest import Neighbour
 
@@ -21,6 +23,7 @@ def command(
     count: Annotated[int, typer.Option("-k", "--count", min=1, help="Neighbours of each.")] = 10,
     phrases_only: Annotated[bool, typer.Option("--phrases-only", help="Neighbours that are phrases only.")] = False,
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them as one JSON object.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Print the tokens whose vectors have the largest cosine with that of a token.
 
@@ -29,14 +32,12 @@ def command(
 
     Example: phraseloom embeddings nearest en.vec went quality_of_life -k 5
     """
-    from phraseloom.errors import FileProblem
     from phraseloom.report.tables import terminal
     from phraseloom.text.joined import is_phrase
     from phraseloom.text.nearest import nearest
     from phraseloom.text.vectors import read_vectors
 
-    if json is not None and json.is_dir():
-        raise FileProblem("a file to write expected, but this is a folder", file=json)
+    check_outputs({"--json": json}, inputs=[file], overwrite=overwrite)
     vectors = read_vectors(file)
     wanted = list(dict.fromkeys(_token(text) for text in tokens))
     rows = _rows(vectors.tokens, wanted, file)

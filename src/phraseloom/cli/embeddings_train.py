@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def command(
     jobs: Annotated[
         int, typer.Option(min=1, max=256, help="Threads. With more than 1, each run gives other vectors.")
     ] = 1,
+    overwrite: Overwrite = False,
 ) -> None:
     """Learn vectors with fastText's skip-gram: a token's n-grams of characters have vectors too.
 
@@ -64,23 +66,20 @@ def command(
 
     Example: phraseloom embeddings train train.joined.en -o en.vec --vocabulary phrases.tsv
     """
-    from phraseloom.errors import FileProblem, UsageError
+    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.phrases.embeddings import Settings, count_tokens, read_tokens, require_gensim, train_vectors
     from phraseloom.text.lines import LineReport, read_lines
     from phraseloom.text.nearest import mean_cosine
     from phraseloom.text.vectors import write_vectors
 
+    check_outputs({"-o": output}, inputs=[text, vocabulary], overwrite=overwrite)
     if not 0 < rate < math.inf:
         raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
     if math.isnan(sample):
         raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
     settings = Settings(width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed)
     require_gensim()
-    if output in (text, vocabulary):
-        raise UsageError("a file to be written is named twice")
-    if output.is_dir():
-        raise FileProblem("a file to write expected, but this is a folder", file=output)
     extra = [] if vocabulary is None else read_tokens(vocabulary)
     report = LineReport()
     counted = count_tokens(lambda: read_lines(require_file(text, "text file"), report=report), min_count, name=text)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
 STDIN = "-"
 PAPER = "paper"  # the edges of P001, Figure 3
 
@@ -57,6 +59,7 @@ def command(
     pairs: Annotated[bool, typer.Option("--pairs", help="Compare every two systems, not only with the first.")] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
     output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+    overwrite: Overwrite = False,
 ) -> None:
     """Score translations: BLEU, chrF, TER with signatures, BLEU by source length, paired bootstrap.
 
@@ -71,6 +74,7 @@ def command(
     from phraseloom.report import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
+    check_outputs({"--plot": plot}, inputs=[*hypotheses, *reference, source, lines], overwrite=overwrite)
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))

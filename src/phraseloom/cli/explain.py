@@ -11,6 +11,7 @@ import typer
 
 from phraseloom.cli.decoding_options import AlignmentMethod, given, head
 from phraseloom.cli.device import Device
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, plural
 
 MAX_MODELS = 2
@@ -75,7 +76,7 @@ def command(
     json_: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Also, or only, the data of the page as JSON.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Write a page with everything a model does with some sentences: links of words and phrases, every attention, shares of
@@ -88,8 +89,11 @@ def command(
 
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")
+    if output is None and json_ is None:
+        raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
     folders = named(models)
-    _check_outputs(output, json_, overwrite=overwrite)
+    sources = [*folders.values(), source, targets, reference, trees]
+    check_outputs({"-o": output, "--json": json_}, inputs=sources, overwrite=overwrite)
     chosen = choose(
         {"source": source, "targets": targets, "reference": reference, "trees": trees}, lines, max_sentences
     )
@@ -119,19 +123,6 @@ def command(
         )
     _write(document, output, json_)
     _say(document, chosen.asked)
-
-
-def _check_outputs(output: Path | None, json_: Path | None, *, overwrite: bool) -> None:
-    files = [path for path in (output, json_) if path is not None]
-    if not files:
-        raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
-    if len({path.resolve() for path in files}) < len(files):
-        raise UsageError(f"-o and --json are the same file, {output}")
-    for path in files:
-        if path.is_dir():
-            raise UsageError("a file is to be written, and this is a folder", file=path)
-        if path.exists() and not overwrite:
-            raise UsageError("there is such a file already", file=path, hint="choose another name or give --overwrite")
 
 
 def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:

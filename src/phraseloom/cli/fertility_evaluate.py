@@ -11,6 +11,7 @@ import typer
 from phraseloom.cli.by_sentence import BySentence, require_json
 from phraseloom.cli.device import Device
 from phraseloom.cli.fertility_train import say
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import plural
 from phraseloom.metrics.by_sentence import plain
 
@@ -31,6 +32,7 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
     by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
@@ -41,10 +43,9 @@ def command(
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """
     from phraseloom.analysis.fertility import evaluate_fertility
-    from phraseloom.cli.layer_files import can_write
     from phraseloom.files import atomic_write_json, require_file
 
-    can_write(json, None, 1)
+    check_outputs({"--json": json}, inputs=[model, source, labels], overwrite=overwrite)
     require_json(by_sentence, json is not None, "--json FILE")
     require_file(source, "source text")
     require_file(labels, "file of fertilities")

@@ -66,7 +66,7 @@ def command(
         float, typer.Option(min=0.0, metavar="GIB", help="Hold so much of what is known of tokens; the rest in a file.")
     ] = 2.0,
     device: Device = "cpu",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
 ) -> None:
     """Train the module that says how likely each source word gives a word or a phrase, with all else of the model frozen.
 

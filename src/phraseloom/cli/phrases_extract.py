@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
@@ -19,6 +20,7 @@ def command(
     target: Target,
     links: LinkFile,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of candidates to write.")],
+    overwrite: Overwrite = False,
 ) -> None:
     """Find candidates for phrases of the target language: target words that are linked to one source word.
 
@@ -33,7 +35,7 @@ def command(
     from phraseloom.text.lines import write_lines
 
     single_stdin(source, target, links)
-    plain_name(output)
+    check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
     inputs = Inputs()
     found = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
     candidates = 0

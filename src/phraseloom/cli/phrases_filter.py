@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def command(
     moses: Annotated[
         str | None, typer.Option(metavar="FILE", help="Also write a phrase table as Moses reads it.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Drop candidates that are no phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0 or less.
 
@@ -96,6 +98,8 @@ def command(
     from phraseloom.phrases.filter import PRESETS, filter_candidates, format_moses, format_phrases
     from phraseloom.text.lines import write_lines
 
+    outputs = {"-o": plain_name(output), "--moses": moses and plain_name(moses)}
+    check_outputs(outputs, inputs=[candidates, target, stop_words, tags], overwrite=overwrite)
     if no_pmi and min_pmi is not None:
         raise UsageError("--min-pmi and --no-pmi exclude each other")
     given: dict[str, Any] = {
@@ -111,8 +115,6 @@ def command(
     filters = replace(PRESETS[preset.value], **{key: value for key, value in given.items() if value is not None})
     if no_pmi:
         filters = replace(filters, min_pmi=None)
-    for path in (output, *([moses] if moses else [])):
-        plain_name(path)
     inputs = Inputs()
     found = filter_candidates(
         read_candidates(require_file(candidates, "table of candidates")),

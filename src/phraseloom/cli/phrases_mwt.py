@@ -26,7 +26,7 @@ def command(
         typer.Option(metavar="FILE", help="A file parallel to them: write these lines of it too; can be repeated."),
     ] = None,
     rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = Rule.released,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a subset that is already there.")] = False,
 ) -> None:
     """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
 
@@ -37,10 +37,11 @@ def command(
     Example: phraseloom phrases mwt -s test.de -t test.en -a test.links --table phrases.tsv --also system.en -o mwt
     """
     from phraseloom.errors import UsageError
-    from phraseloom.files import require_file, require_new_folder
+    from phraseloom.files import MANIFEST, require_file, write_manifest
     from phraseloom.phrases.aligned import read_aligned
     from phraseloom.phrases.merge import merge_aligned
     from phraseloom.phrases.table import index_phrases, read_phrases
+    from phraseloom.replace import FolderKind, check_folder, new_folder
     from phraseloom.text.joined import join_line
     from phraseloom.text.lines import write_lines
 
@@ -49,9 +50,12 @@ def command(
         raise UsageError("the files are read more than once: none can be - (standard input)")
     names = [Path(file).name.removesuffix(".gz").removesuffix(".xz") for file in files]
     taken = [*names, LINES, f"{names[1]}.joined"]
-    twice = next((name for name in taken if taken.count(name) > 1), None)
+    reserved = [*taken, MANIFEST]
+    twice = next((name for name in reserved if reserved.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"two files of the folder would have the name {twice}", hint="rename one of them")
+    kind, sources = FolderKind("multi-word subset", needs=(LINES,)), [*files, links, table]
+    check_folder(output, kind, overwrite=overwrite, inputs=sources)
     for file in files:
         require_file(file, "text file")
     phrases = index_phrases(read_phrases(table))
@@ -66,11 +70,12 @@ def command(
             joined.append(join_line(words, sizes))
     for file in also or []:
         _same_length(file, len(chosen), source, inputs)
-    folder = require_new_folder(output, overwrite=overwrite)
-    write_lines(folder / f"{names[1]}.joined", joined)
-    for file, name in zip(files, names, strict=True):
-        write_lines(folder / name, compress(Inputs().lines(file).lines, chosen))
-    write_lines(folder / LINES, (str(number) for number, one in enumerate(chosen, 1) if one))
+    with new_folder(output, kind, overwrite=overwrite, inputs=sources) as folder:
+        write_lines(folder / f"{names[1]}.joined", joined)
+        for file, name in zip(files, names, strict=True):
+            write_lines(folder / name, compress(Inputs().lines(file).lines, chosen))
+        write_lines(folder / LINES, (str(number) for number, one in enumerate(chosen, 1) if one))
+        write_manifest(folder, taken)
     inputs.note_changes()
     note(
         f"{len(joined):,} of {len(chosen):,} sentences hold a phrase for one source word ({_share(len(joined), len(chosen))})"

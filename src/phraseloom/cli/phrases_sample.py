@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases_input import Inputs, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
@@ -34,7 +35,7 @@ def command(
     size: Annotated[int, typer.Option("-n", "--size", metavar="N", min=1, help="Phrases to draw.")] = SIZE,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the draw.")] = SEED,
     output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="The sheet to write.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a sheet that is there.")] = False,
+    overwrite: Overwrite = False,
     tally: Annotated[
         str | None, typer.Option(metavar="SHEET", help="Count what was filled in on a sheet, and print it.")
     ] = None,
@@ -55,8 +56,9 @@ def command(
     from phraseloom.errors import UsageError
 
     if tally is not None:
-        if any((source, reference, system, table, output, overwrite)) or (size, seed) != (SIZE, SEED):
-            raise UsageError("--tally takes nothing but a sheet and --json")
+        if any((source, reference, system, table, output)) or (size, seed) != (SIZE, SEED):
+            raise UsageError("--tally takes nothing but a sheet, --json and --overwrite")
+        check_outputs({"--json": json_file}, inputs=[tally], overwrite=overwrite)
         _tally(tally, json_file)
         return
     wanted = {"-s FILE": source, "-r FILE": reference, "--system NAME=FILE": system, "-o FILE": output}
@@ -69,7 +71,7 @@ def command(
         raise UsageError("--json is for --tally")
     files = _systems(system or [])
     single_stdin(source, reference, table, *files.values())
-    _check_output(plain_name(output), overwrite)
+    check_outputs({"-o": plain_name(output)}, inputs=[source, reference, table, *files.values()], overwrite=overwrite)
     _draw(source, reference, files, table, size, seed, output)
 
 
@@ -87,16 +89,6 @@ def _systems(given: list[str]) -> dict[str, str]:
             raise UsageError(f"two systems are called {name}")
         files[name] = file
     return files
-
-
-def _check_output(path: str, overwrite: bool) -> None:
-    from pathlib import Path
-
-    from phraseloom.errors import UsageError
-
-    if Path(path).is_file() and not overwrite:
-        hint = "choose another name or give --overwrite"
-        raise UsageError("the sheet is there already, and may hold judgements", file=path, hint=hint)
 
 
 def _draw(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.merge_rule import Rule
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
@@ -45,6 +46,7 @@ def command(
         ),
     ] = None,
     undo: Annotated[bool, typer.Option("--undo", help="Take joined text apart: the line that it was made of.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Join the words of phrases, quality of life to quality_of_life: one line out per line in, on standard output.
 
@@ -66,6 +68,8 @@ def command(
     if not undo and table is None:
         raise UsageError("no phrases to join", hint="give --table FILE")
     single_stdin(text, source, links, table, fertility)
+    written = fertility and plain_name(fertility)
+    check_outputs({"--fertility": written}, inputs=[text, source, links, table], overwrite=overwrite)
     inputs = Inputs()
     if undo:
         _undo(text, inputs)
@@ -75,7 +79,7 @@ def command(
         if source is None or links is None:
             joiner.monolingual(text)
         else:
-            joiner.parallel(text, source, links, (rule or Rule.released).value, fertility and plain_name(fertility))
+            joiner.parallel(text, source, links, (rule or Rule.released).value, written)
         note(joiner.summary())
     inputs.note_changes()
 

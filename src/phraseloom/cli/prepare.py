@@ -34,7 +34,7 @@ def command(
     started = time.monotonic()
     progress = _Progress()
     try:
-        report = prepare(config, data_root=data_root, overwrite=overwrite, progress=progress)
+        report = prepare(config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe)
     finally:
         progress.clear()
     print(table(report.index))

@@ -11,6 +11,7 @@ import typer
 
 from phraseloom.cli.device import Device
 from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def command(
         int, typer.Option(metavar="N", min=1, help="Pairs looked at for entropy and activation, the first ones.")
     ] = 500,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Report on runs",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")] = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Compare runs on one page: learning curves, scores with intervals and paired tests, attention, speed, recipes.
@@ -96,8 +97,12 @@ def command(
     from phraseloom.report.run_report_page import report_page
     from phraseloom.report.runs import parse_systems, read_system
 
-    inputs.can_write(output, json, overwrite=overwrite)
+    inputs.is_page(output)
     systems = parse_systems(runs)
+    sources = [source, reference, trees, mwt, *(contrastive or []), gold, fertility_source, fertility_labels]
+    sources += [Path(name.partition("=")[2]) for name in (add or [])]
+    sources += inputs.places_of(systems, outputs or [])
+    check_outputs({"-o": output, "--json": json}, inputs=sources, overwrite=overwrite)
     files = inputs.parse_outputs(outputs or [], systems)
     named = inputs.parse_added(add or [])
     text = inputs.read_texts(source, reference, trees, gold, format=format, base=base, reverse=reverse)

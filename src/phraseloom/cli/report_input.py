@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phraseloom.errors import DataError, FileProblem, UsageError, plural
+from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold
@@ -35,19 +35,17 @@ class Text:
     gold_name: str | None = None
 
 
-def can_write(page: Path, json: Path | None, *, overwrite: bool, endings: Sequence[str] = (".html", ".htm")) -> None:
-    """What would fail at the end is refused before any work. Raises UsageError, FileProblem."""
+def is_page(page: Path, endings: Sequence[str] = (".html", ".htm")) -> None:
+    """Raise UsageError for a name without one of the `endings`."""
     if page.suffix.lower() not in endings:
         raise UsageError(f"{page.name!r} is no name of a page", hint=f"it ends in {' or '.join(endings)}")
-    if json is not None and json.resolve() == page.resolve():
-        raise UsageError("the page and the JSON would be the same file")
-    for path in (page, json):
-        if path is None:
-            continue
-        if path.is_dir():
-            raise FileProblem("a file to write expected, but this is a folder", file=path)
-        if path.is_file() and not overwrite:
-            raise UsageError("the file is there already", file=path, hint="choose another name or give --overwrite")
+
+
+def places_of(systems: Sequence[System], outputs: Sequence[str]) -> list[Path]:
+    """The folders of systems and the files that `--outputs` may mean: what a page must not replace."""
+    files = [text.partition("=")[2] for text in outputs]
+    folders = [Path(folder) for system in systems for folder in system.folders]
+    return folders + [Path(name) for rest in files for name in {rest, *rest.split(",")} if name]
 
 
 def named(texts: Sequence[str], option: str) -> list[tuple[str, str]]:

@@ -8,16 +8,20 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
 
 def command(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write here instead of standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here instead of standard output.")
     ] = None,
+    overwrite: Overwrite = False,
 ) -> None:
     """Print the JSON schema of a recipe, for editors that check and complete YAML."""
     from phraseloom.files import atomic_write_text
     from phraseloom.recipe import schema
 
+    check_outputs({"-o": output}, overwrite=overwrite)
     text = json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
     if output is None:
         print(text, end="")

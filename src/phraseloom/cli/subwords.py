@@ -65,14 +65,13 @@ def train(
     ] = 2,
     sample_lines: Annotated[int, typer.Option(min=1, help="Lines to learn from, spread over the files.")] = 1_000_000,
     language: Annotated[str, typer.Option(help="Language code to store.")] = "und",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a tokenizer that is already there.")] = False,
 ) -> None:
     """Learn subwords from text and write them to the folder OUTPUT. From standard input the first lines are taken."""
     from phraseloom.config import validate
-    from phraseloom.errors import UsageError
-    from phraseloom.files import require_new_folder
+    from phraseloom.replace import check_folder, new_folder
     from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
-    from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+    from phraseloom.text.tokenizer import TOKENIZER, Tokenizer, learn_subwords
 
     config: SubwordsConfig
     common = {"sample_lines": sample_lines}
@@ -83,13 +82,11 @@ def train(
         config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
     else:
         config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
-        raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
+    check_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ())
     lines = _sample(files, sample_lines) if files else islice(_stdin_lines(), sample_lines)
     subwords = learn_subwords(lines, config)
-    Tokenizer(TextConfig(), language, language, subwords, subwords).save(
-        require_new_folder(output, overwrite=overwrite)
-    )
+    with new_folder(output, TOKENIZER, overwrite=overwrite, inputs=files or ()) as folder:
+        Tokenizer(TextConfig(), language, language, subwords, subwords).save(folder)
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
 
 

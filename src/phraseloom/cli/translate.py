@@ -22,6 +22,7 @@ from phraseloom.cli.decoding_options import (
     workers,
 )
 from phraseloom.cli.device import Device
+from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.translate_run import Output, Run, pharaoh, pharaoh_phrases
 from phraseloom.errors import UsageError, plural
 
@@ -125,6 +126,7 @@ def command(
     alignment_method: Method = None,
     window: Window = None,
     stream: Stream = False,
+    overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
     """Translate lines from standard input to standard output: one line out per line in, in order.
@@ -135,9 +137,12 @@ def command(
     """
     if n_best is not None and n_best > 1 and output is Output.text:
         raise UsageError("--n-best needs --output nbest or --output json")
+    check_outputs(
+        {"--alignments": alignments, "--phrases": phrases},
+        inputs=[model, lexicon, prefixes, trees, add_phrases],
+        overwrite=overwrite,
+    )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
-    if alignments is not None and alignments == phrases:
-        raise UsageError(f"--alignments and --phrases are the same file, {phrases}")
     options = given(
         beam=beam,
         n_best=n_best,

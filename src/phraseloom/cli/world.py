@@ -16,7 +16,7 @@ def command(
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
     contrastive: Annotated[int, typer.Option(min=0, help="Contrastive items of each phenomenon.")] = 210,
     processes: Annotated[int, typer.Option(help="Processes that make training pairs; the bytes are the same.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove what is in the folder.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a world that is already there.")] = False,
 ) -> None:
     """Write the built-in synthetic language pair with its gold truth (docs/world.md)."""
     from phraseloom.world.writer import write_world

@@ -2,8 +2,9 @@
 
 First every file is read once (`survey`): counts, hashes, encoding; a fault stops here, before anything is written.
 Then the subwords are learned on a sample, and chunks of 20,000 pairs go to worker processes and come back in order, so
-the bytes written do not depend on the number of processes. All is written into `FOLDER.partial`, the manifest last,
-and the folder is renamed when it is whole: a run killed at any moment leaves nothing that looks like a dataset.
+the bytes written do not depend on the number of processes. All is written into `FOLDER.partial/new`, the manifest last,
+and the folder is renamed when it is whole (`replace.py`): a run killed at any moment leaves nothing that looks like a
+dataset.
 
 Text of one language, for language models, takes the same way as pairs whose source side is empty. Where `data.phrases` is
 given, every source sentence is cut into phrases when it is encoded (`phrases/`), by the segmenter that is stored beside the
@@ -35,17 +36,10 @@ from phraseloom.data.shards import ShardWriter
 from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.data.workers import Encoder
-from phraseloom.errors import CorruptError, DataError, UsageError
-from phraseloom.files import (
-    FolderLock,
-    atomic_write_json,
-    disk,
-    disk_problem,
-    require_new_folder,
-    sha256_file,
-    write_manifest,
-)
+from phraseloom.errors import CorruptError, DataError
+from phraseloom.files import atomic_write_json, disk, sha256_file, write_manifest
 from phraseloom.phrases.source import Segmenter, build_segmenter
+from phraseloom.replace import FolderKind, check_folder, new_folder
 from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
@@ -56,6 +50,7 @@ from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
+DATASET = FolderKind("dataset", needs=(INDEX,))
 
 
 @dataclass(frozen=True)
@@ -67,35 +62,36 @@ class Report:
 
 
 def prepare(
-    config: AnyDataConfig, *, data_root: str | Path = ".", overwrite: bool = False, progress: Progress | None = None
+    config: AnyDataConfig,
+    *,
+    data_root: str | Path = ".",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    recipe: str | Path | None = None,
 ) -> Report:
     """Write the dataset that `config` describes to `config.folder`.
 
-    `progress(stage, done, total)` is called now and then, lines as the unit. Raises DataError, FileProblem, UsageError.
+    `progress(stage, done, total)` is called now and then, lines as the unit. `recipe`: the file that `config` is from, which
+    is never replaced either. Raises DataError, FileProblem, UsageError.
     """
     folder, root = Path(config.folder), Path(data_root)
-    if folder.name in ("", ".."):
-        raise UsageError(f"data.folder {config.folder!r} does not name a folder to write")
-    occupied = folder.is_dir() and any(folder.iterdir())
-    if (occupied and not overwrite) or (folder.exists() and not folder.is_dir()):
-        require_new_folder(folder, what="dataset folder")
-    work = _Work(
-        config, root, folder.with_name(folder.name + ".partial"), progress or (lambda stage, done, total: None)
-    )
+    inputs = [*_inputs(config, root), *([] if recipe is None else [recipe])]
+    check_folder(folder, DATASET, overwrite=overwrite, inputs=inputs)
+    work = _Work(config, root, progress or (lambda stage, done, total: None))
     work.survey()
-    try:
-        disk.mkdir(work.folder.parent)
-        with FolderLock(work.folder):
-            try:
-                _empty(work.folder)
-                index = work.write()
-                _put_in_place(work.folder, folder)
-            except BaseException:
-                disk.remove_tree(work.folder)
-                raise
-    except OSError as error:
-        raise disk_problem(error, folder) from error
+    with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
+        index = work.write()
     return Report(folder, index)
+
+
+def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
+    """Every file that a preparation reads."""
+    names = [name for split in SPLITS for files in config.files(split) for name, _ in files.all_files.values()]
+    if isinstance(config.subwords, WordsConfig) and config.subwords.vectors is not None:
+        names.append(config.subwords.vectors)
+    if not isinstance(config, TextDataConfig) and config.phrases is not None and config.phrases.kind == "table":
+        names.append(config.phrases.file)
+    return [root / name for name in names]
 
 
 def _checked(root: Path, name: str, sha256: str | None) -> Path:
@@ -112,32 +108,13 @@ def _coverage(subwords: Subwords) -> WordInfo | None:
     return None if coverage is None else WordInfo(**coverage._asdict())
 
 
-def _empty(folder: Path) -> None:
-    """Remove what a killed run left, except for the lock that we hold."""
-    for path in sorted(folder.iterdir()):
-        if path.name != ".lock":
-            disk.remove_tree(path) if path.is_dir() else disk.unlink(path)
-
-
-def _put_in_place(partial: Path, folder: Path) -> None:
-    """Rename the whole dataset to its name; what stood there before is removed only after that."""
-    disk.unlink(partial / ".lock")
-    old = folder.with_name(folder.name + ".old")
-    if folder.is_dir():
-        if old.exists():
-            disk.remove_tree(old)
-        disk.rename(folder, old)
-    disk.rename(partial, folder)
-    disk.fsync_folder(folder.parent)
-    if old.exists():
-        disk.remove_tree(old)
-
-
 class _Work:
     """One preparation: the state that its steps share."""
 
-    def __init__(self, config: AnyDataConfig, root: Path, folder: Path, progress: Progress) -> None:
-        self.config, self.root, self.folder, self.progress = config, root, folder, progress
+    folder: Path
+
+    def __init__(self, config: AnyDataConfig, root: Path, progress: Progress) -> None:
+        self.config, self.root, self.progress = config, root, progress
         self.files: dict[str, list[FileInfo]] = {}
         self.names: list[str] = []
         self.token_type = "uint16"
@@ -167,7 +144,7 @@ class _Work:
         return sum(f.lines for f in self.files[split])
 
     def write(self) -> Index:
-        """Write the whole dataset into the partial folder; its index."""
+        """Write the whole dataset into `folder`; its index."""
         tokenizer, subwords = self.learn()
         sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"

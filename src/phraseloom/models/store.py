@@ -33,7 +33,6 @@ from phraseloom.files import (
     read_json,
     replace_listed,
     require_folder,
-    require_new_folder,
     verify_manifest,
     write_manifest,
 )
@@ -45,6 +44,7 @@ from phraseloom.models.segmental import SegmentalModel
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.models.translation import TranslationModel
 from phraseloom.phrases.source import Segmenter, load_segmenter
+from phraseloom.replace import FolderKind, new_folder
 from phraseloom.text.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -56,6 +56,7 @@ CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "generation_config.json",
     "README.md",
 )
+MODEL = FolderKind("model", needs=(CONFIG, WEIGHTS), without=("state.json",))  # with a training state: a checkpoint
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -116,8 +117,8 @@ def save_model(
     **rest: Any,
 ) -> None:
     """Write a complete model folder (see `write_model` for the rest of the arguments)."""
-    folder = require_new_folder(folder, overwrite=overwrite, what="model folder")
-    write_manifest(folder, write_model(folder, model, config, tokenizer, **rest))
+    with new_folder(folder, MODEL, overwrite=overwrite) as new:
+        write_manifest(new, write_model(new, model, config, tokenizer, **rest))
 
 
 def find_model(path: str | Path) -> Path:

@@ -21,6 +21,7 @@ from typing import IO, Any
 
 from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
+from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.inputs import noted
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
 from phraseloom.reproduce.steps import Step
@@ -114,8 +115,8 @@ class Execution:
             old = Record("new", {})
             if step.trains:
                 _put_aside(step.folder)
-        if not step.trains and step.folder.exists():
-            files.disk.remove_tree(step.folder)
+        if not step.trains:
+            remove_marked(step.folder, RECORD)
         files.disk.mkdir(step.folder)
         began = datetime.now(UTC).isoformat(timespec="seconds")
         inputs = noted(step, [self.records[need.identity].content.get("inputs", {}) for need in step.needs])
@@ -213,9 +214,8 @@ class Execution:
 def _put_aside(folder: Path) -> None:
     """Keep a folder under another name, in place of what was kept before."""
     aside = folder.with_name(folder.name + BEFORE)
-    if aside.exists():
-        files.disk.remove_tree(aside)
-    files.disk.rename(folder, aside)
+    remove_marked(aside, RECORD)
+    move_own(folder, aside)
 
 
 def _joined(paths: Sequence[Path], target: Path) -> Path:
@@ -241,8 +241,8 @@ def _close(running: _Running) -> None:
 def _settle(step: Step) -> None:
     """Give standard output its name; the temporary input goes."""
     if step.stdout is not None:
-        files.disk.rename(step.folder / STDOUT, step.stdout)
-    (step.folder / STDIN).unlink(missing_ok=True)
+        move_own(step.folder / STDOUT, step.stdout)
+    remove_own(step.folder / STDIN)
 
 
 def _last_line(log: Path) -> str:

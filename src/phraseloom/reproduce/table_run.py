@@ -17,7 +17,7 @@ from phraseloom.reproduce.records import Record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import Steps, in_order
 from phraseloom.reproduce.table import Scale
-from phraseloom.reproduce.writing import PICTURE, write
+from phraseloom.reproduce.writing import PICTURE, check_place, write
 
 STEPS = "steps"
 PAPER_GPU = "A100"
@@ -77,6 +77,7 @@ def reproduce(plan: Plan, name: str, options: Options, say: Say) -> tuple[Result
     Raises InterruptedRun after a signal (what is known by then is written).
     """
     target = options.folder / options.scale / Path(name).stem
+    check_place(target)
     files.disk.mkdir(plan.steps.work)
     with files.FolderLock(options.folder / options.scale):
         execution = Execution(plan.ordered, options.jobs, say, plan.flop(), options.program)

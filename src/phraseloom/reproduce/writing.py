@@ -7,13 +7,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from phraseloom.files import atomic_write_json, atomic_write_text
+from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.files import atomic_write_json, atomic_write_text, read_json
 from phraseloom.report.tables import markdown
 from phraseloom.reproduce.claims import Difference
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 
 FORMAT = 1
 MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
+
+
+def check_place(folder: Path) -> None:
+    """Raise UsageError where a table would replace files that no table of ours stands beside."""
+    there = [name for name in (MARKDOWN, JSON, PICTURE) if (folder / name).exists()]
+    if not there:
+        return
+    try:
+        content = read_json(folder / JSON, "table")
+    except PhraseloomError:
+        content = None
+    if not isinstance(content, dict) or content.get("format") != FORMAT or "claims" not in content:
+        hint = "move it away, or choose another --folder"
+        raise UsageError(
+            "this file is no part of a table made again, and would be replaced", file=folder / there[0], hint=hint
+        )
 
 
 def write(result: Result, folder: Path, *, picture: bool = False) -> None:

@@ -21,6 +21,7 @@ import pydantic
 
 from phraseloom.errors import CorruptError
 from phraseloom.files import atomic_write_json, read_json, require_file, sha256_file
+from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
 from phraseloom.text.config import SubwordsConfig, TextConfig
 from phraseloom.text.joined import split_line
@@ -33,6 +34,7 @@ from phraseloom.text.words import Words
 
 FORMAT = 1
 FILE = "tokenizer.json"
+TOKENIZER = FolderKind("tokenizer", listing=FILE)
 
 # The kinds of subwords. A new one is a file with a class of this shape and a function that learns it, and a line here.
 SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words]] = {

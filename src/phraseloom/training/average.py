@@ -5,7 +5,6 @@ The sum is taken in float64, so the result does not depend on the order of the c
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from torch import Tensor
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
+from phraseloom.models.store import MODEL
+from phraseloom.replace import check_folder, new_folder
 from phraseloom.training.checkpoint import list_checkpoints
 
 __all__ = ["average_checkpoints", "average_tensors", "averaged_from", "last_checkpoints"]
@@ -61,6 +62,7 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
     """
     if not checkpoints:
         raise UsageError("no checkpoint to average")
+    check_folder(output, MODEL, overwrite=overwrite, inputs=checkpoints)
     names = [files.verify_manifest(path) for path in checkpoints][-1]
     shared = [n for n in names if n != WEIGHTS and n not in OWN_FILES]
     last = checkpoints[-1]
@@ -71,11 +73,13 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
                     f"{name} differs from that of {last}", file=path, hint="average checkpoints of one run"
                 )
     tensors = average_tensors([path / WEIGHTS for path in checkpoints])
-    if output.exists() and not output.is_dir():
-        raise FileProblem("a folder to write into is expected, but this is a file", file=output)
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
-        raise UsageError("output folder is not empty", file=output, hint="choose another name or give --overwrite")
-    _write(output, last, shared, tensors, [path.resolve().name for path in checkpoints])
+    with new_folder(output, MODEL, overwrite=overwrite, inputs=checkpoints) as folder:
+        for name in shared:
+            files.atomic_write_bytes(folder / name, (last / name).read_bytes())
+        files.atomic_write_bytes(folder / WEIGHTS, safetensors.torch.save(tensors))
+        origin = [path.resolve().name for path in checkpoints]
+        files.atomic_write_json(folder / ORIGIN, {"format": 1, "checkpoints": origin})
+        files.write_manifest(folder, [*shared, WEIGHTS, ORIGIN])
 
 
 def averaged_from(folder: Path) -> list[str]:
@@ -84,26 +88,3 @@ def averaged_from(folder: Path) -> list[str]:
         return []
     value = files.read_json(folder / ORIGIN, "origin of an average")
     return [str(name) for name in value.get("checkpoints", [])] if isinstance(value, dict) else []
-
-
-def _write(output: Path, model: Path, shared: Sequence[str], tensors: dict[str, Tensor], origin: list[str]) -> None:
-    temporary, old = (output.with_name(f".{output.name}.{word}") for word in ("averaging", "old"))
-    try:
-        for stale in (temporary, old):
-            if stale.is_dir():
-                files.disk.remove_tree(stale)
-        for name in shared:
-            files.atomic_write_bytes(temporary / name, (model / name).read_bytes())
-        files.atomic_write_bytes(temporary / WEIGHTS, safetensors.torch.save(tensors))
-        files.atomic_write_json(temporary / ORIGIN, {"format": 1, "checkpoints": origin})
-        files.write_manifest(temporary, [*shared, WEIGHTS, ORIGIN])
-        if output.exists():
-            files.disk.rename(output, old)
-        files.disk.rename(temporary, output)
-        files.disk.fsync_folder(output.parent)
-        if old.is_dir():
-            files.disk.remove_tree(old)
-    except OSError as error:
-        raise FileProblem(f"cannot write: {error.strerror or error}", file=output) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
+from phraseloom.replace import FolderKind, discard, move_own, point_link, remove_marked, swap
 from phraseloom.training.state import Progress
 
 __all__ = [
@@ -35,6 +36,9 @@ __all__ = [
 ]
 
 FOLDER, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
+CHECKPOINT = FolderKind("checkpoint", needs=(STATE,))
+# What shows that a hidden folder is a checkpoint of ours; config.json is written first.
+MARKS = (files.MANIFEST, STATE, OPTIMIZER, "model.safetensors", "config.json")
 Warn = Callable[[str], None]
 
 
@@ -74,31 +78,26 @@ def save_checkpoint(
     """
     folder = run / FOLDER
     final, temporary, old = (folder / name for name in (step_name(state.update), ".saving", ".old"))
+    made = False
     with disk_errors(final):
         try:
             files.disk.mkdir(folder)
             for stale in (temporary, old):
-                _remove(stale)
+                remove_marked(stale, *MARKS)
             files.disk.mkdir(temporary)
+            made = True
             write_model(temporary)
             files.atomic_write_bytes(temporary / OPTIMIZER, safetensors.torch.save(tensors))
             files.atomic_write_json(temporary / STATE, state.as_json())
             names = [p.relative_to(temporary).as_posix() for p in sorted(temporary.rglob("*")) if p.is_file()]
             files.write_manifest(temporary, [n for n in names if n != files.MANIFEST])
-            if final.exists():  # not whole, or of this same update: what it is replaced by is whole
-                files.disk.rename(final, old)
-            files.disk.rename(temporary, final)
-            files.disk.fsync_folder(folder)
-            _remove(old)
+            swap(temporary, final, old)  # what is there is not whole, or of this same update
+            remove_marked(old, *MARKS)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
+            if made:
+                discard(temporary)
             raise
     return final
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        files.disk.remove_tree(path)
 
 
 def set_link(run: Path, name: str, update: int | None) -> None:
@@ -106,15 +105,11 @@ def set_link(run: Path, name: str, update: int | None) -> None:
     if update is None or not (run / FOLDER / step_name(update)).is_dir():
         return
     text = f"{FOLDER}/{step_name(update)}"
-    link, temporary = run / name, run / f".{name}.new"
+    link = run / name
     if link.is_symlink() and str(link.readlink()) == text:
         return
     with disk_errors(link):
-        if temporary.is_symlink():
-            files.disk.unlink(temporary)
-        files.disk.symlink(text, temporary)
-        files.disk.rename(temporary, link)
-        files.disk.fsync_folder(run)
+        point_link(link, text)
 
 
 def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, warn: Warn) -> None:
@@ -131,11 +126,14 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
             continue
         gone = path.with_name(".old")
         try:
-            _remove(gone)
-            files.disk.rename(path, gone)  # a half-deleted folder must not look like a checkpoint
-            _remove(gone)
+            CHECKPOINT.check(path)
+            remove_marked(gone, *MARKS)
+            move_own(path, gone)  # a half-deleted folder must not look like a checkpoint
+            remove_marked(gone, *MARKS)
         except OSError as error:
             warn(f"cannot delete the old checkpoint {path}: {error.strerror or error}")
+        except PhraseloomError as error:
+            warn(f"cannot delete the old checkpoint {path}: {error}")
 
 
 def newest_whole(run: Path, warn: Warn) -> tuple[Path, Progress] | None:

@@ -17,12 +17,13 @@ import torch
 
 from phraseloom.config import validate
 from phraseloom.errors import DataError, FileProblem, ModelError, UsageError, plural
-from phraseloom.files import atomic_write_json, require_file, require_new_folder, sha256_file, write_manifest
+from phraseloom.files import atomic_write_json, require_file, sha256_file, write_manifest
 from phraseloom.layers.fertility import WORD_CLASSES
 from phraseloom.models.config import ModelConfig
-from phraseloom.models.store import CONFIG, find_model, load_model, load_segmenter_of, read_config, write_model
+from phraseloom.models.store import CONFIG, MODEL, find_model, load_model, load_segmenter_of, read_config, write_model
 from phraseloom.models.tasks import build
 from phraseloom.phrases.source import Segmenter
+from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training.fertility_data import LabelledText, Room, choose_items, held_out, read_items, read_sentences
 from phraseloom.training.fertility_fit import Epoch, Options, Report, best_epoch, fit
@@ -79,7 +80,9 @@ def train_fertility(
     or give no phrase, UsageError for an output folder that is in use, DivergedError, FileProblem, CorruptError.
     """
     origin, output, place = find_model(folder), Path(output), torch.device(device)
-    _can_write(output, origin, overwrite)
+    inputs = [origin, *(path for pair in files.pairs for path in pair)]
+    _can_write(output, origin)
+    check_folder(output, MODEL, overwrite=overwrite, inputs=inputs)
     config = with_fertility(origin, options)
     old, tokenizer, generation = load_model(origin, device)
     segmenter = load_segmenter_of(origin)
@@ -94,13 +97,13 @@ def train_fertility(
     validation = read_items(model, model.fertility, valid, np.arange(len(valid.labels)), room, device=place)
     history = fit(model.fertility, items, validation, options, device=place, report=report)
 
-    output = require_new_folder(output, overwrite=overwrite, what="model folder")
     said = read_config(origin)[0].get("languages", {})
     languages = (str(said.get("source", "")), str(said.get("target", "")))
     rest: dict[str, Any] = {"languages": languages, "generation": generation, "segmenter": segmenter}
-    names = write_model(output, model, config, tokenizer, **rest)
-    atomic_write_json(output / ORIGIN, _origin(files, options, history, len(kept)))
-    write_manifest(output, [*names, ORIGIN])
+    with new_folder(output, MODEL, overwrite=overwrite, inputs=inputs) as new:
+        names = write_model(new, model, config, tokenizer, **rest)
+        atomic_write_json(new / ORIGIN, _origin(files, options, history, len(kept)))
+        write_manifest(new, [*names, ORIGIN])
     return history
 
 
@@ -134,14 +137,10 @@ def _successor(old: Any, config: ModelConfig, tokenizer: Tokenizer, seed: int) -
     return new.eval()
 
 
-def _can_write(output: Path, model: Path, overwrite: bool) -> None:
+def _can_write(output: Path, model: Path) -> None:
     """What would fail at the end is refused before the work."""
-    if output.exists() and not output.is_dir():
-        raise FileProblem("model folder expected, but this is a file", file=output)
     if output.is_dir() and output.resolve() in (model.resolve(), *model.resolve().parents):
         raise UsageError("the model is made from one in this folder", file=output, hint="choose another name")
-    if output.is_dir() and any(output.iterdir()) and not overwrite:
-        raise UsageError("model folder is not empty", file=output, hint="choose another name or give --overwrite")
     if not output.absolute().parent.is_dir():
         raise FileProblem("no such folder", file=output.absolute().parent)
 

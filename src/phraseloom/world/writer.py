@@ -1,7 +1,7 @@
 """Writes the built-in corpus as a folder: text, gold truth beside it, challenge sets, contrastive items.
 
-Everything is a stream: memory does not grow with the number of pairs. Each file is written under a temporary name and
-renamed; `world.json` (counts, SHA-256 of every file) comes last, so a folder that has it is whole.
+Everything is a stream: memory does not grow with the number of pairs. `world.json` (counts, SHA-256 of every file) comes
+last, and the folder takes its name when it is whole.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import UsageError
-from phraseloom.files import atomic_write, atomic_write_json, atomic_write_text, disk, require_new_folder
+from phraseloom.files import atomic_write_json, atomic_write_text, disk
+from phraseloom.replace import FolderKind, new_folder
 from phraseloom.world.contrastive import EDITS, contrasts
 from phraseloom.world.generator import CONTEXTS, held_out_context
 from phraseloom.world.lexicon import lexicon
@@ -26,6 +28,7 @@ ENDINGS = ("en", "de", "align", "trees", "phrases", "fertility", "agreement", "p
 CHALLENGE = 500
 CONTRASTIVE = 210  # items a phenomenon: 10 of each distance of agreement
 LINES_AT_ONCE = 500
+WORLD = FolderKind("world", listing="world.json", key="sha256")
 
 README = """# The built-in language pair of phraseloom
 
@@ -78,30 +81,16 @@ def _train_lines(seed: int, count: int, processes: int) -> Iterator[dict[str, st
 def _write_split(folder: Path, name: str, parts: Iterator[dict[str, str]]) -> dict[str, str]:
     """Write the files of a split side by side; returns file name → SHA-256."""
     digests = {ending: hashlib.sha256() for ending in ENDINGS}
-
-    def write(first: Path) -> None:
-        temporary = {e: first if e == ENDINGS[0] else first.with_name(f".{name}.{e}.tmp") for e in ENDINGS}
-        handles = {ending: disk.open(path, "wb") for ending, path in temporary.items()}
-        try:
-            for part in parts:
-                for ending, handle in handles.items():
-                    data = part[ending].encode("utf-8")
-                    digests[ending].update(data)
-                    disk.write(handle, data)
-            for handle in handles.values():
-                disk.flush(handle)
-                disk.fsync(handle)
-        except BaseException:
-            for path in temporary.values():
-                path.unlink(missing_ok=True)
-            raise
-        finally:
-            for handle in handles.values():
-                handle.close()
-        for ending in ENDINGS[1:]:
-            disk.rename(temporary[ending], folder / f"{name}.{ending}")
-
-    atomic_write(folder / f"{name}.{ENDINGS[0]}", write)
+    with ExitStack() as stack:
+        handles = {e: stack.enter_context(disk.open(folder / f"{name}.{e}", "wb")) for e in ENDINGS}
+        for part in parts:
+            for ending, handle in handles.items():
+                data = part[ending].encode("utf-8")
+                digests[ending].update(data)
+                disk.write(handle, data)
+        for handle in handles.values():
+            disk.flush(handle)
+            disk.fsync(handle)
     return {f"{name}.{ending}": digest.hexdigest() for ending, digest in digests.items()}
 
 
@@ -126,7 +115,23 @@ def write_world(
             raise UsageError(f"{what} is {number}", hint="give 0 or more")
     if processes < 1:
         raise UsageError(f"processes is {processes}", hint="give 1 or more")
-    folder = require_new_folder(folder, overwrite=overwrite)
+    with new_folder(folder, WORLD, overwrite=overwrite) as new:
+        return _write(
+            new,
+            seed=seed,
+            train=train,
+            valid=valid,
+            test=test,
+            challenge=challenge,
+            contrastive=contrastive,
+            processes=processes,
+        )
+
+
+def _write(
+    folder: Path, *, seed: int, train: int, valid: int, test: int, challenge: int, contrastive: int, processes: int
+) -> dict[str, Any]:
+    """Write all files into an empty folder; what `world.json` says."""
     counts = {"train": train, "valid": valid, "test": test, "challenge-long": challenge, "challenge-idioms": challenge}
     hashes: dict[str, str] = {}
     for name, count in counts.items():

@@ -1,0 +1,74 @@
+"""The files that a command writes: refused before any work unless they are new, or may be replaced (`--overwrite`)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from phraseloom import files
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.replace import OTHER_NAME, AnyPath, check_parent, named_inputs, system_errors
+
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+
+
+def check_outputs(
+    outputs: Mapping[str, AnyPath | None], *, overwrite: bool, inputs: Iterable[AnyPath | None] = ()
+) -> None:
+    """Refuse the files that a command is to write, by the names of their options, before it does any work.
+
+    `inputs`: the files and folders that it reads; - is standard input. Raises UsageError for a file that is there (without
+    `overwrite`), is an input, or is named by two options; FileProblem for what cannot be written as a file.
+    """
+    wanted = {option: Path(path) for option, path in outputs.items() if path is not None}
+    sources = named_inputs(inputs)
+    places: dict[str, set[object]] = {}
+    for option, path in wanted.items():
+        with system_errors(path):
+            _check_file(path)
+            places[option] = _places(path)
+            for other, taken in places.items():
+                if other != option and taken & places[option]:
+                    raise UsageError(f"{other} and {option} are the same file", file=path, hint="give two names")
+            for source in sources:
+                if _places(source) & places[option]:
+                    raise UsageError(f"{option} is also an input of the command", file=path, hint="choose another name")
+    for path in wanted.values():
+        if not path.is_file():
+            continue
+        if not overwrite:
+            raise UsageError("the file is there already", file=path, hint=OTHER_NAME)
+        folder = files.folder_that_lists(path)
+        if folder is not None:
+            raise UsageError(
+                f"this file is part of {folder}, which would be damaged", file=path, hint="choose another name"
+            )
+
+
+def _check_file(path: Path) -> None:
+    """Raise FileProblem where no file can be written."""
+    if path.is_dir():
+        raise FileProblem("a file to write expected, but this is a folder", file=path)
+    if path.exists() and not path.is_file():
+        raise FileProblem("neither a file nor a new name: a device or pipe cannot be written whole", file=path)
+    try:
+        real = path.resolve()
+    except RuntimeError as error:  # before Python 3.13
+        raise FileProblem("a link that leads to itself", file=path) from error
+    if real.is_symlink():
+        raise FileProblem("a link that leads to itself", file=path)
+    check_parent(path, real)
+
+
+def _places(path: Path) -> set[object]:
+    """What two spellings of one file have in common: the real path and, if it is there, device and inode."""
+    found: set[object] = {os.path.realpath(path)}
+    with suppress(OSError, ValueError):
+        status = path.stat()
+        found.add((status.st_dev, status.st_ino))
+    return found
