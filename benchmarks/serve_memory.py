@@ -2,7 +2,7 @@
 
 Run: python benchmarks/serve_memory.py [--requests 50000] [--clients 20] [--model FOLDER] [--quick]
 The server is the command itself, in a process of its own on 127.0.0.1; the clients are threads of this one. Each keeps
-its connection and sends one or two texts of 1 to 12 words, with a beam of 1, 2 or 5. Without --model the model is one of
+its connection and sends a text of 1 to 12 words, with a beam of 1, 2 or 5. Without --model the model is one of
 random weights (--width, --layers), whose outputs have the length of a translation: between 0.8 and 1.2 times that of the
 source, as its bounds of length say. Memory is VmRSS of /proc; the first `--warm-up` requests are not counted.
 """
@@ -71,7 +71,7 @@ class Clients:
 
     def __init__(self, port: int, count: int, total: int) -> None:
         self._port, self._total, self._lock = port, total, threading.Lock()
-        self._begun = self.done = self.refused = self.texts = 0
+        self._begun = self.done = self.refused = self.words = 0
         self.errors: list[str] = []
         self._threads = [threading.Thread(target=self._run, args=(n,), daemon=True) for n in range(count)]
         for thread in self._threads:
@@ -91,14 +91,14 @@ class Clients:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=300)
         try:
             while self._next():
-                texts = [sentence(draw, among) for _ in range(draw.randint(1, 2))]
-                body = json.dumps({"text": texts, "beam": draw.choice([1, 2, 5])}).encode()
+                text = sentence(draw, among)
+                body = json.dumps({"text": text, "beam": draw.choice([1, 2, 5])}).encode()
                 connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
                 reply = connection.getresponse()
                 reply.read()
                 with self._lock:
                     self.done += 1
-                    self.texts += len(texts)
+                    self.words += len(text.split())
                     self.refused += reply.status != 200
         except Exception as error:
             self.errors.append(repr(error))
@@ -158,9 +158,9 @@ def main() -> None:
     warm = next((size for done, size in readings if done >= options.warm_up), readings[0][1])
     rows = [[done, size / 2**20, size / warm] for done, size in readings]
     table(["requests", "MiB", "ratio"], rows)
-    print(f"{clients.done:,} requests, {clients.texts:,} texts, {clients.refused:,} of them refused")
+    print(f"{clients.done:,} requests, {clients.words:,} words, {clients.refused:,} refused")
     growth = max(size for done, size in readings if done >= min(options.warm_up, clients.done)) / warm
-    figures = {"readings": readings, "texts": clients.texts, "refused": clients.refused, "warm_up": options.warm_up}
+    figures = {"readings": readings, "words": clients.words, "refused": clients.refused, "warm_up": options.warm_up}
     finish("serve_memory", options, ratios={"largest after warm-up / warm": growth}, figures=figures)
 
 

@@ -116,9 +116,9 @@ def _require_h11() -> None:
 def _load(folders: dict[str, Path], device: str, options: dict[str, Any], config: ServingConfig) -> Models:
     from phraseloom.decoding.translator import Translator
     from phraseloom.serving.models import Models
-    from phraseloom.training.distributed import keep_pages
+    from phraseloom.training.distributed import bound_memory
 
-    keep_pages()
+    bound_memory()
     models = Models(
         {name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()}, config
     )
