@@ -39,7 +39,14 @@ WORDS = {
 
 
 def check_head(head: h11.Request, config: ServingConfig) -> None:
-    """Problem 413 for a declared body that is too large, 417 for an expectation that nobody knows."""
+    """Problem 400 for a body of two lengths, 413 for a declared body that is too large, 417 for an unknown expectation.
+
+    RFC 9112, section 6.3: where there are Content-Length and Transfer-Encoding, two readers of one connection may not agree
+    where the body ends, so nothing that comes behind it is a request.
+    """
+    names = {name for name, _ in head.headers}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        raise Problem(400, "Content-Length and Transfer-Encoding exclude each other", close=True)
     for name, value in head.headers:
         if name == b"content-length" and int(value) > config.max_body_bytes:
             raise too_large(config)
@@ -50,9 +57,10 @@ def check_head(head: h11.Request, config: ServingConfig) -> None:
 def request_of(head: h11.Request, body: bytes) -> Request:
     """The request of a head and its whole body."""
     target = head.target.decode("latin-1")
-    if "://" in target.partition("?")[0]:  # the absolute form, as proxies send it
-        target = "/" + target.partition("://")[2].partition("/")[2]
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+    if "://" in target.partition("?")[0]:  # the absolute form, as proxies send it; its host is the one that counts
+        headers["host"], _, rest = target.partition("://")[2].partition("/")
+        target = "/" + rest
     return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)
 
 
