@@ -213,7 +213,7 @@ class App:
 def _fields(request: Request) -> Fields:
     """The fields of a JSON body; Problem 415 for a body of another type, compressed, or not in UTF-8."""
     sent, *parameters = request.headers.get("content-type", "").lower().split(";")
-    if sent.strip() != JSON_TYPE or request.headers.get("content-encoding", "identity") != "identity":
+    if sent.strip() != JSON_TYPE or request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, f"send JSON as it is, with the header Content-Type: {JSON_TYPE}")
     for name, _, value in (parameter.partition("=") for parameter in parameters):
         if name.strip() == "charset" and value.strip(' \t"') not in UTF_8:
