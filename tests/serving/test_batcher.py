@@ -53,7 +53,9 @@ def run(test, config: ServingConfig = CONFIG, *, still: bool = False):
 
 
 async def settled(condition) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
+        assert time.monotonic() < end
         await asyncio.sleep(0)
 
 
