@@ -293,9 +293,8 @@ def keep_pages() -> None:
 def bound_memory() -> None:
     """Keep the memory of a process flat that works for days on batches of ever other shapes. Call it before the first product.
 
-    oneDNN and torch each keep the last 1,024 products they have compiled, one for each number of rows, some 100 kB each;
-    here the last 128, unless the environment says otherwise. glibc gives freed memory back: few arenas, large blocks
-    outside of them, and fixed thresholds, which it otherwise raises to the largest block that was ever freed.
+    oneDNN and torch each keep the products they have compiled, one for each number of rows; here the last 128, unless the
+    environment says otherwise. glibc gives freed memory back: two arenas, large blocks outside of them, fixed thresholds.
     """
     for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
         os.environ.setdefault(name, "128")
