@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import json
+import select
 import socket
 import threading
 import time
@@ -18,7 +19,7 @@ from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.message import Reply, Request, json_reply
-from phraseloom.serving.models import Models
+from phraseloom.serving.models import Measure, Models
 from phraseloom.serving.server import Server
 
 
@@ -31,6 +32,8 @@ class FakeTranslator:
         self.can_align = True
         self.segmenter = SimpleNamespace(needs_trees=True) if trees else None
         self.seconds, self.batches, self.threads = seconds, list[list[str]](), set[str]()
+        self.gate = threading.Event()  # no batch ends before it is set
+        self.gate.set()
         self.options: dict[str, Any] = {}
         self.error: Exception = RuntimeError("a secret at /home/somebody/model.bin")
 
@@ -41,6 +44,7 @@ class FakeTranslator:
         self.threads.add(threading.current_thread().name)
         self.options = options
         time.sleep(self.seconds)
+        assert self.gate.wait(PATIENCE)
         if any("poison" in line for line in lines):
             raise self.error
         begins = prefixes or [""] * len(lines)
@@ -51,7 +55,10 @@ class FakeTranslator:
 
 
 class FakeModels(Models):
-    """The models of the server with fake translators."""
+    """The models of the server with fake translators. A step for each character."""
+
+    def _measure(self, key, texts) -> list[Measure]:
+        return [Measure(len(t.prefix), key.beam * max(len(t.text), len(t.prefix))) for t in texts]
 
     def _describe(self, name: str) -> dict[str, Any]:
         return {"name": name, "beam": self[name].config.beam}
@@ -62,11 +69,25 @@ class FakeModels(Models):
         return json_reply({"models": list(key.models), "sentences": sources.texts, "targets": sources.targets})
 
 
+PATIENCE = 120.0  # seconds for which a test waits for anything: a busy machine is slow, a broken server is never ready
+
+
+class StillLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock moves only when it is told to, so that no timeout depends on the machine."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 1000.0
+
+    def time(self) -> float:
+        return self.now
+
+
 class Running:
     """A server in a thread: its port, the object itself, what its app is made of."""
 
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, *, still: bool = False) -> None:
+        self.loop = StillLoop() if still else asyncio.new_event_loop()
         self.stop, self.lost = asyncio.Event(), -1
         self.port = 0
         self.server: Server
@@ -77,9 +98,34 @@ class Running:
         """Stop the server and wait for it; how many requests were lost."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.stop.set)
-        self.thread.join(30)
+        self.thread.join(PATIENCE)
         assert not self.thread.is_alive()
         return self.lost
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for a server whose clock stands still; what clients have sent before comes before it."""
+        moved = threading.Event()
+
+        def move() -> None:
+            assert isinstance(self.loop, StillLoop)
+            self.loop.now += seconds
+            moved.set()
+
+        self.loop.call_soon_threadsafe(move)
+        assert moved.wait(PATIENCE)
+
+    def pass_time(self, sock: socket.socket, step: float) -> float:
+        """Advance by steps until the server sends something to `sock` or closes it; the seconds that took."""
+        passed = 0.0
+        while not select.select([sock], [], [], 0.01)[0]:
+            self.advance(step)
+            passed += step
+            assert passed < 1000 * step
+        return passed
+
+    def states(self) -> list[str]:
+        """What the connections do now."""
+        return [connection.state.name for connection in list(self.server._clients.values()) if connection]
 
     def call(self, method: str, path: str, value: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
         """Status, decoded body and headers of one request."""
@@ -95,9 +141,10 @@ def running(
     models: type[Models] = FakeModels,
     hosts: Sequence[str] | None = None,
     page: bytes = b"<p>page</p>",
+    still: bool = False,
 ) -> Iterator[Running]:
-    """A server of a bare `handler`, or of the whole app with `translators`."""
-    config, found, started = config or ServingConfig(), Running(), threading.Event()
+    """A server of a bare `handler`, or of the whole app with `translators`. `still`: its clock stands (`advance`)."""
+    config, found, started = config or ServingConfig(), Running(still=still), threading.Event()
     failed: list[BaseException] = []
 
     async def serve() -> None:
@@ -127,7 +174,7 @@ def running(
 
     found.thread = threading.Thread(target=work, daemon=True)
     found.thread.start()
-    started.wait(20)
+    started.wait(PATIENCE)
     assert found.port, failed
     try:
         yield found
@@ -138,7 +185,7 @@ def running(
 
 def call(port: int, method: str, path: str, value: Any = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
     """One request on a connection of its own; a `value` that is no bytes is sent as JSON."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     try:
         return exchange(connection, method, path, value, **headers)
     finally:
@@ -158,9 +205,17 @@ def exchange(
     return response.status, json.loads(raw) if is_json and raw else raw, dict(response.getheaders())
 
 
-def connect(port: int, *, seconds: float = 20.0) -> socket.socket:
+def connect(port: int, *, seconds: float = PATIENCE) -> socket.socket:
     """A bare connection."""
     return socket.create_connection(("127.0.0.1", port), timeout=seconds)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 def read_all(sock: socket.socket) -> bytes:

@@ -170,9 +170,20 @@ def test_other_names_and_origins_are_refused() -> None:
             assert server.call("GET", "/health", Host=host)[0] == 200
         for host in ("evil.example", "localhost.evil.example:80", "[::2]:80", ":80"):
             assert server.call("GET", "/health", Host=host)[0] == 421
+        assert server.call("GET", "http://evil.example/health", Host="localhost")[0] == 421
+        assert server.call("GET", "http://LOCALHOST/health?x", Host="evil.example")[0] == 200
         body = {"text": "a"}
         assert server.call("POST", "/translate", body, Host="localhost:8", Origin="http://localhost:8")[0] == 200
-        for origin in ("http://evil.example", "null", "http://localhost:9"):
+        bad = (
+            "http://[",
+            "http://[::1",
+            "//localhost:8",
+            "http://localhost:8/",
+            "http://u@localhost:8",
+            "",
+            "http://\xb2",
+        )
+        for origin in ("http://evil.example", "null", "http://localhost:9", *bad):
             assert server.call("POST", "/translate", body, Host="localhost:8", Origin=origin)[0] == 403
 
 

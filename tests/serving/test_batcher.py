@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.serving.harness import FakeTranslator, call, running
+from tests.serving.harness import PATIENCE, FakeTranslator, StillLoop, call, running
 
-from phraseloom.serving.batcher import Batcher, ItemError, Line
+from phraseloom.serving.batcher import POSTPONED, Batcher, ItemError, Line
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.message import Problem
 
 LINE = Line("texts", 100, 8)
-CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=5.0)
+CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=600.0, batch_seconds=600.0)
 
 
 class Work:
@@ -29,7 +29,7 @@ class Work:
         self.freed = threading.Event()
 
     def __call__(self, key: str, items: list[str], cancelled: Callable[[], bool]) -> list[str]:
-        self.gate.wait(10)
+        assert self.gate.wait(PATIENCE)
         while "endless" in items and not self.freed.wait(0.001):
             if cancelled():
                 self.ended.append(list(items))
@@ -40,18 +40,34 @@ class Work:
         return [item.upper() for item in items]
 
 
-def run(test, config: ServingConfig = CONFIG):
+def run(test, config: ServingConfig = CONFIG, *, still: bool = False):
+    """`test` with a batcher. `still`: the clocks stand, but for what the test adds to `now` of its loop."""
+
     async def inside():
         work = Work()
-        async with Batcher(work, config) as batcher:
-            return await asyncio.wait_for(test(batcher, work), 20)
+        async with Batcher(work, config, clock=asyncio.get_running_loop().time) as batcher:
+            return await asyncio.wait_for(test(batcher, work), PATIENCE)
 
-    return asyncio.run(inside())
+    with asyncio.Runner(loop_factory=StillLoop if still else None) as runner:
+        return runner.run(inside())
 
 
 async def settled(condition) -> None:
+    end = time.monotonic() + PATIENCE
     while not condition():
-        await asyncio.sleep(0.001)
+        assert time.monotonic() < end
+        await asyncio.sleep(0)
+
+
+async def pass_time(seconds: float) -> None:
+    """Let time pass for whoever has begun to wait."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, StillLoop)
+    loop.now += seconds
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def test_texts_of_many_callers_make_batches() -> None:
@@ -145,18 +161,21 @@ def test_a_batch_that_nobody_wants_any_more_ends_at_once() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         for callers in (1, 3):
             calls = [asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"])) for _ in range(callers)]
-            await settled(lambda: batcher.busy_seconds > 0)
+            await settled(lambda callers=callers: len(batcher._present) == callers)
             behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
             for one in calls:
                 one.cancel()
             assert await behind == ["BEHIND"]
+        late = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
+        await settled(lambda: len(batcher._present) == 1)
+        await pass_time(1.1)
         with pytest.raises(Problem, match="answer_seconds = 1"):
-            await batcher.submit(LINE, "k", ["endless"])
+            await late
         assert await batcher.submit(LINE, "k", ["next"]) == ["NEXT"]
         assert work.ended == [["endless"], ["endless"] * 3, ["endless"]]  # and halves of it were not tried
         assert batcher.answered == 3
 
-    run(test, ServingConfig(gather_seconds=0.01, answer_seconds=1.0))
+    run(test, ServingConfig(gather_seconds=0, answer_seconds=1.0), still=True)
 
 
 def test_who_stays_gets_the_result_of_a_batch_that_others_have_left() -> None:
@@ -191,6 +210,69 @@ def test_after_an_error_an_endless_text_is_done_as_well() -> None:
     run(test)
 
 
+def test_a_batch_that_takes_too_long_is_ended_and_its_requests_are_done_one_by_one() -> None:
+    """H13: the slow one gets a 503; those that came with it, and those that came later, get what they asked for."""
+
+    async def test(batcher: Batcher, work: Work) -> None:
+        texts = (["endless"], ["large", "two"], ["small"])
+        calls = [asyncio.ensure_future(batcher.submit(LINE, "k", one, size=len("".join(one)))) for one in texts]
+        await settled(lambda: len(batcher._present) == 4)
+        behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
+        await pass_time(19.0)
+        assert not work.ended
+        await pass_time(1.1)
+        assert await calls[2] == ["SMALL"]
+        await settled(lambda: [job.item for job in batcher._present] == ["endless"])
+        assert not behind.done()
+        await pass_time(20.1)
+        with pytest.raises(Problem, match=r"not done within batch_seconds = 20; send fewer or shorter texts") as late:
+            await calls[0]
+        assert late.value.status == 503
+        assert await calls[1] == ["LARGE", "TWO"]
+        assert await behind == ["BEHIND"]
+        assert work.ended == [["endless", "large", "two", "small"], ["endless"]]
+        assert [items for _, items in work.batches] == [["small"], ["large", "two"], ["behind"]]
+        assert (batcher.answered, batcher.waiting, batcher._counts["texts"]) == (4, 0, 0)
+
+    run(test, ServingConfig(gather_seconds=0), still=True)
+
+
+def test_after_an_error_no_further_time_is_given() -> None:
+    """The halves of a batch with an error are done within the time of the batch."""
+
+    async def test(batcher: Batcher, work: Work) -> None:
+        work.gate.clear()
+        calls = [asyncio.ensure_future(batcher.submit(LINE, "k", [t])) for t in ("poison", "a", "b")]
+        await settled(lambda: len(batcher._present) == 3)
+        await pass_time(20.1)
+        work.gate.set()
+        assert await asyncio.gather(*calls[1:]) == [["A"], ["B"]]
+        with pytest.raises(ItemError, match="poison"):
+            await calls[0]
+        assert [items for _, items in work.batches] == [["poison", "a", "b"], ["poison"], ["a"], ["b"]]
+
+    run(test, ServingConfig(gather_seconds=0), still=True)
+
+
+def test_what_the_work_postpones_comes_first_in_the_next_batch() -> None:
+    batches: list[list[str]] = []
+
+    def work(key: str, items: list[str], cancelled: Callable[[], bool]) -> list[object]:
+        batches.append(list(items))
+        return [items[0].upper(), *[ValueError("no") if item == "bad" else POSTPONED for item in items[1:]]]
+
+    async def inside() -> None:
+        async with Batcher(work, CONFIG) as batcher:
+            calls = [batcher.submit(LINE, "k", texts) for texts in (["a", "b"], ["c", "bad"], ["d"])]
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            assert (found[0], found[2]) == (["A", "B"], ["D"])
+            assert isinstance(found[1], ItemError)
+            assert batches == [["a", "b", "c", "bad", "d"], ["b", "d"], ["d"]]
+            assert batcher._counts["texts"] == 0
+
+    asyncio.run(inside())
+
+
 def test_giving_up_ends_the_work() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         endless = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
@@ -206,14 +288,16 @@ def test_giving_up_ends_the_work() -> None:
 def test_who_waits_too_long_is_told_so() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         work.gate.clear()
+        slow = asyncio.ensure_future(batcher.submit(LINE, "k", ["slow"]))
+        await pass_time(0.06)
         with pytest.raises(Problem, match=r"answer_seconds = 0\.05") as late:
-            await batcher.submit(LINE, "k", ["slow"])
+            await slow
         assert late.value.status == 503
         work.gate.set()
         await settled(lambda: batcher.busy_seconds == 0)
         assert await batcher.submit(LINE, "k", ["next"]) == ["NEXT"]
 
-    run(test, ServingConfig(answer_seconds=0.05, gather_seconds=0))
+    run(test, ServingConfig(answer_seconds=0.05, gather_seconds=0), still=True)
 
 
 def test_giving_up_answers_everybody() -> None:
@@ -234,6 +318,7 @@ def test_giving_up_answers_everybody() -> None:
 def test_ten_times_what_fits() -> None:
     """H3: some are answered, the others told when to come again; one worker thread, whatever comes."""
     translator = FakeTranslator(seconds=0.02)
+    translator.gate.clear()  # until somebody is refused
     config = ServingConfig(queue_texts=8, max_texts=8, batch_texts=4)
     statuses: list[int] = []
     with running(config, translators={"it": translator}) as server:
@@ -244,6 +329,8 @@ def test_ten_times_what_fits() -> None:
             assert status == 200 or int(headers["Retry-After"]) >= 1
             assert status == 503 or body["translations"][0]["text"] == f"TEXT {number}"
             statuses.append(status)
+            if status == 503:
+                translator.gate.set()
 
         clients = [threading.Thread(target=ask, args=(n,)) for n in range(80)]
         for client in clients:

@@ -12,7 +12,7 @@ from tests.serving.test_server import ask_many
 from phraseloom.analysis.explain import explain
 from phraseloom.decoding.translator import Translator
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.models import Models
+from phraseloom.serving.models import Models, Text, TranslateKey
 
 
 def test_the_reply_is_that_of_translate(translator: Translator) -> None:
@@ -117,6 +117,70 @@ def test_a_text_that_is_too_long_says_so(translator: Translator) -> None:
     assert cropped["translations"][1]["text"] == translator.translate([long], max_input_tokens=12)[0].text
     assert split["translations"][0]["parts"] > 1
     assert f"translated in {split['translations'][0]['parts']} parts" in split["warnings"][0]
+
+
+@pytest.mark.parametrize("path", ["/translate", "/explain"])
+def test_a_prefix_of_many_subwords_is_refused(path: str, translator: Translator) -> None:
+    """H13: a prefix of few characters may be many subwords; it is refused alone, before it costs a step."""
+    prefix, calls = "winter garden winter garden", []
+    count = len(translator.tokenizer.target.encode(prefix))
+    of_translate = translator.translate
+    translator = translator.with_options()
+    translator.translate = lambda lines, **options: calls.append(list(lines)) or of_translate(lines, **options)
+    for limit, status in ((count, 200), (count - 1, 400)):
+        config = ServingConfig(max_prefix_tokens=limit)
+        with running(config, translators={"it": translator}, models=Models) as server:
+            found = server.call("POST", path, {"text": ["a cow", "the man"], "prefix": ["", prefix]})
+            assert found[0] == status
+    said = found[1]["error"]["message"]
+    assert f"{count} subwords are above the limit of this server, max_prefix_tokens = {count - 1}" in said
+    assert ("prefix 2" if path == "/explain" else "text 2: prefix") in said
+    if path == "/translate":
+        assert calls == [["a cow", "the man"], ["a cow"]]
+
+
+def test_the_steps_of_a_batch_are_bounded(translator: Translator) -> None:
+    """H13: a text above the limit is refused; as many of the others as fit are one batch, the rest the next ones."""
+    tokens, beam = len(translator.tokenizer.source.encode("a cow")), 2
+    steps = beam * translator.config.max_length.of(tokens)
+    lines = ["a cow", "a cow", "", "a cow"]
+    for limit, batches in ((3 * steps, 1), (3 * steps - 1, 2), (steps, 3)):
+        config = ServingConfig(batch_steps=limit)
+        with running(config, translators={"it": translator}, models=Models) as server:
+            status, body, _ = server.call("POST", "/translate", {"text": lines, "beam": beam})
+            assert (status, server.batcher.batches) == (200, batches)
+            assert body["translations"][0] == body["translations"][3]
+            long = {"text": ["a cow", "the old man sleeps ."], "beam": beam, "long_lines": "split"}
+            found = server.call("POST", "/translate", long)
+            assert found[0] == (200 if limit > 2 * steps else 400)
+    assert "text 2: " in found[1]["error"]["message"]
+    assert f"above the limit of this server, batch_steps = {steps}" in found[1]["error"]["message"]
+
+
+def test_a_prefix_counts_as_steps(translator: Translator) -> None:
+    short = translator.with_options(max_length={"factor": 0.0, "constant": 1})
+    models = Models({"it": short}, ServingConfig())
+    key = TranslateKey("it", 3, 1, "crop", False)
+    count = len(short.tokenizer.target.encode("winter garden"))
+    measures = models._measure(key, [Text("a", "", ""), Text("a", "winter garden", ""), Text("", "winter", "")])
+    assert [m.steps for m in measures] == [3, 3 * count, 0]
+    split = TranslateKey("it", 1, 1, "split", False)
+    models = Models({"it": short}, ServingConfig(max_tokens=2))
+    [measure] = models._measure(split, [Text("the old man sleeps .", "winter garden", "")])
+    parts = short.translate(["the old man sleeps ."], max_input_tokens=2, long_lines="split")[0].parts
+    assert measure.steps == count + parts - 1
+
+
+def test_a_request_that_takes_longer_than_a_batch_may(slow: Translator, translator: Translator) -> None:
+    """H13: 503 after batch_seconds; whoever came with it is served."""
+    with running(
+        ServingConfig(batch_seconds=0.5), translators={"slow": slow, "it": translator}, models=Models
+    ) as server:
+        status, body, headers = server.call("POST", "/translate", ASKED["/translate"])
+        assert status == 503
+        assert "batch_seconds = 0.5" in body["error"]["message"]
+        assert int(headers["Retry-After"]) >= 1
+        assert server.call("POST", "/translate", {"text": "a cow", "model": "it"})[0] == 200
 
 
 @pytest.fixture

@@ -39,10 +39,15 @@ MaxBody = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Largest body
 MaxTexts = Annotated[int, typer.Option(min=1, help="Most texts of a request.")]
 MaxCharacters = Annotated[int, typer.Option(min=1, help="Most characters of a text.")]
 MaxTokens = Annotated[int, typer.Option(min=1, help="Longer texts (in subwords) are cropped or split, and say so.")]
+MaxPrefixTokens = Annotated[int, typer.Option(min=0, help="Most subwords of a prefix.")]
 MaxBeam = Annotated[int, typer.Option(min=1, help="Widest beam that may be asked for.")]
 MaxNBest = Annotated[int, typer.Option(min=1, help="Most translations of a text.")]
 Queue = Annotated[int, typer.Option(min=1, help="Texts that may wait; beyond them clients get 503 and Retry-After.")]
 Batch = Annotated[int, typer.Option(min=1, help="Texts translated together.")]
+BatchSteps = Annotated[int, typer.Option(min=1, help="Most steps of search in a batch: output length times beam.")]
+BatchTimeout = Annotated[
+    float, typer.Option(metavar="SECONDS", help="Time until a batch is ended; its requests are then done one by one.")
+]
 Connections = Annotated[int, typer.Option(min=1, help="Clients connected at once.")]
 ReadTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause inside a request or reply.")]
 RequestTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time for a whole request to arrive.")]
@@ -62,10 +67,13 @@ def command(
     max_texts: MaxTexts = DEFAULT.max_texts,
     max_characters: MaxCharacters = DEFAULT.max_characters,
     max_tokens: MaxTokens = DEFAULT.max_tokens,
+    max_prefix_tokens: MaxPrefixTokens = DEFAULT.max_prefix_tokens,
     max_beam: MaxBeam = DEFAULT.max_beam,
     max_n_best: MaxNBest = DEFAULT.max_n_best,
     queue: Queue = DEFAULT.queue_texts,
     batch: Batch = DEFAULT.batch_texts,
+    batch_steps: BatchSteps = DEFAULT.batch_steps,
+    batch_timeout: BatchTimeout = DEFAULT.batch_seconds,
     max_connections: Connections = DEFAULT.max_connections,
     read_timeout: ReadTimeout = DEFAULT.read_seconds,
     request_timeout: RequestTimeout = DEFAULT.request_seconds,
@@ -89,10 +97,13 @@ def command(
             "max_texts": max_texts,
             "max_characters": max_characters,
             "max_tokens": max_tokens,
+            "max_prefix_tokens": max_prefix_tokens,
             "max_beam": max_beam,
             "max_n_best": max_n_best,
             "queue_texts": queue,
             "batch_texts": batch,
+            "batch_steps": batch_steps,
+            "batch_seconds": batch_timeout,
             "max_connections": max_connections,
             "read_seconds": read_timeout,
             "request_seconds": request_timeout,
@@ -116,9 +127,9 @@ def _require_h11() -> None:
 def _load(folders: dict[str, Path], device: str, options: dict[str, Any], config: ServingConfig) -> Models:
     from phraseloom.decoding.translator import Translator
     from phraseloom.serving.models import Models
-    from phraseloom.training.distributed import keep_pages
+    from phraseloom.training.distributed import bound_memory
 
-    keep_pages()
+    bound_memory()
     models = Models(
         {name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()}, config
     )

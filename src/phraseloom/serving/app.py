@@ -7,8 +7,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import DataError, UsageError
@@ -21,7 +20,7 @@ from phraseloom.serving.models import ExplainKey, Models, Sources, Text, Transla
 logger = logging.getLogger(__name__)
 
 Route = Callable[[Request], Awaitable[Reply]]
-LONG_LINES = ("crop", "split")
+LONG_LINES: tuple[Literal["crop", "split"], ...] = ("crop", "split")
 UTF_8 = ("utf-8", "utf8")
 PAGE_POLICY = "frame-ancestors 'none'"
 
@@ -89,7 +88,7 @@ class App:
         if self._hosts is not None and name not in self._hosts:
             raise Problem(421, "this server does not go by that name; start it with --allow-host NAME")
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin.lower()).netloc != host:
+        if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
             raise Problem(403, "pages of other sites cannot use this server")
 
     async def _show_page(self, request: Request) -> Reply:
@@ -137,7 +136,8 @@ class App:
             Text(text, prefix, tree)
             for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
         ]
-        found = await self._batcher.submit(self._texts, key, items)
+        size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
+        found = await self._batcher.submit(self._texts, key, items, size=size)
         return json_reply({"model": name, "translations": found, "warnings": self._warnings(found, name)})
 
     def _warnings(self, found: Sequence[dict[str, Any]], name: str) -> list[str]:
@@ -213,7 +213,7 @@ class App:
 def _fields(request: Request) -> Fields:
     """The fields of a JSON body; Problem 415 for a body of another type, compressed, or not in UTF-8."""
     sent, *parameters = request.headers.get("content-type", "").lower().split(";")
-    if sent.strip() != JSON_TYPE or request.headers.get("content-encoding", "identity") != "identity":
+    if sent.strip() != JSON_TYPE or request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, f"send JSON as it is, with the header Content-Type: {JSON_TYPE}")
     for name, _, value in (parameter.partition("=") for parameter in parameters):
         if name.strip() == "charset" and value.strip(' \t"') not in UTF_8:

@@ -4,6 +4,10 @@ While the worker computes, texts arrive; then the text that has waited longest a
 the same options) are the next batch. So a busy server works in large batches and an idle one at once. Everything but the
 work itself runs in the thread of the event loop: there is nothing to lock. The work asks now and then whether anybody
 still wants its batch; when every caller is gone, has an error or was told that it took too long, it ends.
+
+No batch holds the worker for longer than `batch_seconds`: then it is ended, and each of its requests is worked on again by
+itself, the smallest first. A request that is by itself and takes longer gets a 503. So one request delays those that came
+with it, or after it, by `batch_seconds` at most twice.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ from phraseloom.serving.message import overloaded
 logger = logging.getLogger(__name__)
 
 Cancelled = Callable[[], bool]
+# The result of an item that the work left for the next batch.
+POSTPONED = object()
+_OUT_OF_TIME = object()
 Work = Callable[[Any, Sequence[Any], Cancelled], Sequence[Any]]
 
 
@@ -45,23 +52,30 @@ class ItemError(Exception):
 
 @dataclass(eq=False)
 class _Job:
-    """One text, the `number`-th of its call. `key`: what it must have in common with others of its batch."""
+    """One text, the `number`-th of its call. `key`: what it must have in common with others of its batch.
+
+    `call` is one object for all texts of a call, `size` that of the whole call. `alone`: only with texts of its call.
+    """
 
     line: Line
     key: Hashable
     item: Any
     number: int
     done: asyncio.Future[Any]
+    call: object
+    size: int
+    alone: bool = False
 
 
 class Batcher:
     """Runs `work(key, items, cancelled)`, which gives one result per item, in a thread of its own.
 
-    `cancelled()` is true once nobody wants the batch any more; then the work may end with any error.
+    A result may be an error of that item alone, or POSTPONED; the first item must not be postponed. `cancelled()` is true
+    once nobody wants the batch any more, or its time is up by `clock` (seconds); then the work may end with any error.
     """
 
-    def __init__(self, work: Work, config: ServingConfig) -> None:
-        self._work, self._config = work, config
+    def __init__(self, work: Work, config: ServingConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._work, self._config, self._clock = work, config, clock
         self._waiting: deque[_Job] = deque()
         self._present: Sequence[_Job] = ()
         self._counts: dict[str, int] = {}
@@ -81,7 +95,7 @@ class Batcher:
     @property
     def busy_seconds(self) -> float:
         """For how long the worker has been at its present batch; 0 if it has none."""
-        return 0.0 if self._since is None else time.monotonic() - self._since
+        return 0.0 if self._since is None else self._clock() - self._since
 
     async def __aenter__(self) -> Batcher:
         self._task = asyncio.ensure_future(self._run())
@@ -95,10 +109,11 @@ class Batcher:
             await self._task
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def submit(self, line: Line, key: Hashable, items: Sequence[Any]) -> list[Any]:
+    async def submit(self, line: Line, key: Hashable, items: Sequence[Any], *, size: int = 0) -> list[Any]:
         """The result of each item, in order. Problem 503 where they do not fit in the line or are not done in time.
 
-        Raises ItemError for the first item that failed. If the caller is cancelled, nothing more is done for it.
+        `size`: how large they are together, in any unit. Raises ItemError for the first item that failed. If the caller is
+        cancelled, nothing more is done for it.
         """
         if self.closed:
             raise overloaded("the server is stopping", close=True)
@@ -107,7 +122,8 @@ class Batcher:
                 f"too many texts are waiting (limit {line.most}); try again later", retry_after=self._backlog_seconds()
             )
         loop = asyncio.get_running_loop()
-        jobs = [_Job(line, key, item, number, loop.create_future()) for number, item in enumerate(items, 1)]
+        call = object()
+        jobs = [_Job(line, key, item, n, loop.create_future(), call, size) for n, item in enumerate(items, 1)]
         self._waiting.extend(jobs)
         self._count(line, len(jobs))
         self._arrived.set()
@@ -156,27 +172,53 @@ class Batcher:
             self._present = batch = self._take()
             if not batch:
                 continue
-            start = self._since = time.monotonic()
-            results = await loop.run_in_executor(self._thread, self._do, batch)
-            seconds = max(time.monotonic() - start, 1e-6)
+            start = self._since = self._clock()
+            results = await loop.run_in_executor(self._thread, self._do, batch, start + self._config.batch_seconds)
+            seconds = max(self._clock() - start, 1e-6)
             self._rate = 0.8 * self._rate + 0.2 * len(batch) / seconds
             self._present, self._since = (), None
             self.batches += 1
+            again: list[_Job] = []
             for job, result in zip(batch, results, strict=True):
                 if job.done.done():
                     continue
-                self.answered += 1
-                if isinstance(result, Exception):
-                    job.done.set_exception(ItemError(result, job.number))
+                if result is POSTPONED:
+                    again.append(job)
+                elif result is _OUT_OF_TIME:
+                    self._end_late(job, batch, again)
                 else:
-                    job.done.set_result(result)
+                    self.answered += 1
+                    if isinstance(result, Exception):
+                        job.done.set_exception(ItemError(result, job.number))
+                    else:
+                        job.done.set_result(result)
+            failed = {job.call for job in batch if job.done.done() and (job.done.cancelled() or job.done.exception())}
+            again = [job for job in again if job.call not in failed]
+            if again:
+                again.sort(key=lambda job: (job.alone, job.size if job.alone else 0))
+                self._waiting.extendleft(reversed(again))
+                self._count(again[0].line, len(again))
+
+    def _end_late(self, job: _Job, batch: Sequence[_Job], again: list[_Job]) -> None:
+        """A job whose batch was ended: a 503 where the batch was of one call, else another try with its call alone."""
+        if all(other.call is job.call for other in batch):
+            seconds = self._config.batch_seconds
+            advice = "send fewer or shorter texts, or ask for a narrower beam"
+            job.done.set_exception(
+                overloaded(
+                    f"not done within batch_seconds = {seconds:g}; {advice}", retry_after=self._backlog_seconds()
+                )
+            )
+        else:
+            job.alone = True
+            again.append(job)
 
     def _take(self) -> list[_Job]:
         """The job that has waited longest and those that go with it, in order."""
         batch: list[_Job] = []
         others: deque[_Job] = deque()
         for job in self._waiting:
-            if (not batch or job.key == batch[0].key) and (not batch or len(batch) < batch[0].line.together):
+            if not batch or (len(batch) < batch[0].line.together and self._fits(job, batch[0])):
                 batch.append(job)
             else:
                 others.append(job)
@@ -185,11 +227,19 @@ class Batcher:
             self._count(batch[0].line, -len(batch))
         return batch
 
-    def _do(self, jobs: Sequence[_Job]) -> Sequence[Any]:
-        """Results or errors; in the worker thread. After an error both halves are tried again: no item spoils another."""
+    @staticmethod
+    def _fits(job: _Job, first: _Job) -> bool:
+        return job.key == first.key and (job.call is first.call or not (job.alone or first.alone))
+
+    def _do(self, jobs: Sequence[_Job], end: float) -> Sequence[Any]:
+        """Results or errors; in the worker thread, until `end`. After an error both halves are tried again: no item
+        spoils another."""
+
+        def wanted() -> bool:
+            return any(not job.done.done() for job in jobs)
 
         def cancelled() -> bool:
-            return all(job.done.done() for job in jobs)
+            return not wanted() or self._clock() >= end
 
         try:
             results = self._work(jobs[0].key, [job.item for job in jobs], cancelled)
@@ -197,7 +247,9 @@ class Batcher:
                 raise RuntimeError(f"{len(results)} results of {len(jobs)} texts")
             return results
         except Exception as error:
-            if len(jobs) == 1 or cancelled():
+            if self._clock() >= end:
+                return [_OUT_OF_TIME] * len(jobs)
+            if len(jobs) == 1 or not wanted():
                 return [error] * len(jobs)
             middle = len(jobs) // 2
-            return [*self._do(jobs[:middle]), *self._do(jobs[middle:])]
+            return [*self._do(jobs[:middle], end), *self._do(jobs[middle:], end)]

@@ -18,7 +18,7 @@ import h11
 
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.message import Problem, Reply, Request, overloaded
-from phraseloom.serving.protocol import check_head, head_of, protocol_problem, request_of, too_large
+from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
 
 if TYPE_CHECKING:
     from phraseloom.serving.server import Server
@@ -182,6 +182,7 @@ class Connection:
                 body.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage):
                 assert head is not None
+                check_size(event.headers, config)
                 return request_of(head, b"".join(body))
             else:  # ConnectionClosed
                 raise _Gone

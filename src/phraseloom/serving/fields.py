@@ -14,6 +14,7 @@ from phraseloom.errors import plural
 from phraseloom.serving.message import Problem
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 SHOWN = 40
 
 
@@ -101,13 +102,13 @@ class Fields:
 
         return bool(self._take(name, read))
 
-    def choice(self, name: str, among: Sequence[str]) -> str | None:
+    def choice(self, name: str, among: Sequence[Word]) -> Word | None:
         """One of some words."""
 
-        def read(value: Any) -> str:
+        def read(value: Any) -> Word:
             if not isinstance(value, str) or value not in among:
                 raise Problem(400, f"{name}: {_show(value)} is none of {', '.join(among)}")
-            return value
+            return among[among.index(value)]
 
         return self._take(name, read)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from phraseloom.analysis.explain import MAX_MODELS, explain
 from phraseloom.analysis.explain_model import describe
+from phraseloom.decoding.batching import cut_line
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
+from phraseloom.serving.batcher import POSTPONED
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.message import Reply, json_reply, plain
+from phraseloom.serving.message import Problem, Reply, json_reply, plain
 
 
 class TranslateKey(NamedTuple):
@@ -19,7 +21,7 @@ class TranslateKey(NamedTuple):
     model: str
     beam: int
     n_best: int
-    long_lines: str
+    long_lines: Literal["crop", "split"]
     alignments: bool
 
 
@@ -37,6 +39,13 @@ class Text(NamedTuple):
     text: str
     prefix: str
     tree: str
+
+
+class Measure(NamedTuple):
+    """Subwords of a prefix, and steps that the search may take: its beam times the longest output, over all parts."""
+
+    prefix_tokens: int
+    steps: int
 
 
 class Sources(NamedTuple):
@@ -114,7 +123,49 @@ class Models:
             return [self._explain(key, sources, cancelled) for sources in items]
         return self._translate(key, items, cancelled)
 
-    def _translate(
+    def _measure(self, key: TranslateKey, texts: Sequence[Text]) -> list[Measure]:
+        """How long each prefix is, and how many steps each text may take."""
+        translator = self[key.model]
+        source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
+        limit = min(config.max_input_tokens, self.config.max_tokens)
+        prefixes = target.encode_batch([t.prefix for t in texts])
+        result = []
+        for number, ids in enumerate(source.encode_batch([t.text for t in texts])):
+            prefix = len(prefixes[number])
+            pieces = cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+            lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
+            if lengths:
+                lengths[0] = max(lengths[0], prefix)
+            result.append(Measure(prefix, key.beam * sum(lengths)))
+        return result
+
+    def _translate(self, key: TranslateKey, texts: Sequence[Text], cancelled: Callable[[], bool]) -> list[Any]:
+        """As many of the texts as `batch_steps` allows, the first one in any case unless it alone is above that."""
+        results: list[Any] = [POSTPONED] * len(texts)
+        chosen, left, most = [], self.config.batch_steps, self.config.batch_steps
+        for number, (prefix, steps) in enumerate(self._measure(key, texts)):
+            if prefix > self.config.max_prefix_tokens:
+                results[number] = UsageError(f"prefix: {self._too_long(prefix)}")
+            elif steps > most:
+                results[number] = UsageError(
+                    f"{steps} steps of search ({key.beam} hypotheses of up to {steps // key.beam} subwords) are above the "
+                    f"limit of this server, batch_steps = {most}: send a shorter text or ask for a narrower beam"
+                )
+            elif steps <= left:
+                chosen.append(number)
+                left -= steps
+        if chosen:
+            found = self._translate_all(key, [texts[n] for n in chosen], cancelled)
+            for number, translation in zip(chosen, found, strict=True):
+                results[number] = translation
+        return results
+
+    def _too_long(self, count: int) -> str:
+        return (
+            f"{count} subwords are above the limit of this server, max_prefix_tokens = {self.config.max_prefix_tokens}"
+        )
+
+    def _translate_all(
         self, key: TranslateKey, texts: Sequence[Text], cancelled: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
@@ -134,6 +185,10 @@ class Models:
 
     def _explain(self, key: ExplainKey, sources: Sources, cancelled: Callable[[], bool]) -> Reply:
         """The reply is made here and not in the thread of the server: a document may be megabytes."""
+        for name in key.models if sources.prefixes else ():
+            for number, ids in enumerate(self[name].tokenizer.target.encode_batch(sources.prefixes), 1):
+                if len(ids) > self.config.max_prefix_tokens:
+                    return Problem(400, f"prefix {number}: {self._too_long(len(ids))}").reply()
         beam = {} if key.beam is None else {"beam": key.beam, "n_best": 1}
         document = explain(
             {name: self[name].with_options(**beam) for name in key.models},
