@@ -38,9 +38,11 @@ class TransformerEncoderConfig(Config):
 
 
 class NoEncoderConfig(Config):
-    """No encoder: the decoder attends to the embeddings of the source (P004)."""
+    """No encoder: the decoder attends to the embeddings of the source (P004). `memory_norm`: layer normalisation over them, as
+    Sockeye's encoders end in one."""
 
     kind: Literal["none"] = "none"
+    memory_norm: bool = False
 
     @property
     def layers(self) -> int:
@@ -48,10 +50,19 @@ class NoEncoderConfig(Config):
         return 0
 
 
+class VariationalDropoutConfig(Config):
+    """Dropout whose masks stay the same over the steps of a sentence (Gal and Ghahramani 2016; Sockeye's RNN dropout): on what
+    every cell reads, and on the hidden state that comes back to it (slower in training: no kernel of torch has it)."""
+
+    inputs: Fraction = 0.0
+    states: Fraction = 0.0
+
+
 class RecurrentEncoderConfig(Config):
     """Recurrent layers; the bottom `bidirectional` ones read both ways, each direction with half the width (P004: 1 of 6).
 
-    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read.
+    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read. `memory_norm`: layer
+    normalisation of the states that the decoder attends to.
     """
 
     kind: Literal["recurrent"] = "recurrent"
@@ -60,6 +71,8 @@ class RecurrentEncoderConfig(Config):
     bidirectional: Annotated[int, Field(ge=0)] = 1
     residual: bool = False
     dropout: Fraction = 0.0
+    variational_dropout: VariationalDropoutConfig = VariationalDropoutConfig()
+    memory_norm: bool = False
 
     @model_validator(mode="after")
     def _no_more_than_layers(self) -> RecurrentEncoderConfig:
@@ -99,6 +112,7 @@ class RecurrentDecoderConfig(Config):
     residual: bool = False
     hidden_dropout: Fraction = 0.2
     dropout: Fraction = 0.0
+    variational_dropout: VariationalDropoutConfig = VariationalDropoutConfig()
 
 
 DecoderConfig = Annotated[
