@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -275,13 +275,18 @@ def _allowed(entry: Any) -> list[dict[str, Any]]:
     return [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
 
 
+def verify_files(folder: str | Path, files: Mapping[str, Any]) -> None:
+    """Compare the checksums of `files`, entries of `read_manifest`; CorruptError names the first file that does not fit."""
+    for name, entry in files.items():
+        path = Path(folder) / name
+        if sha256_file(path) not in [e.get("sha256") for e in _allowed(entry)]:
+            raise CorruptError("checksum differs from the manifest: the file is damaged or of another run", file=path)
+
+
 def verify_manifest(folder: str | Path) -> list[str]:
     """The names in the manifest of `folder`, all verified; CorruptError names the first file that does not fit."""
-    folder, files = Path(folder), read_manifest(folder)
-    for name, entry in files.items():
-        if sha256_file(folder / name) not in [e.get("sha256") for e in _allowed(entry)]:
-            what = "checksum differs from the manifest: the file is damaged or of another run"
-            raise CorruptError(what, file=folder / name)
+    files = read_manifest(folder)
+    verify_files(folder, files)
     return list(files)
 
 
