@@ -32,7 +32,7 @@ BYTES = {
 # What the files of a folder may be large as, by the end of their names; the first that fits. Tensors, shards and raw text
 # have no limit of their own: their sizes follow from a header, an index or the text.
 LIMITS: tuple[tuple[str, int | None], ...] = (
-    (".vectors.safetensors", 4096 * MIB),
+    (".vectors.safetensors", 2048 * MIB),
     (".safetensors", None),
     (".tokens", None),
     (".offsets", None),
