@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import socket
+import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -254,7 +255,9 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
             path = inside(folder, name)
             size = path.stat().st_size
         except FileProblem as error:
-            raise CorruptError(f"named in the manifest, but not a plain file ({error.what})", file=error.file) from error
+            raise CorruptError(
+                f"named in the manifest, but not a plain file ({error.what})", file=error.file
+            ) from error
         limit = limit_of(name)
         if limit is not None and size > limit:
             raise CorruptError(f"larger than {limit / MIB:g} MiB, which no such file is", file=path)
@@ -323,7 +326,7 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         disk.mkdir(self.path.parent)
-        self._handle = Path.open(self.path, "ab+")
+        self._handle = self._open()
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -335,6 +338,22 @@ class FolderLock:
         self._handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._handle.flush()
         return self
+
+    def _open(self) -> IO[bytes]:
+        """The lock file, which is emptied: one that is a link, a pipe, or has a second name is another's file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        hint = "remove it if no phraseloom runs here"
+        try:
+            handle = os.open(self.path, flags, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise FileProblem("the lock is not a plain file", file=self.path, hint=hint) from error
+            raise
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+            os.close(handle)
+            raise FileProblem("the lock is not a plain file of its own", file=self.path, hint=hint)
+        return os.fdopen(handle, "ab+")
 
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:

@@ -143,7 +143,9 @@ class Shard:
     def _map(self, name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         path = inside(self._folder, f"{self._name}.{name}", "shard")
         if path.stat().st_size != count * kind.itemsize:
-            raise CorruptError(f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path)
+            raise CorruptError(
+                f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path
+            )
         if count == 0:
             return np.empty(0, dtype=kind)
         return np.memmap(path, dtype=kind, mode="r", shape=(count,)).view(np.ndarray)

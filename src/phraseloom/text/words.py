@@ -158,7 +158,9 @@ class Words:
         if (about.get("vectors") is not None) != of_vectors.exists():
             raise CorruptError("of the vectors either the file or what is said of it is missing", file=path)
         vocabulary = Vocabulary.load(inside(folder, f"{name}.vocab", "vocabulary"))
-        vectors = _load_vectors(inside(folder, of_vectors.name, "vectors"), len(vocabulary)) if of_vectors.exists() else None
+        vectors = (
+            _load_vectors(inside(folder, of_vectors.name, "vectors"), len(vocabulary)) if of_vectors.exists() else None
+        )
         words = cls(vocabulary, joined=about["joined"], vectors=vectors, file=folder / f"{name}.vocab")
         if words.content != path.read_bytes():
             raise CorruptError("the vectors are not those of this vocabulary", file=of_vectors)
@@ -175,7 +177,9 @@ def _load_vectors(path: Path, size: int) -> np.ndarray:
     stored = read_header(path)
     if [(t.name, t.dtype, t.shape[:1], len(t.shape)) for t in stored] != [("vectors", "F32", (size,), 2)]:
         found = ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in stored[:3])
-        raise CorruptError(f"holds {found or 'nothing'}; vectors of F32, one for each of {size} tokens, are needed", file=path)
+        raise CorruptError(
+            f"holds {found or 'nothing'}; vectors of F32, one for each of {size} tokens, are needed", file=path
+        )
     try:
         arrays = safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
