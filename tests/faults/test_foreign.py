@@ -235,7 +235,9 @@ BASE = (
 )
 
 
-@pytest.mark.parametrize("base", ["/dev/zero", "pipe", "socket", "linked", "missing", "../secret", "/etc/passwd", "[a]"])
+@pytest.mark.parametrize(
+    "base", ["/dev/zero", "pipe", "socket", "linked", "missing", "../secret", "/etc/passwd", "[a]"]
+)
 def test_a_base_is_a_regular_file_of_the_same_tree(tmp_path: Path, base: str) -> None:
     folder = tmp_path / "theirs"
     path = recipe(folder, base)
