@@ -163,7 +163,7 @@ def test_a_configuration_larger_than_its_weights_is_refused_before_memory_is_tak
     model: Path, kind: str, only_meta: list[str]
 ) -> None:
     changed(model, "config.json", model={"width": 16, "heads": 2, **TOO_LARGE[kind]})
-    with pytest.raises(ModelError, match="missing|has shape|has 200 layers|has 60 layers"):
+    with pytest.raises(ModelError, match=r"missing|has shape|has 200 layers|has 60 layers"):
         load_model(model)
 
 
@@ -193,7 +193,7 @@ def test_a_language_model_larger_than_its_weights_is_refused(
     config = LanguageModelConfig.model_validate({"width": 16, "heads": 2, "decoder": {"layers": 1}})
     save_model(tmp_path / "m", build_language_model(config, len(tokenizer.target.vocabulary)), config, tokenizer)
     changed(tmp_path / "m", "config.json", model={"width": 16384, "ffn_width": 65536, "decoder": {"layers": 2}})
-    with pytest.raises(ModelError, match="missing|has shape"):
+    with pytest.raises(ModelError, match=r"missing|has shape"):
         load_language_model(tmp_path / "m")
     assert only_meta == ["meta"]
 
@@ -346,7 +346,7 @@ def test_links_of_a_run_stay_in_it_and_a_link_to_a_model_is_fine(model: Path, sa
     load_model(folder)
     (folder / "best").unlink()
     (folder / "best").symlink_to(save("elsewhere"))
-    with pytest.raises(CorruptError, match="leads out of its run folder; give the model folder itself: .*elsewhere"):
+    with pytest.raises(CorruptError, match=r"leads out of its run folder; give the model folder itself: .*elsewhere"):
         load_model(folder)
     assert run(["inspect", str(folder)]) == 1
 
@@ -431,7 +431,7 @@ def test_depth_of_json() -> None:
 @pytest.mark.parametrize("text", ["[" * 65 + "]" * 65, '{"a":' * 5000 + "1" + "}" * 5000, '"\\"' + "[" * 99])
 def test_deep_json_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "j").write_text(text)
-    with pytest.raises(CorruptError, match="nested deeper|not valid"):
+    with pytest.raises(CorruptError, match=r"nested deeper|not valid"):
         read_json(tmp_path / "j")
 
 
