@@ -169,3 +169,5 @@ def validate(kind: type[C], value: Any, *, file: str | Path | None = None, place
         return kind.model_validate(value)
     except pydantic.ValidationError as failure:
         raise explain(kind, value, failure, file=file, places=places) from failure
+    except TypeError as failure:  # a list or a mapping where the name of a kind or a preset is looked up
+        raise ConfigError(f"a name is expected where there is a list or a mapping ({failure})", file=file) from failure

@@ -29,8 +29,8 @@ BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
-# What the files of a folder may be large as, by the end of their names; the first that fits. Tensors, shards and raw text
-# have no limit of their own: their sizes follow from a header, an index or the text.
+# What the files of a folder may be large as, by the end of their names; the first that fits. Tensors and shards have
+# no limit of their own: their sizes follow from a header or an index.
 LIMITS: tuple[tuple[str, int | None], ...] = (
     (".vectors.safetensors", 2048 * MIB),
     (".safetensors", None),
@@ -39,7 +39,8 @@ LIMITS: tuple[tuple[str, int | None], ...] = (
     (".phrase_offsets", None),
     (".phrases", None),
     (".lines", None),
-    (".txt", None),
+    ("phrase_table.txt", 256 * MIB),
+    (".txt", 1024 * MIB),
     (".json", 8 * MIB),
     (".md", MIB),
     (".vocab", 64 * MIB),

@@ -450,3 +450,10 @@ def test_a_bounded_read(tmp_path: Path) -> None:
     with pytest.raises(CorruptError, match="link"):
         inside(tmp_path, "l/g")
     assert inside(tmp_path, "d/g").is_file()
+
+
+def test_a_mapping_in_place_of_a_name_is_refused(model: Path) -> None:
+    described = read_json(model / "config.json")["model"]
+    changed(model, "config.json", model={**described, "preset": {"kind": []}})
+    with pytest.raises(ConfigError, match="a name is expected"):
+        load_model(model)
