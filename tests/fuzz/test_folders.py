@@ -39,7 +39,7 @@ from phraseloom.text.words import Words
 
 MEMORY = 2**30  # bytes of address space that a load may take beyond what the process has
 SECONDS = 20  # a load that takes this long hangs
-FEW, MANY = range(40), range(40, 4000)
+FEW, MANY = range(25), range(25, 4000)
 LINES = ["the old man sleeps .", "a cow is small .", "we invite them tonight .", "the cow sleeps ."]
 ODD: list[Any] = [
     -1, 0, 1, 3, 2**31, 2**63, 2**64, 10**400, 1.5, -0.5, 1e308, True, False, None, "", "x", "../x", "/etc/passwd", "\0",
