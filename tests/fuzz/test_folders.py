@@ -232,7 +232,7 @@ def repair(folder: Path) -> None:
             if path.is_file() and path.stat().st_size < 2**20:
                 described["files"][name] = hashlib.sha256(path.read_bytes()).hexdigest()
         tokenizer.write_bytes(json.dumps(described).encode())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
     try:
         manifest = json.loads(plain(folder / "manifest.json"))
@@ -243,7 +243,7 @@ def repair(folder: Path) -> None:
                 digest = hashlib.sha256(path.read_bytes()).hexdigest() if size < 2**20 else ""
                 entry |= {"bytes": size, "sha256": digest}
         (folder / "manifest.json").write_bytes(json.dumps(manifest).encode())
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
 
 
@@ -263,7 +263,13 @@ def damaged(original: Path, folder: Path, outside: Path, number: int) -> bool:
         damage, chosen = chance.choice([kind for kind in by_kind if kind[1]])
         try:
             damage(chance.choice(chosen), chance, outside)
-        except (ValueError, KeyError, TypeError, AttributeError):  # what was to be damaged has been already
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ):  # what was to be damaged has been already
             continue
     repaired = chance.random() < 0.6
     if repaired:
