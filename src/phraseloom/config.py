@@ -16,8 +16,9 @@ from pydantic_core import InitErrorDetails
 
 from phraseloom.config_problems import Place, Places, dotted, explain
 from phraseloom.config_types import KeyPath, truths_for_numbers, types_at, value_at
-from phraseloom.errors import ConfigError
+from phraseloom.errors import ConfigError, CorruptError
 from phraseloom.files import require_file
+from phraseloom.reading import read_bounded
 
 RECIPE_MAX_BYTES = 2**20
 RECIPE_MAX_DEPTH = 30
@@ -85,10 +86,10 @@ def _written(node: Any) -> str | None:
 def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
     """The mapping in a YAML file, and the place of each key path."""
     path = require_file(path, "recipe")
-    if path.stat().st_size > RECIPE_MAX_BYTES:
-        raise ConfigError(f"recipe is larger than {RECIPE_MAX_BYTES >> 20} MiB", file=path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bounded(path, "recipe", RECIPE_MAX_BYTES).decode("utf-8-sig")
+    except CorruptError as error:
+        raise ConfigError(error.what, file=path) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"recipe is not UTF-8 (byte {error.start})", file=path) from error
     value, places = parse_yaml(text, file=path)
@@ -168,3 +169,5 @@ def validate(kind: type[C], value: Any, *, file: str | Path | None = None, place
         return kind.model_validate(value)
     except pydantic.ValidationError as failure:
         raise explain(kind, value, failure, file=file, places=places) from failure
+    except TypeError as failure:  # a list or a mapping where the name of a kind or a preset is looked up
+        raise ConfigError(f"a name is expected where there is a list or a mapping ({failure})", file=file) from failure

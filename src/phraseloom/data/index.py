@@ -15,9 +15,11 @@ from pydantic import Field
 from phraseloom.config import Config
 from phraseloom.errors import CorruptError
 from phraseloom.files import read_json
+from phraseloom.reading import MIB, inside
 
 FORMAT = 1
 INDEX = "index.json"
+INDEX_MAX_BYTES = 8 * MIB
 SPLITS = ("train", "valid", "test")
 
 # Why a training pair is left out, in the order in which it is asked.
@@ -175,8 +177,8 @@ def as_stored(value: Any) -> Any:
 
 def read_index(folder: Path) -> Index:
     """The index of a dataset folder. Raises FileProblem, CorruptError."""
-    path = folder / INDEX
-    value = read_json(path, "dataset index")
+    path = inside(folder, INDEX, "dataset index")
+    value = read_json(path, "dataset index", limit=INDEX_MAX_BYTES)
     if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] > FORMAT:
         hint = "use a later phraseloom, or prepare the data again"
         raise CorruptError(f"dataset of format {value['format']}, this version reads {FORMAT}", file=path, hint=hint)

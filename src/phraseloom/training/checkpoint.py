@@ -21,6 +21,7 @@ from torch import Tensor
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
+from phraseloom.reading import read_header
 from phraseloom.replace import FolderKind, discard, move_own, point_link, remove_marked, swap
 from phraseloom.training.state import Progress
 
@@ -155,6 +156,7 @@ def newest_whole(run: Path, warn: Warn) -> tuple[Path, Progress] | None:
 
 def load_optimizer(folder: Path) -> dict[str, Tensor]:
     """The optimiser's tensors of a checkpoint."""
+    read_header(folder / OPTIMIZER)
     try:
         return safetensors.torch.load_file(folder / OPTIMIZER)
     except (safetensors.SafetensorError, OSError) as error:

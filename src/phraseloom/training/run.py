@@ -21,7 +21,7 @@ from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
-from phraseloom.models.store import load_parameters, load_tensors, write_model
+from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
@@ -143,11 +143,11 @@ def make_job(
     phrases = segmenter is not None
     languages = (recipe.data.source_language, recipe.data.target_language)
     generation = recipe.decoding.model_dump(mode="json")
+    lexicon = generation.get("lexicon")
+    rest: dict[str, Any] = {"segmenter": segmenter, "lexicon": None if lexicon is None else lexicon_bytes(lexicon)}
 
     def write(folder: Path) -> None:
-        write_model(
-            folder, model, recipe.model, tokenizer, languages=languages, generation=generation, segmenter=segmenter
-        )
+        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **rest)
 
     batches = batches_of(valid, world.device, phrases=phrases)
     lengths = (valid.source_lengths, valid.target_lengths)
@@ -178,7 +178,7 @@ def make_job(
         world=world,
         stop=stop,
     )
-    resume(job, run, lambda path: load_parameters(model, load_tensors(path / "model.safetensors"), path))
+    resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 
 

@@ -6,6 +6,7 @@ run/run.json        what it was trained on, with what, and which embeddings it b
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import yaml
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, UsageError
+from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
 from phraseloom.training.config import changed_keys
 from phraseloom.training.embeddings import Transfer
@@ -32,6 +34,9 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
     A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
     """
     new = recipe.model_dump(mode="json")
+    for name in (CONFIG, FACTS):
+        if os.path.lexists(run / name):  # what is written goes where a link points to
+            inside(run, name)
     if not (run / CONFIG).is_file():
         strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
         if strangers and not set(strangers) <= {FACTS, "train.log"}:
@@ -39,10 +44,10 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         files.atomic_write_json(run / FACTS, _facts(fingerprint))
         files.atomic_write_text(run / CONFIG, dump_yaml(new))
         return []
-    value, places = read_yaml(run / CONFIG)
+    value, places = read_yaml(inside(run, CONFIG, "recipe of the run"))
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
-    facts = files.read_json(run / FACTS, "facts of the run")
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     if not isinstance(facts, dict) or "dataset" not in facts:
         raise CorruptError("does not name the dataset of the run", file=run / FACTS)
     if facts["dataset"] != fingerprint:
@@ -73,7 +78,7 @@ def _facts(fingerprint: str) -> dict[str, Any]:
 def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
     """Say in the facts of a run that begins which embeddings it begins with."""
     if transfers:
-        facts = files.read_json(run / FACTS, "facts of the run")
+        facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
         files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
 
 
