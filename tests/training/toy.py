@@ -162,7 +162,6 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             world = distributed.launch(settings, [sys.executable, *sys.argv])
             torch.set_num_threads(1)
             stack.callback(world.close)
-            stack.enter_context(world.reporting())
             stop = stack.enter_context(StopSignal(at_once=world.kill_children))
             job = make(run, settings, world, stop=stop)
             job.lock = lock
@@ -170,7 +169,8 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             if world.first:
                 pids = [os.getpid(), *(c.pid for c in world.children)]
                 os.write(1, f"running {' '.join(map(str, pids))}\n".encode())
-            runs.train_or_skip(job)
+            with world.reporting():
+                runs.train_or_skip(job)
             if world.first:
                 files.atomic_write_bytes(run / "gradient", safetensors.torch.save({"gradient": job.flat.grad}))
         except PhraseloomError as error:

@@ -154,11 +154,12 @@ class Shard:
             raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
         return sizes, offsets
 
-
     def _map(self, name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         path = require_file(name, "shard")
         if path.stat().st_size != count * kind.itemsize:
-            raise CorruptError(f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path)
+            raise CorruptError(
+                f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path
+            )
         if count == 0:
             return np.empty(0, dtype=kind)
         with path.open("rb") as handle:

@@ -165,20 +165,13 @@ class World:
         deadline = time.monotonic() + 2
         while self.children and time.monotonic() < deadline:
             codes = [(i + 1, c.poll()) for i, c in enumerate(self.children)]
-            failed = [(rank, code) for rank, code in codes if code not in (None, 0)]
-            if failed:
-                rank, code = failed[0]
-                return f" (rank {rank}, {self._last_words(rank, code)})"
+            for rank, code in codes:
+                if self.store is not None and self.store.check([f"error {rank}"]):
+                    return f" (rank {rank}: {self.store.get(f'error {rank}').decode()})"
+                if code not in (None, 0):
+                    return f" (rank {rank}, " + (f"killed by signal {-code})" if code < 0 else f"exit code {code})")
             time.sleep(0.05)
         return ""
-
-    def _last_words(self, rank: int, code: int) -> str:
-        if code < 0:
-            return f"killed by signal {-code}"
-        with contextlib.suppress(RuntimeError):
-            if self.store is not None and self.store.check([f"error {rank}"]):
-                return str(self.store.get(f"error {rank}").decode())
-        return f"exit code {code}"
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
