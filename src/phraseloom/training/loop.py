@@ -237,7 +237,7 @@ def _undo_bad_checkpoints(job: Job) -> None:
     state = job.state
     stopped = state.bad_in_a_row >= job.config.bad_steps  # then `update` does not count the last of them
     first = state.update - state.bad_in_a_row + stopped
-    checkpoint.set_aside(job.run, first, lambda text: job.say(f"{text}: its weights give values that are not finite"))
+    checkpoint.set_aside(job.run, first, lambda text: job.say(f"{text}: its weights had diverged"))
 
 
 def _save_and_validate(job: Job) -> None:
