@@ -375,7 +375,7 @@ def test_a_broken_display_does_not_end_a_training(place: Path, tmp_path: Path, e
     keys = "training.average_last=0 training.bleu_every=0 training.log_every=1"
     program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} --run {run} {keys}"
     done = subprocess.run(
-        ["bash", "-c", f"({program}; echo $? > {tmp_path / 'code'}) {ending}"], capture_output=True, timeout=120
+        ["bash", "-c", f"({program}; echo $? > {tmp_path / 'code'}) {ending}"], capture_output=True, timeout=240
     )
     assert (tmp_path / "code").read_bytes() == b"0\n", done.stderr
     log = (run / "train.log").read_bytes().decode()
@@ -394,7 +394,7 @@ def test_a_terminal_that_goes_away_does_not_end_a_training(place: Path, tmp_path
     os.close(theirs)
     os.read(ours, 1)
     os.close(ours)
-    assert process.wait(120) == 0
+    assert process.wait(240) == 0
     assert b"finished: 12 updates are done" in (run / "train.log").read_bytes()
 
 
