@@ -18,7 +18,7 @@ import torch
 import toy
 
 from phraseloom import files
-from phraseloom.errors import CorruptError, DivergedError, InterruptedRun, PhraseloomError, UsageError
+from phraseloom.errors import CorruptError, DivergedError, FileProblem, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.training import checkpoint, loop
 from phraseloom.training.signals import StopSignal
 
@@ -216,6 +216,41 @@ def test_going_back_to_nothing_moves_nothing(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="no such checkpoint; this run has step_0000"):
         checkpoint.go_back(tmp_path, name, pytest.fail)
     assert toy.result(tmp_path) == before and not undone(tmp_path)
+
+
+def test_nothing_is_deleted_where_undone_checkpoints_are_kept(tmp_path: Path) -> None:
+    toy.finish(tmp_path, toy.config(keep_last=5))
+    for _ in range(2):
+        checkpoint.go_back(tmp_path, "20", lambda _: None)
+        toy.finish(tmp_path, toy.config(keep_last=5))
+    assert undone(tmp_path)[1:] == ["step_00000023", "step_00000023_2"]
+
+
+def test_a_file_in_the_place_of_the_folder_is_said_and_nothing_moves(tmp_path: Path) -> None:
+    toy.finish(tmp_path, toy.config(keep_last=5))
+    (tmp_path / "checkpoints" / "undone").write_bytes(b"mine")
+    with pytest.raises(FileProblem, match="folder expected"):
+        checkpoint.go_back(tmp_path, "10", pytest.fail)
+    assert steps(tmp_path) == [5, 10, 15, 20, 23]
+
+
+@pytest.mark.parametrize("values", [(math.inf, -math.inf), (math.nan, 1.0), (1e308, 1e308)])
+def test_a_validation_that_cannot_be_summed_is_divergence(tmp_path: Path, values: tuple[float, float]) -> None:
+    job = toy.make(tmp_path, toy.config())
+    inner, calls = job.loss, 0
+
+    def loss(batch: Any) -> toy.Sums:
+        nonlocal calls
+        sums = inner(batch)
+        if job.model.training:
+            return sums
+        calls += 1
+        return toy.Sums(sums.objective, torch.tensor(values[calls % 2], dtype=torch.float64), sums.tokens)
+
+    job.loss = loss
+    with pytest.raises(DivergedError, match="validation perplexity"):
+        toy.runs.train_or_skip(job)
+    job.close()
 
 
 def test_going_back_to_a_damaged_checkpoint_moves_nothing(tmp_path: Path) -> None:

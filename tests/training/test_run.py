@@ -319,7 +319,7 @@ def test_a_rate_that_is_far_too_high_costs_no_good_checkpoint_and_the_advice_wor
     low = [word.replace("=1e+09", "=0.001") for word in command[1:]]
     assert phraseloom([*low, "--from", "step_2"]) == 0
     said = capsys.readouterr().err
-    assert "step_00000004 is set aside in " in said and "going on after update 2:" in said
+    assert "step_00000004 is set aside as " in said and "going on after update 2:" in said
     assert (run / "last").readlink().name == "step_00000012"
 
 

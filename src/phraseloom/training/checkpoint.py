@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -160,7 +161,8 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
 def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
     """Move the checkpoints from `update` on into `checkpoints/undone`, newest first, and let the links follow; their names.
 
-    `last` points to the newest that is left. One of the same name that was set aside before is replaced. Raises FileProblem.
+    `last` points to the newest that is left. Beside one of the same name that was set aside before it gets a number
+    (`step_00000400_2`): nothing is ever deleted there. Raises FileProblem.
     """
     present = list_checkpoints(run)
     left = [u for u, _ in present if u < update]
@@ -171,9 +173,12 @@ def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
     with disk_errors(undone):
         for path in moved:
             files.disk.mkdir(undone)
-            _remove(undone / path.name)
-            files.disk.rename(path, undone / path.name)
-            warn(f"{path.name} is set aside in {undone}")
+            aside, number = undone / path.name, 1
+            while os.path.lexists(aside):
+                number += 1
+                aside = undone / f"{path.name}_{number}"
+            files.disk.rename(path, aside)
+            warn(f"{path.name} is set aside as {aside}")
         if moved:
             files.disk.fsync_folder(run / FOLDER)
     for name in ("best", "last"):
@@ -199,6 +204,8 @@ def go_back(run: Path, name: str, warn: Warn) -> int:
     _read_state(present[update], update)
     newer = [u for u in present if u > update]
     metrics = run / "metrics.jsonl"
+    if newer and (run / FOLDER / UNDONE).exists():
+        files.require_folder(run / FOLDER / UNDONE)
     if newer and metrics.is_file():
         copy = run / FOLDER / UNDONE / f"metrics_{max(newer):08d}.jsonl"
         files.atomic_write_bytes(copy, metrics.read_bytes())
