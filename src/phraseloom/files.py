@@ -326,6 +326,10 @@ def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
     atomic_write_json(folder / MANIFEST, manifest)
 
 
+class LostFolder(FileProblem):
+    """A folder in use that was moved, deleted or replaced: nothing may be written at its place any more."""
+
+
 class FolderLock:
     """An exclusive lock on a folder for as long as the `with` block runs; a second process is refused by name."""
 
@@ -363,6 +367,17 @@ class FolderLock:
             os.close(handle)
             raise FileProblem("the lock is not a plain file of its own", file=self.path, hint=hint)
         return os.fdopen(handle, "ab+")
+
+    def check(self) -> None:
+        """FileProblem unless the folder is still the one that was locked; one made at the same place is another."""
+        assert self._handle is not None, "outside of the with block"
+        locked = os.fstat(self._handle.fileno())
+        try:
+            present = self.path.stat()
+        except OSError as error:
+            raise LostFolder("the folder was moved or deleted while it was in use", file=self.path.parent) from error
+        if (present.st_dev, present.st_ino) != (locked.st_dev, locked.st_ino):
+            raise LostFolder("the folder was replaced while it was in use", file=self.path.parent)
 
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:

@@ -53,6 +53,7 @@ class Split:
     def _of(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
         """The values of shard `k`, and the offsets of each pair in them: source, target or phrases."""
         shard = self.shard(k)
+        shard.check()
         return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
 
     def _lengths(self, sequence: int) -> Lengths:
@@ -85,6 +86,7 @@ class Split:
             raise IndexError(f"pair {number} of {len(self)}")
         k = int(np.searchsorted(self._starts, number, side="right")) - 1
         shard, i = self.shard(k), number - int(self._starts[k])
+        shard.check()
         offsets = shard.offsets[side]
         return shard.tokens[side][offsets[i] : offsets[i + 1]]
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import mmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -123,6 +124,7 @@ class Shard:
     def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
         kind = np.dtype(token_type).newbyteorder("<")
         self._folder, self._name, self._stem, self._info = folder, info.name, str(folder / info.name), info
+        self._maps: list[tuple[Path, mmap.mmap]] = []
         counts = (info.source_tokens, info.target_tokens)
         read = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
         self.tokens, self.offsets = [tokens for tokens, _ in read], [offsets for _, offsets in read]
@@ -148,7 +150,10 @@ class Shard:
             )
         if count == 0:
             return np.empty(0, dtype=kind)
-        return np.memmap(path, dtype=kind, mode="r", shape=(count,)).view(np.ndarray)
+        with path.open("rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ)
+        self._maps.append((path, mapped))
+        return np.frombuffer(mapped, dtype=kind, count=count)
 
     @functools.cached_property
     def phrases(self) -> tuple[npt.NDArray[Any], Ids]:
@@ -162,3 +167,13 @@ class Shard:
         if not whole or sizes.min(initial=1) < 1:
             raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
         return sizes, offsets
+
+    def check(self) -> None:
+        """CorruptError where a file was cut short after it was mapped: to read behind its end would end the process."""
+        for path, mapped in self._maps:
+            if mapped.size() < len(mapped):
+                raise CorruptError(
+                    f"was cut to {mapped.size()} bytes while it was read, it had {len(mapped)}",
+                    file=path,
+                    hint="restore the dataset, then run the same command again",
+                )
