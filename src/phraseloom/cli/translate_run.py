@@ -78,7 +78,9 @@ class Run:
         seconds = 0.0 if self.stream else GATHER_SECONDS
         for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
             beside = {name: file.take(len(lines)) for name, file in self.beside.items()}
-            with self.beside["trees"].places() if "trees" in self.beside else contextlib.nullcontext():
+            with contextlib.ExitStack() as places:
+                for file in self.beside.values():
+                    places.enter_context(file.places())
                 done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
             yield done
         for file in self.beside.values():

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,19 @@ from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.long_lines import crop_targets, refuse_long_prefixes
 from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.segment_links import refuse_attention
 from phraseloom.decoding.segmental import is_segmental
-from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
+from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
-from phraseloom.phrases.source import Segmenter, cut_sizes
+from phraseloom.phrases.source import Segmenter
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -156,6 +158,11 @@ class Translator:
         """
         if isinstance(lines, str):
             raise UsageError("translate takes a list of lines, not one string", hint="write translate([text])")
+        for name, value in (("prefixes", prefixes), ("trees", trees)):
+            if isinstance(value, str):
+                raise UsageError(
+                    f"{name} is a list with one text for each line, not one string", hint=f"write {name}=[text]"
+                )
         config = _with(self.config, options)
         lines = list(lines)
         if prefixes is not None and len(prefixes) != len(lines):
@@ -184,19 +191,19 @@ class Translator:
     ) -> list[Score]:
         """The log-probability of each target given its source, as `translate` would count it for the same subwords.
 
+        A line that is too long is cropped, and its score says so (`decoding/long_lines.py`).
         `trees` as in `translate`. Raises UsageError where the numbers of lines differ, ConfigError, ModelError, DataError.
         """
         config = _with(self.config, options)
+        if isinstance(sources, str) or isinstance(targets, str):
+            raise UsageError("score takes lists of lines, not strings", hint="write score([source], [target])")
         if len(sources) != len(targets):
             raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
-        limit = config.max_input_tokens
-        source_ids = self.tokenizer.source.encode_batch(list(sources))
-        target_ids = self.tokenizer.target.encode_batch(list(targets))
-        cropped = [len(ids) > limit for ids in source_ids]
-        pairs = [(s[:limit], t) for s, t in zip(source_ids, target_ids, strict=True)]
-        phrases = self.phrases_of(sources, source_ids, trees)
-        if phrases is not None:
-            phrases = [cut_sizes(n, 0, limit) if c else n for n, c in zip(phrases, cropped, strict=True)]
+        translator = Translator(self.model, self.tokenizer, config, segmenter=self.segmenter)
+        source_ids, phrases, cropped_source = cropped_sources(translator, sources, trees)
+        target_ids, cropped_target = crop_targets(translator, targets)
+        cropped = map(or_, cropped_source, cropped_target)
+        pairs = list(zip(source_ids, target_ids, strict=True))
         log_probs = score_pairs(self.model, pairs, config, self.device, phrases)
         piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
@@ -222,6 +229,7 @@ class Translator:
             of_line = [with_phrases(some, sizes) for some, sizes in zip(of_line, phrases, strict=True)]
         if prefixes is not None:
             of_line = with_prefixes(self.tokenizer.target, of_line, prefixes)
+            refuse_long_prefixes([some[0].prefix if some else () for some in of_line], config.max_target_tokens)
         pieces = [piece for some in of_line for piece in some]
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(

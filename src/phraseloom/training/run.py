@@ -18,6 +18,7 @@ import yaml
 from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
+from phraseloom.data.config import valid_tokens
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
@@ -133,10 +134,12 @@ def make_job(
             folder, model, recipe.model, tokenizer, languages=languages, generation=generation, segmenter=segmenter
         )
 
-    batches = batches_of(valid, world.device, phrases=phrases)
-    lengths = (valid.source_lengths, valid.target_lengths)
+    longest = valid_tokens(recipe.data.filter)
+    batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
+    lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
     if isinstance(recipe, LanguageModelRecipe):
-        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]))
+        whole = valid.target_lengths.max(initial=0) <= longest  # of a cropped line, the words left cannot be told
+        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if whole else None)
     else:
         text = valid.text() if config.bleu_every else None
         validator = Validator(
