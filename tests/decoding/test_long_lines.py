@@ -16,7 +16,7 @@ from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.heatmap import heat_map
 from phraseloom.data.tensors import Batch
 from phraseloom.decoding.config import DecodingConfig, LengthConfig
-from phraseloom.decoding.long_lines import CroppedLines, crop
+from phraseloom.decoding.long_lines import CroppedLines, crop, encode
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.models.language_model import LanguageModel
@@ -135,3 +135,24 @@ def test_a_language_model_scores_the_line_up_to_its_limit(tmp_path: Path) -> Non
     found = generator.score([SHORT[0], LONG], max_input_tokens=9)
     assert [s.cropped for s in found] == [len(found[0].tokens) == 9, True] and len(found[1].tokens) == 9
     assert json.dumps(found[1].log_prob)
+
+
+def test_of_a_line_of_megabytes_only_the_beginning_is_encoded(small: Translator) -> None:
+    class Counting:
+        subwords = small.tokenizer.source.subwords
+        characters = 0
+
+        def encode_batch(self, lines: list[str]) -> list[list[int]]:
+            self.characters += sum(map(len, lines))
+            return small.tokenizer.source.encode_batch([" ".join(line.split()) for line in lines])
+
+        def encode(self, line: str) -> list[int]:
+            return self.encode_batch([line])[0]
+
+    side, long = Counting(), LONG * 1000
+    ids = encode(side, [SHORT[0], long], 20)
+    assert side.characters < 10_000 and len(ids[1]) > 20
+    assert ids[0] == small.tokenizer.source.encode(SHORT[0])
+    assert ids[1][:20] == small.tokenizer.source.encode(long)[:20]
+    (spaces,) = encode(side, ["a" + " " * 50_000 + "cow"], 20)  # normalisation makes it short: nothing of it is lost
+    assert spaces == small.tokenizer.source.encode("a cow")

@@ -16,7 +16,7 @@ import torch
 from phraseloom.config import validate
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import GenerationConfig
-from phraseloom.decoding.long_lines import crop
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.decoding.penalties import NoPenalty
 from phraseloom.decoding.sampling import Sampling, Written, write_on
 from phraseloom.decoding.scoring import Score, score_lines
@@ -141,7 +141,7 @@ class TextGenerator:
         if isinstance(lines, str):
             raise UsageError("score takes a list of lines, not one string", hint="write score([text])")
         config = _with(self.config, options)
-        ids, cropped = crop(self.side.encode_batch(list(lines)), config.max_input_tokens)
+        ids, cropped = crop(encode(self.side, lines, config.max_input_tokens), config.max_input_tokens)
         log_probs = score_lines(self.model, ids, config, self.device)
         piece, penalty = self.side.vocabulary.piece, NoPenalty()
         return [

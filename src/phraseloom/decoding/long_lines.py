@@ -19,9 +19,20 @@ def crop(ids: Sequence[list[int]], limit: int) -> tuple[list[list[int]], list[bo
     return [some[:limit] for some in ids], [len(some) > limit for some in ids]
 
 
+def encode(side: Any, lines: Sequence[str], limit: int) -> list[list[int]]:
+    """The ids of raw lines, of far too long ones only as many as show that they are."""
+    room = 4 * limit * side.subwords.longest_piece  # normalisation may shorten a line
+    ids: list[list[int]] = side.encode_batch([line[:room] for line in lines])
+    for number, line in enumerate(lines):
+        if len(line) > room and len(ids[number]) <= limit:
+            ids[number] = side.encode(line)
+    return ids
+
+
 def crop_targets(translator: Any, targets: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
     """The ids of given targets as far as the model takes them, and which of them were cropped."""
-    return crop(translator.tokenizer.target.encode_batch(list(targets)), translator.config.max_target_tokens)
+    limit = translator.config.max_target_tokens
+    return crop(encode(translator.tokenizer.target, targets, limit), limit)
 
 
 def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.long_lines import crop
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.errors import UsageError, plural
 from phraseloom.phrases.source import Segmenter, cut_sizes, segment_lines
 from phraseloom.text.tokenizer import Side
@@ -57,7 +57,8 @@ def cropped_sources(
     """The ids of raw lines without what is beyond `max_input_tokens`, the sizes of their phrases (None for a model that needs
     none), and which were cropped. Raises as `Translator.phrases_of`."""
     limit = translator.config.max_input_tokens
-    ids = translator.tokenizer.source.encode_batch(list(lines))
+    side = translator.tokenizer.source
+    ids = encode(side, lines, limit) if translator.segmenter is None else side.encode_batch(list(lines))
     sizes = translator.phrases_of(lines, ids, trees)
     kept, cropped = crop(ids, limit)
     if sizes is not None:

@@ -23,7 +23,7 @@ from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.long_lines import crop_targets, refuse_long_prefixes
+from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
 from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
@@ -222,7 +222,8 @@ class Translator:
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
         lexicon = self.check(config, alignments=alignments)
-        ids = side.encode_batch(lines)
+        whole = self.segmenter is not None or config.long_lines == "split"
+        ids = side.encode_batch(lines) if whole else encode(side, lines, limit)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
         phrases = self.phrases_of(lines, ids, trees)
         if phrases is not None:
