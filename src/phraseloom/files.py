@@ -171,7 +171,7 @@ def read_json(path: str | Path, what: str = "file") -> Any:
 
     try:
         return json.loads(text.decode("utf-8"), object_pairs_hook=no_duplicates)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of 5,000 digits
         raise CorruptError(f"{what} is not valid JSON ({error})", file=path) from error
 
 
@@ -182,7 +182,7 @@ def require_file(path: str | Path, what: str = "file") -> Path:
         if path.is_dir():
             raise FileProblem(f"{what} expected, but this is a folder", file=path)
         if not path.exists():
-            reason = ": a link to nothing" if path.is_symlink() else ""
+            reason = ": a link to nothing, or to itself" if path.is_symlink() else ""
             raise FileProblem(f"{what} not found{reason}", file=path, hint=_nearest(path))
     except (OSError, ValueError) as error:
         raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
@@ -195,7 +195,7 @@ def _nearest(path: Path) -> str | None:
     import difflib
 
     try:
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else None
+        names = [p.name for p in path.parent.iterdir() if p.name != path.name] if path.parent.is_dir() else None
     except OSError:
         return None
     if names is None:
@@ -248,7 +248,7 @@ def verify_manifest(folder: str | Path) -> list[str]:
     folder = require_folder(folder)
     manifest = read_json(folder / MANIFEST, "manifest")
     files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or manifest.get("format") != 1:
+    if not isinstance(files, dict) or type(manifest.get("format")) is not int or manifest["format"] != 1:
         raise CorruptError("not a manifest of format 1", file=folder / MANIFEST)
     for name, entry in files.items():
         parts = name.split("/")
@@ -260,10 +260,14 @@ def verify_manifest(folder: str | Path) -> list[str]:
             or path.is_absolute() != folder.is_absolute()
         ):
             raise CorruptError(f"manifest names a path outside its folder: {name!r}", file=folder / MANIFEST)
-        if path.is_symlink() or not path.is_file():
+        try:
+            is_plain = path.is_file() and not path.is_symlink()
+        except OSError as error:  # such as a name of 5,000 characters
+            raise CorruptError(f"manifest names {name[:60]!r}…: {error.strerror}", file=folder / MANIFEST) from error
+        if not is_plain:
             raise CorruptError("named in the manifest, but not a plain file", file=path)
         allowed = [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
-        if path.stat().st_size not in [e.get("bytes") for e in allowed]:
+        if path.stat().st_size not in [e.get("bytes") for e in allowed if type(e.get("bytes")) is int]:
             raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says otherwise", file=path)
         if sha256_file(path) not in [e.get("sha256") for e in allowed]:
             raise CorruptError("checksum differs from the manifest: the file is damaged or of another run", file=path)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, merge, read_yaml, set_override, validate
+from phraseloom.config import Config, Whole, merge, read_yaml, set_override, validate
 from phraseloom.config_problems import Place, Places, one_of
 from phraseloom.config_types import value_at
 from phraseloom.data.config import DataConfig, TextDataConfig
@@ -42,7 +42,7 @@ RunName = Annotated[str, AfterValidator(_names_a_folder)]
 class Recipe(Config):
     """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["translation"] = "translation"
     data: DataConfig
@@ -93,7 +93,7 @@ class Recipe(Config):
 class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["language_model"]
     data: TextDataConfig
@@ -121,9 +121,11 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     """Read, merge and check a recipe; ConfigError names the key, where it stands, and the nearest valid name."""
     path = Path(path)
     value, places = _read(path)
-    base = value.pop("base", None)
-    if base is not None:
-        value, places = _over_base(path, str(base), value, places)
+    if "base" in value:
+        base = value.pop("base")
+        if not isinstance(base, str) or not base.strip() or "\0" in base:
+            raise places[("base",)].problem("base: should be the path of a recipe, from the folder of this one")
+        value, places = _over_base(path, base, value, places)
     for override in sorted(overrides or [], key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
         changed = set_override(value, override)
         places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
@@ -166,7 +168,7 @@ def _still_there(places: Places, value: dict[str, Any]) -> Places:
 def _read(path: Path) -> tuple[dict[str, Any], Places]:
     value, places = read_yaml(path)
     found = value.get("format", FORMAT)
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise places[("format",)].problem(
             f"recipe format {found!r} is not known (this phraseloom reads {FORMAT})",
             hint="upgrade phraseloom, or write the recipe for this version",
@@ -175,7 +177,10 @@ def _read(path: Path) -> tuple[dict[str, Any], Places]:
 
 
 def _over_base(path: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
-    below, places_below = _read(path.parent / base)
+    below_path = path.parent / base
+    if below_path.suffix not in (".yaml", ".yml"):  # the error would show what another file holds
+        raise places[("base",)].problem(f"base: {base!r} is no recipe: its name does not end in .yaml or .yml")
+    below, places_below = _read(below_path)
     if "base" in below:
         raise places[("base",)].problem(f"base {base} has a base of its own; one level is allowed")
     merged = merge(below, value)

@@ -49,7 +49,7 @@ def command(
     """
     from phraseloom.align.aligner import choose_method
     from phraseloom.align.model_file import load_aligner
-    from phraseloom.cli.score_input import _from_stdin, _invalid, _pairs, _same_length
+    from phraseloom.cli.score_input import _from_stdin, _pairs, _same_length
     from phraseloom.errors import UsageError
     from phraseloom.text.lines import LineReport, write_lines
 
@@ -72,7 +72,7 @@ def command(
         for window in found:
             sys.stdout.write("".join(text_of(one, scores=scores) + "\n" for one in window))
             sys.stdout.flush()
-    for text in (*left_out.told(), *_invalid(report)):
+    for text in (*left_out.told(), *report.warnings()):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 

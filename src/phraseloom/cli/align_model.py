@@ -111,7 +111,7 @@ def _align(
             sys.stdout.write(line + "\n")
     else:
         write_lines(output, lines)
-    for text in (*cropped.warnings(translator.config), *_invalid(report)):
+    for text in (*cropped.warnings(translator.config), *report.warnings()):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 
@@ -150,10 +150,6 @@ def _noted(found: Iterator[Aligned], cropped: CroppedLines) -> Iterator[Aligned]
     for one in found:
         cropped.note(one.cropped)
         yield one
-
-
-def _invalid(report: LineReport) -> list[str]:
-    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
 def _line(one: Aligned, scores: bool) -> str:

@@ -47,7 +47,7 @@ def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str
             yield [(score, None if score.cropped else line) for score, line in zip(scores, lines, strict=True)]
 
     def warnings() -> list[str]:
-        return cropped.warnings(generator.config) + _invalid(report)
+        return cropped.warnings(generator.config) + report.warnings()
 
     return Scored(run(), generator.side.vocabulary.piece(UNK), warnings)
 
@@ -97,13 +97,9 @@ def of_pairs(
             beside.finish()
 
     def warnings() -> list[str]:
-        return cropped.warnings(translator.config) + _invalid(report)
+        return cropped.warnings(translator.config) + report.warnings()
 
     return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
-
-
-def _invalid(report: LineReport) -> list[str]:
-    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
 def _same_length(source: Path, target: Path) -> None:

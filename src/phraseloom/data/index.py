@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from phraseloom.config import Config
+from phraseloom.config import Config, Whole
 from phraseloom.errors import CorruptError
 from phraseloom.files import read_json
 from phraseloom.text.config import LINE_TOKENS
@@ -147,7 +147,7 @@ class SubwordInfo(Config):
 class Index(Config):
     """The whole index."""
 
-    format: Literal[1]
+    format: Annotated[Literal[1], Whole]
     config: dict[str, Any]
     token_type: Literal["uint16", "uint32"]
     tokenizer_sha256: str

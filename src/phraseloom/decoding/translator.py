@@ -36,6 +36,7 @@ from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.phrases.source import Segmenter
+from phraseloom.text.lines import list_of_lines
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -156,15 +157,10 @@ class Translator:
         `cancelled` is asked at each step of the search, by each of its threads: where it says so, Cancelled is raised.
         Raises UsageError, ConfigError, ModelError; DataError where a tree does not fit its line (line from 1).
         """
-        if isinstance(lines, str):
-            raise UsageError("translate takes a list of lines, not one string", hint="write translate([text])")
-        for name, value in (("prefixes", prefixes), ("trees", trees)):
-            if isinstance(value, str):
-                raise UsageError(
-                    f"{name} is a list with one text for each line, not one string", hint=f"write {name}=[text]"
-                )
+        lines = list_of_lines(lines, "lines to translate")
+        prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
+        trees = None if trees is None else list_of_lines(trees, "trees")
         config = _with(self.config, options)
-        lines = list(lines)
         if prefixes is not None and len(prefixes) != len(lines):
             raise UsageError(f"{plural(len(lines), 'line')}, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
@@ -180,8 +176,15 @@ class Translator:
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
     ) -> Iterator[Translation]:
         """Translations of an endless supply of lines in bounded memory, `window` lines at a time; see `translate`."""
-        remaining, of_lines = iter(lines), None if trees is None else iter(trees)
+        for name, value in (("lines to translate", lines), ("trees", trees)):
+            if value is not None and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
+                list_of_lines(value, name)  # an error now, not at the first line
         size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
+        return self._stream(iter(lines), None if trees is None else iter(trees), size, options)
+
+    def _stream(
+        self, remaining: Iterator[str], of_lines: Iterator[str] | None, size: int, options: dict[str, Any]
+    ) -> Iterator[Translation]:
         while window := list(islice(remaining, size)):
             of_window = None if of_lines is None else list(islice(of_lines, len(window)))
             yield from self.translate(window, trees=of_window, **options)
@@ -195,8 +198,8 @@ class Translator:
         `trees` as in `translate`. Raises UsageError where the numbers of lines differ, ConfigError, ModelError, DataError.
         """
         config = _with(self.config, options)
-        if isinstance(sources, str) or isinstance(targets, str):
-            raise UsageError("score takes lists of lines, not strings", hint="write score([source], [target])")
+        sources, targets = list_of_lines(sources, "sources"), list_of_lines(targets, "targets")
+        trees = None if trees is None else list_of_lines(trees, "trees")
         if len(sources) != len(targets):
             raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
         translator = Translator(self.model, self.tokenizer, config, segmenter=self.segmenter)

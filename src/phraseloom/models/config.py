@@ -13,13 +13,12 @@ from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrP
 from phraseloom.models.phrase_config import PhrasesConfig
 from phraseloom.models.segmental_config import (
     ColumnsEncoderConfig,
+    DropoutRate,
     ReorderingConfig,
     SegmentalDecoderConfig,
     check_segmental,
     fill_segmental,
 )
-
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}},
@@ -58,7 +57,7 @@ class RecurrentEncoderConfig(Config):
     cell: Literal["lstm", "gru"] = "lstm"
     bidirectional: Annotated[int, Field(ge=0)] = 1
     residual: bool = False
-    dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.0
 
     @model_validator(mode="after")
     def _no_more_than_layers(self) -> RecurrentEncoderConfig:
@@ -96,8 +95,8 @@ class RecurrentDecoderConfig(Config):
     initial: Literal["last", "final", "zero"] = "last"
     input_feeding: bool = True
     residual: bool = False
-    hidden_dropout: Fraction = 0.2
-    dropout: Fraction = 0.0
+    hidden_dropout: DropoutRate = 0.2
+    dropout: DropoutRate = 0.0
 
 
 DecoderConfig = Annotated[
@@ -243,9 +242,9 @@ class ModelConfig(Config):
     norm: Literal["pre", "post"] = "pre"
     embedding_norm: bool = False
     tied: Literal["three_way", "two_way", "none"] = "three_way"
-    dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.1
-    ffn_dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.1
+    attention_dropout: DropoutRate = 0.1
+    ffn_dropout: DropoutRate = 0.0
 
     @model_validator(mode="before")
     @classmethod

@@ -137,7 +137,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
     raw = read_json(folder / CONFIG, "model configuration")
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
         raise CorruptError("not a model configuration", file=folder / CONFIG)
-    if raw.get("format") != FORMAT:
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise ModelError(
             f"model format {raw.get('format')!r} is not known to phraseloom {__version__} (it reads {FORMAT})",
             file=folder / CONFIG,
@@ -197,7 +197,10 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
     tokenizer = Tokenizer.load(folder / TOKENIZER)
     for name, of_tokenizer in TASKS[task].sides.items():
         side = getattr(tokenizer, of_tokenizer)
-        said = raw.get("vocabularies", {}).get(name, {})
+        vocabularies = raw.get("vocabularies")
+        said = vocabularies.get(name) if isinstance(vocabularies, dict) else None
+        if not isinstance(said, dict):
+            raise CorruptError(f"no vocabularies.{name} with its size and sha256", file=folder / CONFIG)
         if said.get("sha256") != side.vocabulary.sha256:
             raise ModelError(
                 f"the {name} vocabulary ({len(side.vocabulary)} entries) is not the one this model was trained with "

@@ -8,6 +8,7 @@ run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see c
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -259,6 +260,12 @@ def draw_curves(run: Path, say: Callable[[str], None]) -> None:
         from phraseloom.report.plots import learning_curves
 
         if learning_curves(run, run / CURVES) is None:
-            say("no learning curves drawn: they need matplotlib (pip install 'phraseloom[plot]')")
+            drawn_by = importlib.util.find_spec("matplotlib")
+            why = (
+                f"{run / METRICS} has no update"
+                if drawn_by
+                else "they need matplotlib (pip install 'phraseloom[plot]')"
+            )
+            say(f"no learning curves drawn: {why}")
     except (ImportError, PhraseloomError, OSError, ValueError) as error:
         say(f"no learning curves drawn: {error}")
