@@ -139,7 +139,7 @@ class SidePositionsConfig(Config):
 
 def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
     """`value` over the sizes of the preset that it names, leaving out the keys `without`."""
-    if not isinstance(value, dict) or value.get("preset") not in PRESETS:
+    if not isinstance(value, dict) or value.get("preset") not in list(PRESETS):  # a list: what is asked for may be one
         return value
     filled = {key: given for key, given in PRESETS[value["preset"]].items() if key not in without}
     for key, given in value.items():
@@ -151,9 +151,10 @@ def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
 
 
 def _kind(value: dict[str, Any], part: str) -> Any:
-    """The kind of the encoder or decoder that plain data ask for."""
+    """The kind of the encoder or decoder that plain data ask for; None where that is no name."""
     given = value.get(part, {})
-    return given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+    kind = given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 def fill_kinds(value: Any) -> Any:
