@@ -59,12 +59,12 @@ def command(
         )
     aligner = load_aligner(model)
     choose_method(method, aligner.tables)
-    report, left_out = LineReport(), LeftOut()
+    report, of_target, left_out = LineReport(), LineReport(), LeftOut()
     if source is None or target is None:
         windows = _from_stdin(WINDOW, report)
     else:
         _same_length(source, target)
-        windows = _pairs(source, target, WINDOW, report)
+        windows = _pairs(source, target, WINDOW, report, of_target)
     found = left_out.watch(aligned(aligner, windows, method, scores=scores))
     if output is not None:
         write_lines(output, (text_of(one, scores=scores) for window in found for one in window))
@@ -72,7 +72,7 @@ def command(
         for window in found:
             sys.stdout.write("".join(text_of(one, scores=scores) + "\n" for one in window))
             sys.stdout.flush()
-    for text in (*left_out.told(), *report.warnings()):
+    for text in (*left_out.told(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 

@@ -104,19 +104,19 @@ def _align(
     from phraseloom.text.lines import LineReport, write_lines
 
     choose(translator.config, cross_structures(translator.model))
-    report, cropped = LineReport(), CroppedLines("pair")
-    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, report), cropped))
+    reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
+    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, reports), cropped))
     if output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
     else:
         write_lines(output, lines)
-    for text in (*cropped.warnings(translator.config), *report.warnings()):
+    for text in (*cropped.warnings(translator.config), *reports[0].warnings(source), *reports[1].warnings(target)):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 
 def _aligned(
-    translator: Translator, source: Path, target: Path, trees: Path | None, report: LineReport
+    translator: Translator, source: Path, target: Path, trees: Path | None, reports: tuple[LineReport, LineReport]
 ) -> Iterator[Aligned]:
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
@@ -124,7 +124,10 @@ def _aligned(
     from phraseloom.text.lines import read_lines
 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
-    both = [read_lines(path, invalid="replace", report=report) for path in (source, target)]
+    both = [
+        read_lines(path, invalid="replace", report=report)
+        for path, report in zip((source, target), reports, strict=True)
+    ]
     before = 0
     while sources := list(islice(both[0], translator.config.window)):
         targets = list(islice(both[1], len(sources)))

@@ -78,8 +78,12 @@ def of_pairs(
     if changed is not None:
         translator = translator.with_options(length_penalty=changed)
     translator.require_trees(trees is not None)
-    size = translator.config.window
-    read = _from_stdin(size, report) if source is None or target is None else _pairs(source, target, size, report)
+    size, of_target = translator.config.window, LineReport()
+    read = (
+        _from_stdin(size, report)
+        if source is None or target is None
+        else _pairs(source, target, size, report, of_target)
+    )
     cropped = CroppedLines("pair")
 
     def run() -> Iterator[Window]:
@@ -97,7 +101,8 @@ def of_pairs(
             beside.finish()
 
     def warnings() -> list[str]:
-        return cropped.warnings(translator.config) + report.warnings()
+        named = report.warnings(source or "input") + of_target.warnings(target or "input")
+        return cropped.warnings(translator.config) + named
 
     return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
 
@@ -118,10 +123,12 @@ def _from_file(source: Path, size: int, report: LineReport) -> Iterator[list[str
         yield window
 
 
-def _pairs(source: Path, target: Path, size: int, report: LineReport) -> Iterator[tuple[list[str], list[str]]]:
+def _pairs(
+    source: Path, target: Path, size: int, report: LineReport, of_target: LineReport
+) -> Iterator[tuple[list[str], list[str]]]:
     pairs = zip(
         read_lines(source, invalid="replace", report=report),
-        read_lines(target, invalid="replace", report=report),
+        read_lines(target, invalid="replace", report=of_target),
         strict=True,
     )
     while window := list(islice(pairs, size)):

@@ -67,10 +67,10 @@ class LineReport:
             if count := getattr(self, kind):
                 yield f"{plural(count, noun)} {what} (first: line {self.first[kind]})"
 
-    def warnings(self) -> list[str]:
-        """One sentence on everything that was not as it should be, if there was anything."""
+    def warnings(self, name: str | Path = "input") -> list[str]:
+        """One sentence on everything in the file `name` that was not as it should be, if there was anything."""
         changes = list(self.changes())
-        return ["input: " + "; ".join(changes)] if changes else []
+        return [f"{name}: " + "; ".join(changes)] if changes else []
 
 
 class _Decompressed(io.RawIOBase):
