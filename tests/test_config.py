@@ -150,7 +150,9 @@ def test_a_line_of_the_base_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "r.yaml")
 
 
-@pytest.mark.parametrize("name", ["../../x", "..", ".x", "a/b", "a\\b", "", "  ", "a\nb", "a\x1bb", "a\x00"])
+@pytest.mark.parametrize(
+    "name", ["../../x", "..", ".x", "a/b", "a\\b", "", "  ", "a\nb", "a\x1bb", "a\x00", "n" * 5000]
+)
 def test_the_name_of_a_recipe_is_that_of_a_folder(name: str, recipe: Path) -> None:
     escaped = name.encode("unicode_escape").decode()
     with pytest.raises(ConfigError, match="is also the name of the run folder"):

@@ -33,6 +33,8 @@ def _names_a_folder(name: str) -> str:
             "is also the name of the run folder: not empty, without / or \\ or control characters, no dot in front "
             "(train --run FOLDER writes to any folder)"
         )
+    if len(name.encode("utf-8", "replace")) > 200:
+        raise ValueError("is also the name of the run folder: at most 200 bytes")
     return name
 
 
