@@ -182,7 +182,7 @@ def require_file(path: str | Path, what: str = "file") -> Path:
         if path.is_dir():
             raise FileProblem(f"{what} expected, but this is a folder", file=path)
         if not path.exists():
-            reason = ": a link to nothing" if path.is_symlink() else ""
+            reason = ": a link to nothing, or to itself" if path.is_symlink() else ""
             raise FileProblem(f"{what} not found{reason}", file=path, hint=_nearest(path))
     except (OSError, ValueError) as error:
         raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
@@ -195,7 +195,7 @@ def _nearest(path: Path) -> str | None:
     import difflib
 
     try:
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else None
+        names = [p.name for p in path.parent.iterdir() if p.name != path.name] if path.parent.is_dir() else None
     except OSError:
         return None
     if names is None:
@@ -235,7 +235,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     folder = require_folder(folder)
     manifest = read_json(inside(folder, MANIFEST, "manifest"), "manifest", limit=MANIFEST_MAX_BYTES)
     files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or manifest.get("format") != 1:
+    if not isinstance(files, dict) or type(manifest.get("format")) is not int or manifest["format"] != 1:
         raise CorruptError("not a manifest of format 1", file=folder / MANIFEST)
     for name, entry in files.items():
         if not _is_inner(name):
@@ -250,7 +250,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
         limit = limit_of(name)
         if limit is not None and size > limit:
             raise CorruptError(f"larger than {limit / MIB:g} MiB, which no such file is", file=path)
-        if size not in [e.get("bytes") for e in _allowed(entry)]:
+        if size not in [e.get("bytes") for e in _allowed(entry) if type(e.get("bytes")) is int]:
             raise CorruptError(f"size is {size} bytes, the manifest says otherwise", file=path)
     return files
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, merge, read_yaml, set_override, validate
+from phraseloom.config import Config, Whole, merge, read_yaml, set_override, validate
 from phraseloom.config_problems import Place, Places, one_of
 from phraseloom.config_types import value_at
 from phraseloom.data.config import DataConfig, TextDataConfig
@@ -37,6 +37,8 @@ def _names_a_folder(name: str) -> str:
             "is also the name of the run folder: not empty, without / or \\ or control characters, no dot in front "
             "(train --run FOLDER writes to any folder)"
         )
+    if len(name.encode("utf-8", "replace")) > 200:
+        raise ValueError("is also the name of the run folder: at most 200 bytes")
     return name
 
 
@@ -46,7 +48,7 @@ RunName = Annotated[str, AfterValidator(_names_a_folder)]
 class Recipe(Config):
     """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["translation"] = "translation"
     data: DataConfig
@@ -97,7 +99,7 @@ class Recipe(Config):
 class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["language_model"]
     data: TextDataConfig
@@ -176,7 +178,7 @@ def _still_there(places: Places, value: dict[str, Any]) -> Places:
 def _read(path: Path) -> tuple[dict[str, Any], Places]:
     value, places = read_yaml(path)
     found = value.get("format", FORMAT)
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise places[("format",)].problem(
             f"recipe format {found!r} is not known (this phraseloom reads {FORMAT})",
             hint="upgrade phraseloom, or write the recipe for this version",
@@ -192,6 +194,8 @@ def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
     folder = Path(os.path.realpath(path.parent))
     roots = [folder, *(parent for parent in (folder, *folder.parents) if parent.name == "recipes")]
     found = path.parent / base
+    if found.suffix not in (".yaml", ".yml"):  # an error would show what another file holds
+        raise place.problem(f"base: {base!r} is no recipe: its name does not end in .yaml or .yml")
     if not any(Path(os.path.realpath(found)).is_relative_to(root) for root in roots):
         raise place.problem(
             f"base {base} lies outside of the folder of this recipe, and of the folder named recipes around it",

@@ -21,7 +21,7 @@ import typer
 import typer.core
 
 from phraseloom import __version__
-from phraseloom.cli.streams import silence
+from phraseloom.cli.streams import replace_closed_streams, silence
 from phraseloom.cli.usage import Verb
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
@@ -204,6 +204,7 @@ def _flush_or_silence_stdout() -> None:
 
 def main() -> None:
     """Entry point: UTF-8 and bare line feeds on the standard streams in every locale, then `run`."""
+    replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
     if isinstance(sys.stderr, io.TextIOWrapper):

@@ -1,29 +1,61 @@
-"""Standard streams that the caller closed (`2>&-`): pointed to nowhere, before a file of ours gets their number."""
+"""The standard streams that a command may rely on, also where the caller closed some (`2>&-`, a daemon).
+
+Python has None for a closed stream: `print(…, file=sys.stderr)` would then write warnings into standard output. And the next
+file that is opened would get the number of the closed stream, so that a library's message could end up in it.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+from typing import Any
 
-__all__ = ["open_closed_streams", "silence"]
+from phraseloom.errors import FileProblem
 
 
-def open_closed_streams() -> None:
-    """Open the null device in place of each closed standard stream.
+class _Closed(io.RawIOBase):
+    """A stream that was closed before we began; the first use of it is an error."""
 
-    Otherwise the next file that is opened would get its number, and what a library prints would end up in that file.
-    """
+    def __init__(self, name: str) -> None:
+        self._name, self._told = name, False
+
+    def readable(self) -> bool:
+        """Always true: the error comes from reading."""
+        return True
+
+    def writable(self) -> bool:
+        """Always true: the error comes from writing."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises FileProblem."""
+        raise FileProblem(f"{self._name} is closed", hint="open it, or let it be /dev/null")
+
+    def write(self, data: Any) -> int:
+        """Raises FileProblem; what comes after that goes nowhere, so that the interpreter can end in peace."""
+        if not self._told:
+            self._told = True
+            raise FileProblem(f"{self._name} is closed", hint="open it, or let it be /dev/null")
+        return len(data)
+
+
+def replace_closed_streams() -> None:
+    """Let nothing else get the number of a closed stream; using standard input or output is then an error, and what would
+    go to standard error goes nowhere."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # the lowest free number: this one
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if getattr(sys, name) is None:
-            raw = io.FileIO(number, "r" if number == 0 else "w", closefd=False)
-            buffer = io.BufferedReader(raw) if number == 0 else io.BufferedWriter(raw)
-            setattr(sys, name, io.TextIOWrapper(buffer, encoding="utf-8"))
+            with contextlib.suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.BufferedReader(_Closed("standard input")))
+    if sys.stdout is None:
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Closed("standard output")))
+    if sys.stderr is None:
+        sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"), errors="backslashreplace", write_through=True)
 
 
 def silence(stream: object) -> None:

@@ -32,11 +32,9 @@ def command(
 
     Ctrl-C, SIGTERM or SIGHUP saves and leaves with exit code 3; the same command goes on from there, to the same result.
     """
-    from phraseloom.cli.streams import open_closed_streams
     from phraseloom.errors import DivergedError, InterruptedRun
     from phraseloom.recipe import load_recipe
 
-    open_closed_streams()
     loaded = load_recipe(recipe, overrides)
     from phraseloom.training.distributed import LostProcess, is_child
     from phraseloom.training.run import run_recipe

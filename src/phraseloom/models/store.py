@@ -183,7 +183,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
     raw = read_json(path, "model configuration", limit=CONFIG_MAX_BYTES)
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
         raise CorruptError("not a model configuration", file=folder / CONFIG)
-    if raw.get("format") != FORMAT:
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise ModelError(
             f"model format {raw.get('format')!r} is not known to phraseloom {__version__} (it reads {FORMAT})",
             file=folder / CONFIG,
@@ -248,8 +248,10 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
     for name, of_tokenizer in TASKS[task].sides.items():
         side = getattr(tokenizer, of_tokenizer)
         said = described.get(name) if isinstance(described, dict) else None
-        if not isinstance(said, dict) or said.get("sha256") != side.vocabulary.sha256:
-            size = said.get("size") if isinstance(said, dict) else "unknown"
+        if not isinstance(said, dict):
+            raise CorruptError(f"no vocabularies.{name} with its size and sha256", file=folder / CONFIG)
+        if said.get("sha256") != side.vocabulary.sha256:
+            size = said.get("size")
             raise ModelError(
                 f"the {name} vocabulary ({len(side.vocabulary)} entries) is not the one this model was trained with "
                 f"({str(size)[:20]} entries)",

@@ -8,6 +8,7 @@ run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see c
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ import yaml
 from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
+from phraseloom.data.config import valid_tokens
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
@@ -168,10 +170,12 @@ def make_job(
     def write(folder: Path) -> None:
         write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **rest)
 
-    batches = batches_of(valid, world.device, phrases=phrases)
-    lengths = (valid.source_lengths, valid.target_lengths)
+    longest = valid_tokens(recipe.data.filter)
+    batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
+    lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
     if isinstance(recipe, LanguageModelRecipe):
-        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]))
+        whole = valid.target_lengths.max(initial=0) <= longest  # of a cropped line, the words left cannot be told
+        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if whole else None)
     else:
         text = valid.text() if config.bleu_every else None
         validator = Validator(
@@ -294,6 +298,12 @@ def draw_curves(run: Path, say: Callable[[str], None]) -> None:
         from phraseloom.report.plots import learning_curves
 
         if learning_curves(run, run / CURVES) is None:
-            say("no learning curves drawn: they need matplotlib (pip install 'phraseloom[plot]')")
+            drawn_by = importlib.util.find_spec("matplotlib")
+            why = (
+                f"{run / METRICS} has no update"
+                if drawn_by
+                else "they need matplotlib (pip install 'phraseloom[plot]')"
+            )
+            say(f"no learning curves drawn: {why}")
     except (ImportError, PhraseloomError, OSError, ValueError) as error:
         say(f"no learning curves drawn: {error}")
