@@ -1,4 +1,4 @@
-"""The worst phrases stay out of what a stranger reads first: README.md, docs/*.md and the help of the commands.
+"""The worst phrases stay out of what a stranger reads first: the pages and the help of the commands.
 
 `PHRASES` maps a pattern to what to write instead. Add a pattern when you mend a phrase everywhere. `NOT_YET` names the
 pages that are not rewritten yet: take a page out when it is.
@@ -46,13 +46,17 @@ PHRASES = {
 NOT_YET = {  # other owners, or a dated log; take a page out when it is rewritten
     "evaluation.md",
     "log.md",
-    "map.md",
     "report.md",
     "reproduce.md",
     "results.md",
 }
 
-PAGES = [ROOT / "README.md", *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in NOT_YET)]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").glob("*.md") if path.name not in NOT_YET),
+    *(path for folder in ("docs/papers", "docs/decisions") for path in sorted((ROOT / folder).glob("*.md"))),
+    *sorted((ROOT / "recipes").rglob("*.md")),
+]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_bytes().decode() for path in PAGES}
 HELP = "--help"
 TEXTS[HELP] = "\n".join(line for _, line in VERBS.values()) + "\n" + document()

@@ -55,7 +55,7 @@ BatchTimeout = Annotated[
 Connections = Annotated[int, typer.Option(min=1, help="Most simultaneous connections.")]
 ReadTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause within a request or a reply.")]
 RequestTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for receiving a whole request.")]
-AnswerTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for a request in the queue.")]
+AnswerTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for a waiting or running request.")]
 Grace = Annotated[float, typer.Option(metavar="SECONDS", help="Time to finish running requests after SIGTERM.")]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
