@@ -13,7 +13,9 @@ def command(
     depth: Annotated[
         int, typer.Option(metavar="N", min=1, help="Group parameters by this many parts of their names.")
     ] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the checksums, which need every file to be read.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip the checksums, which need every file to be read.")
+    ] = False,
     output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
 ) -> int:
     """Describe a model, dataset or run folder, and check that it is complete.

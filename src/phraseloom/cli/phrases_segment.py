@@ -23,7 +23,7 @@ BLOCK = 1000
 
 def command(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). Default, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
     ] = STDIN,
     table: Annotated[
         str | None,

@@ -25,7 +25,7 @@ def command(
         str, typer.Option("-l", "--language", metavar="CODE", help="Language of the text, such as en, de, tr.")
     ],
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). Default, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
     ] = STDIN,
     method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = Method.moses,
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
