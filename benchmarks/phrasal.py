@@ -78,15 +78,20 @@ def no_collection() -> Iterator[None]:
 def take_turns(names: list[str], rounds: int, work: Callable[[str, int], float]) -> dict[str, list[float]]:
     """Seconds of each round; the first round warms up and does not count. Who begins changes from round to round."""
     times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds + 1):
-        for i in range(len(names)):
-            name = names[(i + number) % len(names)]
-            with no_collection():
-                seconds = work(name, number)
+    gc.collect()
+    gc.freeze()  # modules and models are no garbage: looking through them takes longer than a short turn
+    try:
+        for number in range(rounds + 1):
+            for i in range(len(names)):
+                name = names[(i + number) % len(names)]
+                with no_collection():
+                    seconds = work(name, number)
+                if number:
+                    times[name].append(seconds)
             if number:
-                times[name].append(seconds)
-        if number:
-            print(f"round {number} of {rounds}: {names[0]} {times[names[0]][-1]:.2f} s", flush=True)
+                print(f"round {number} of {rounds}: {names[0]} {times[names[0]][-1]:.2f} s", flush=True)
+    finally:
+        gc.unfreeze()
     return times
 
 
