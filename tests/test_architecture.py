@@ -223,11 +223,6 @@ def test_masks_are_minus_infinity() -> None:
     assert not found, found
 
 
-def test_files_stay_readable() -> None:
-    long = {ids(p): p.read_bytes().count(b"\n") for p in MODULES if p.read_bytes().count(b"\n") > 400}
-    assert not long, f"over 400 lines: {long}"
-
-
 def test_the_map_names_files_that_exist(root: Path) -> None:
     path = root / "docs" / "map.md"
     assert path.is_file(), "docs/map.md (where is …?) is missing"
