@@ -34,19 +34,22 @@ ALLOWED: dict[str, set[str]] = {
     "layers": {"errors", "config"},
     "losses": {"errors", "layers"},
     "outputs": {"errors", "layers", "losses"},
-    "models": TEXT | {"data", "phrases", "layers", "losses", "outputs"},
-    "decoding": TEXT | MODEL | {"align", "phrases", "data"},
+    "models": TEXT | {"data", "phrases", "layers", "losses", "outputs", "npmt"},
+    "decoding": TEXT | MODEL | {"align", "phrases", "data", "npmt"},
+    "npmt": TEXT | MODEL | {"data", "decoding", "metrics", "analysis"},
     "recipe": BASE | {"config_types", "config_problems", "data", "models", "training", "decoding"},
     "metrics": {"errors", "text", "align"},
     "training": TEXT | MODEL | {"align", "phrases", "data", "decoding", "metrics", "recipe", "report"},
-    "analysis": TEXT | MODEL | {"align", "phrases", "world", "data", "decoding", "metrics", "recipe", "training"},
+    "analysis": TEXT
+    | MODEL
+    | {"align", "phrases", "world", "data", "decoding", "metrics", "recipe", "training", "npmt"},
     "report": TEXT | {"align", "phrases", "data", "metrics", "analysis", "recipe"},
     "serving": TEXT | MODEL | {"data", "decoding", "analysis", "report"},
     "reproduce": TEXT | MODEL | {"config_problems", "data", "metrics", "recipe", "report", "training"},
     "__init__": {"decoding"},
     "__main__": {"cli"},
 }
-WITH_TORCH = {"layers", "losses", "outputs", "models", "decoding", "training", "analysis", "serving"}
+WITH_TORCH = {"layers", "losses", "outputs", "models", "npmt", "decoding", "training", "analysis", "serving"}
 
 
 def name_of(path: Path) -> str:

@@ -13,10 +13,10 @@ from phraseloom.analysis.explain_text import Pair
 from phraseloom.data.tensors import Batch
 from phraseloom.decoding.alignment import Look, choose, link_phrases, one_head, slot_weights
 from phraseloom.decoding.limits import Segment, refuse_nan
-from phraseloom.decoding.segment_links import link_segments
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import link_words
 from phraseloom.layers.attention.structure import Structure
+from phraseloom.npmt.search import link_segments
 
 LEAST = 5e-324  # of which there still is a logarithm
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.errors import plural
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
@@ -14,6 +13,7 @@ from phraseloom.layers.recurrent_attention import ATTENTIONS
 from phraseloom.layers.reordering import ReorderedEncoder
 from phraseloom.models.encoder import TransformerEncoder
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from phraseloom.npmt.search import is_segmental
 from phraseloom.outputs import OUTPUTS
 
 USE_NAMES = {"encoder-self": "encoder", "decoder-self": "decoder", "cross": "cross"}

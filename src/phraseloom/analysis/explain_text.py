@@ -9,8 +9,8 @@ from typing import Any
 from phraseloom.analysis.heatmap import tokens_of
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.translation import Translation
+from phraseloom.npmt.search import is_segmental
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import EOS, UNK
 

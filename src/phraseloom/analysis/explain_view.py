@@ -16,7 +16,7 @@ from phraseloom.analysis.fertility import NAMES
 from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.segmental import is_segmental
+from phraseloom.npmt.search import is_segmental
 from phraseloom.outputs.continuous import WordOrPhraseOutput
 from phraseloom.text.vocabulary import BOS, EOS
 

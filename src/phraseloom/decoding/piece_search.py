@@ -16,10 +16,9 @@ from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Aligned, Found
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
-from phraseloom.decoding.segment_links import look_at_segments
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.unknown_words import UnknownWord, unknown_words
 from phraseloom.decoding.word_links import link_words
+from phraseloom.npmt.search import is_segmental, look_at_segments
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
 

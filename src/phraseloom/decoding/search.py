@@ -9,8 +9,8 @@ import torch
 from phraseloom.decoding.beam import beam_search
 from phraseloom.decoding.greedy import greedy_search
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
-from phraseloom.decoding.segmental import is_segmental, segmental_search
 from phraseloom.errors import UsageError
+from phraseloom.npmt.search import is_segmental, segmental_search
 
 __all__ = ["Hypothesis", "Limits", "SearchModel", "SearchOptions", "search"]
 

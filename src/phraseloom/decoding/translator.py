@@ -26,13 +26,12 @@ from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.segment_links import refuse_attention
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.npmt.search import is_segmental, refuse_attention
 from phraseloom.phrases.source import Segmenter, cut_sizes
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]

@@ -9,7 +9,7 @@ from collections import defaultdict
 import torch
 
 from phraseloom.models.decoder import Memory
-from phraseloom.models.segment_decoder import CellStates
+from phraseloom.npmt.rows import CellStates
 
 WORDS = (4, 5)  # 0 … 3 are the special ids
 START, END = 6, 7

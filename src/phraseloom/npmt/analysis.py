@@ -1,7 +1,7 @@
 """How a segmental model cuts a text into segments, and whether known phrases are segments (spec §5; docs/segments.md).
 
 Of translations: the segmentation that the search found. Of given pairs: the likeliest segmentation, and the posterior
-probability of each segment,  Σ_t w[t, j, l]  with w as in `losses/segmental.py`: how likely the model finds it, now that it
+probability of each segment,  Σ_t w[t, j, l]  with w as in `segmentations.py`: how likely the model finds it, now that it
 sees both sides, that the l subwords behind the first j are one segment, whichever position emits it.
 
 A known phrase is a run of two or more target words. In the likeliest segmentation it is
@@ -28,9 +28,9 @@ from phraseloom.analysis.coverage import parse_spans
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.metrics.accuracy import wilson
+from phraseloom.npmt.search import is_segmental
 
 BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 PLACES = ("segment", "inside", "split")
