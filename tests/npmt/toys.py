@@ -31,6 +31,7 @@ class ToySegmental:
     `dtype`: of the log-probabilities. `spoiled`: (sentence, position, words) → log-probabilities in their place.
     """
 
+    writes = "segments"
     start_token, end_token = START, END
 
     def __init__(self, seed=0, max_segment=2, connects=False, sharpness=1.5, dtype=torch.float64, spoiled=None):

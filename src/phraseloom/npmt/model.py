@@ -124,6 +124,7 @@ class SegmentalModel(nn.Module):
     training leaves out.
     """
 
+    writes = "segments"
     phrases = None
     needs_phrases = False
 

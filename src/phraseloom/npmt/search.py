@@ -60,14 +60,7 @@ from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS, UNK
 
 
-def is_segmental(model: Any) -> bool:
-    """Whether a model emits segments, and so is searched by `segmental_search`."""
-    return hasattr(model, "segment_step")
-
-
-def segmental_search(
-    model: SegmentModel, memory: Any, limits: Limits, options: SearchOptions
-) -> list[list[Hypothesis]]:
+def search(model: SegmentModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
     """The up to `n_best` best outputs of each sentence of `memory`, best first, with their segments; at least one each.
 
     `memory` holds states of source words alone, without EOS. A bound below on the length is lowered to what the source can
@@ -255,8 +248,13 @@ def _log_add(a: float, b: float) -> float:
     return max(a, b) + math.log1p(math.exp(-abs(a - b)))
 
 
-def refuse_attention(config: DecodingConfig) -> None:
-    """UsageError where an attention is chosen to align, of a model that has none."""
+def can_align(model: Any) -> bool:
+    """Always: every word comes from one source position."""
+    return True
+
+
+def check(model: Any, config: DecodingConfig, *, aligned: bool) -> None:
+    """UsageError where an attention is chosen to align: the model has none."""
     if config.alignment_layer is not None or config.alignment_head is not None:
         raise UsageError(
             "alignment_layer and alignment_head choose an attention, and a segmental model has none",
@@ -264,24 +262,22 @@ def refuse_attention(config: DecodingConfig) -> None:
         )
 
 
-def look_at_segments(
-    tokenizer: Tokenizer,
-    pieces: Sequence[Piece],
-    found: Sequence[list[Hypothesis]],
-    *,
-    alignments: bool,
-    replacing: bool,
-) -> list[Found]:
-    """What the segments of every hypothesis say, as `Translator` wants it; source positions become those of the line."""
+def links(
+    model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], memory: Any,
+    config: DecodingConfig, *, alignments: bool, replacing: bool,
+) -> list[Found]:  # fmt: skip
+    """The hypotheses of each piece with the links of their segments; source positions become those of the line."""
     result = []
     for piece, some in zip(pieces, found, strict=True):
         source_word = tokenizer.source.word_of_piece(piece.ids)
         words = [tokenizer.target.words_of_piece(h.tokens, piece.begun) for h in some]
         looks = [(h, h.segments or [], w) for h, w in zip(some, words, strict=True)]
-        links = [link_segments(s, source_word, w).moved(piece.first_word) if alignments else None for _, s, w in looks]
+        aligned = [
+            link_segments(s, source_word, w).moved(piece.first_word) if alignments else None for _, s, w in looks
+        ]
         unknown = [unknown_of_segments(s, h.tokens, source_word, w) if replacing else [] for h, s, w in looks]
         moved = [h._replace(segments=[one.moved(source=piece.first_id) for one in s]) for h, s, _ in looks]
-        result.append(Found(moved, links, unknown))
+        result.append(Found(moved, aligned, unknown))
     return result
 
 
