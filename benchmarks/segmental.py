@@ -105,12 +105,12 @@ class Clock:
 @contextlib.contextmanager
 def watched(clock: Clock) -> Iterator[None]:
     """The parts of an update of npmt, timed."""
-    from phraseloom.losses.segment_softmax import Gradient, Softmax
-    from phraseloom.models import segment_likelihood
-    from phraseloom.models.segment_decoder import ResidualCells
+    from phraseloom.npmt import likelihood
+    from phraseloom.npmt.likelihood import Gradient, Softmax
+    from phraseloom.npmt.rows import ResidualCells
 
     places: list[tuple[Any, str, str]] = [
-        (segment_likelihood, "segmentations", "dynamic program"),
+        (likelihood, "segmentations", "dynamic program"),
         (ResidualCells, "step", "segments forward"),
         (Softmax, "log_normalizers", "softmax forward"),
         (Softmax, "scores", "softmax forward"),
