@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,10 +26,7 @@ SHOWN = 5
 PARALLEL = "the files must be parallel line by line"
 
 
-class Select(Enum):
-    """How layer, head and method are chosen."""
-
-    auto = "auto"
+Select = Literal["auto"]
 
 
 def command(

@@ -6,10 +6,9 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -35,26 +34,13 @@ OF_A_MODEL = (
 )
 
 
-class Model(StrEnum):
-    """What `--model` takes."""
-
-    ibm1 = "ibm1"
-    diagonal = "diagonal"
+Model = Literal["ibm1", "diagonal"]
 
 
-class Other(StrEnum):
-    """What `--with` takes."""
-
-    fast_align = "fast_align"
-    eflomal = "eflomal"
+Other = Literal["fast_align", "eflomal"]
 
 
-class Direction(StrEnum):
-    """What `--direction` takes."""
-
-    forward = "forward"
-    backward = "backward"
-    both = "both"
+Direction = Literal["forward", "backward", "both"]
 
 
 def command(
@@ -64,10 +50,10 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; none with --with.")
     ] = None,
-    model: Annotated[Model, typer.Option(help="IBM model 1, or the same with a diagonal prior.")] = Model.diagonal,
+    model: Annotated[Model, typer.Option(help="IBM model 1, or the same with a diagonal prior.")] = "diagonal",
     direction: Annotated[
         Direction, typer.Option(help="forward: each target word is linked to one source word; backward: the reverse.")
-    ] = Direction.both,
+    ] = "both",
     iterations: Annotated[int, typer.Option(min=1, help="Steps of expectation maximisation.")] = 5,
     variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True,
     alpha: Annotated[float, typer.Option(help="The Dirichlet prior of --variational-bayes; less: fewer.")] = 0.01,
@@ -115,8 +101,8 @@ def command(
     from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
-    settings = Settings(model.value, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
-    directions = DIRECTIONS if direction is Direction.both else (direction.value,)
+    settings = Settings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
+    directions = DIRECTIONS if direction == "both" else (direction,)
     chosen = choose_method(method, directions)
     if other is not None:
         _refuse_with(other, context, links)
@@ -131,7 +117,7 @@ def command(
     if other is not None:
         assert links is not None
         counted = _align_with(
-            other.value, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
+            other, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
         )
         _say(_left_out(counted, max_words))
         return
@@ -171,7 +157,7 @@ def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> No
     from phraseloom.errors import UsageError
 
     if links is None:
-        raise UsageError(f"--with {other.value} writes links only", hint="give --links FILE")
+        raise UsageError(f"--with {other} writes links only", hint="give --links FILE")
     for name in OF_A_MODEL:
         found = context.get_parameter_source(name)
         if found is not None and found.name == "COMMANDLINE":

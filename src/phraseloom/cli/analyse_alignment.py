@@ -35,7 +35,7 @@ def command(
     reverse: Reverse = False,
     method: Annotated[
         AlignmentMethod, typer.Option(help="How words are linked in the first table and in the picture.")
-    ] = AlignmentMethod.union,
+    ] = "union",
     trees: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Trees of the source, for models whose phrases are made of trees."),
@@ -71,7 +71,7 @@ def command(
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
     found = _measure(models, text, (source, target), trees, device)
-    print("\n".join(_tables(found, method.value, len(text.gold))))
+    print("\n".join(_tables(found, method, len(text.gold))))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -81,7 +81,7 @@ def command(
         ]
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
-        _draw(found, method.value, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
+        _draw(found, method, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
 
 def _measure(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,11 +20,7 @@ if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
 
 
-class Average(Enum):
-    """What counts alike in a mean."""
-
-    steps = "steps"
-    sentences = "sentences"
+Average = Literal["steps", "sentences"]
 
 
 def command(
@@ -44,7 +39,7 @@ def command(
     ] = None,
     mean: Annotated[
         Average, typer.Option(help="Of the table: over all steps, or over sentences of the mean of their steps.")
-    ] = Average.steps,
+    ] = "steps",
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write everything, also of each head, as one JSON object.")
     ] = None,
@@ -73,7 +68,7 @@ def command(
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
     found = _measure(models, source, target, trees, device)
-    print(_table(found, mean.value))
+    print(_table(found, mean))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -81,7 +76,7 @@ def command(
         systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
         atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
     if plot is not None:
-        _draw(found, mean.value, plot)
+        _draw(found, mean, plot)
 
 
 def _measure(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -15,14 +14,7 @@ from phraseloom.errors import DataError, UsageError
 ENDINGS = (".png", ".svg", ".pdf")
 
 
-class Use(Enum):
-    """Which attention."""
-
-    cross = "cross"
-    encoder_self = "encoder-self"
-    decoder_self = "decoder-self"
-    encoder_phrases = "encoder-phrases"
-    decoder_phrases = "decoder-phrases"
+Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
 
 def command(
@@ -41,7 +33,7 @@ def command(
     tree: Annotated[
         str | None, typer.Option(metavar="TREE", help="The parse tree of the source, for a model that reads trees.")
     ] = None,
-    use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
     overwrite: Overwrite = False,
@@ -60,7 +52,7 @@ def command(
     from phraseloom.report.heatmap import draw
 
     translator = Translator.from_pretrained(model, device=device)
-    draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head, tree=tree), output)
+    draw(heat_map(translator, text, target, use=use, layer=layer, head=head, tree=tree), output)
 
 
 def _sentence(sentence: str | None, source: Path | None, line: int | None) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
 
-class By(Enum):
-    """By which difference sentences are listed."""
-
-    chrf = "chrf"
-    log_prob = "log-prob"
+By = Literal["chrf", "log-prob"]
 
 
 def command(
@@ -47,7 +42,7 @@ def command(
         typer.Option(metavar="FILE", help="Trees of the sources, for models whose phrases are made of trees."),
     ] = None,
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="How many sentences are listed.")] = 10,
-    by: Annotated[By, typer.Option(help="Listed by the difference of chrF, or of log P of the reference.")] = By.chrf,
+    by: Annotated[By, typer.Option(help="Listed by the difference of chrF, or of log P of the reference.")] = "chrf",
     alignments: Annotated[
         bool, typer.Option("--alignments", help="With the phrase alignments of the translations.")
     ] = False,
@@ -86,7 +81,7 @@ def command(
     if files and len(files) == 1 and source is None:
         raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
     text = inputs.read_texts(source, reference, trees, None)
-    if by is By.log_prob and (text.sources is None or text.references is None):
+    if by == "log-prob" and (text.sources is None or text.references is None):
         raise UsageError("--by log-prob is about the reference", hint="give --source and --reference")
     if text.sources is None and (reference is not None or trees is not None) and not files:
         raise UsageError("there are no translations to compare", hint="give --source, or --outputs of both")
@@ -94,7 +89,7 @@ def command(
     translations = inputs.read_outputs(files, text)
     lacks: list[dict[str, Any]] = []
     sides = _sides(systems, known, text, translations, alignments, device, lacks)
-    scores, found = _compare(sides, text, by.value, sentences, (bootstrap, seed)) if sides else (None, None)
+    scores, found = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
     _write(build(known, scores=scores, sentences=found, lacks=lacks), output)
 
 

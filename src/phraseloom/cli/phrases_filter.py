@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,26 +17,13 @@ if TYPE_CHECKING:
     from phraseloom.phrases.parts_of_speech import Tags
 
 
-class Preset(Enum):
-    """What `--preset` takes."""
-
-    paper = "paper"
-    released = "released"
+Preset = Literal["paper", "released"]
 
 
-class Characters(Enum):
-    """What `--characters` takes."""
-
-    no_punctuation = "no-punctuation"
-    letters = "letters"
-    any = "any"
+Characters = Literal["no-punctuation", "letters", "any"]
 
 
-class StopRule(Enum):
-    """What `--stop-rule` takes."""
-
-    only = "only"
-    any = "any"
+StopRule = Literal["only", "any"]
 
 
 def command(
@@ -48,7 +34,7 @@ def command(
         typer.Option("-t", "--target", metavar="FILE", help="Target text for PMI: that of phrases extract, or more."),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
-        Preset.paper
+        "paper"
     ),
     min_count: Annotated[int | None, typer.Option(min=1, help="Rarer candidates are dropped; default 2.")] = None,
     max_words: Annotated[int | None, typer.Option(min=0, help="Longer ones are dropped; 0: none; default 4.")] = None,
@@ -105,14 +91,14 @@ def command(
     given: dict[str, Any] = {
         "min_count": min_count,
         "max_words": max_words,
-        "characters": characters and characters.value,
+        "characters": characters,
         "repetition": repetition or None,
         "stop_words": _stop_words(stop_words),
-        "stop_rule": stop_rule and stop_rule.value,
+        "stop_rule": stop_rule,
         "parts_of_speech": True if tags is not None and parts_of_speech is None else parts_of_speech,
         "min_pmi": min_pmi,
     }
-    filters = replace(PRESETS[preset.value], **{key: value for key, value in given.items() if value is not None})
+    filters = replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
     if no_pmi:
         filters = replace(filters, min_pmi=None)
     inputs = Inputs()

@@ -25,7 +25,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="FILE", help="A file parallel to them: write these lines of it too; can be repeated."),
     ] = None,
-    rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = Rule.released,
+    rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = "released",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a subset that is already there.")] = False,
 ) -> None:
     """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
@@ -64,7 +64,7 @@ def command(
     joined: list[str] = []
     for line in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
         words = line.target_line.split(" ")
-        sizes = [part.size for part in merge_aligned(words, line.links, phrases, rule.value)]
+        sizes = [part.size for part in merge_aligned(words, line.links, phrases, rule)]
         chosen.append(len(sizes) < len(words))
         if chosen[-1]:
             joined.append(join_line(words, sizes))

@@ -79,7 +79,7 @@ def command(
         if source is None or links is None:
             joiner.monolingual(text)
         else:
-            joiner.parallel(text, source, links, (rule or Rule.released).value, written)
+            joiner.parallel(text, source, links, rule or "released", written)
         note(joiner.summary())
     inputs.note_changes()
 
@@ -131,7 +131,7 @@ class Joiner:
         from phraseloom.text.lines import encode_lines, write_lines
 
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
-        if longer and rule == Rule.released.value:
+        if longer and rule == "released":
             note(
                 f"{plural(longer, 'phrase')} of more than {max(RELEASED_SIZES)} words: never joined by the rule released"
             )
