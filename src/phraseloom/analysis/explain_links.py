@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from phraseloom.analysis.explain_text import Pair
+from phraseloom.analysis.explain_text import ExplainedPair
 from phraseloom.data.tensors import Batch
 from phraseloom.decoding.alignment import Look, choose, link_phrases, one_head, slot_weights
 from phraseloom.decoding.limits import Segment, refuse_nan
@@ -21,7 +21,7 @@ from phraseloom.layers.attention.structure import Structure
 LEAST = 5e-324  # of which there still is a logarithm
 
 
-def attention_links(translator: Any, pair: Pair, cross: Sequence[tuple[Tensor, Structure]]) -> dict[str, Any]:
+def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[Tensor, Structure]]) -> dict[str, Any]:
     """The links by the layer, head and method of the translator's options, from the weights of every layer (1, H, J·Q, G·K).
 
     A word link weighs what the pieces of the target word give to those of the source word, on average. Raises UsageError where
@@ -50,7 +50,7 @@ def _plain(links: Sequence[PhraseLink]) -> list[Any]:
     return [[list(link.source), list(link.target), link.weight] for link in links]
 
 
-def segments(translator: Any, pair: Pair, batch: Batch) -> dict[str, Any]:
+def segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any]:
     """The segments of a segmental model, and the links that they are: of its own translation, or the likeliest of a pair.
 
     A word link weighs as much as the likeliest segment that makes it. `notes` says what the segments are.

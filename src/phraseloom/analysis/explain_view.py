@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from phraseloom.analysis.explain_attention import Line, attention
+from phraseloom.analysis.explain_attention import TokenAxis, attention
 from phraseloom.analysis.explain_links import attention_links, segments
 from phraseloom.analysis.explain_model import kinds
 from phraseloom.analysis.explain_phrases import phrase_attention, phrase_vectors
-from phraseloom.analysis.explain_text import Pair, notes, scores, texts
+from phraseloom.analysis.explain_text import ExplainedPair, notes, scores, texts
 from phraseloom.analysis.fertility import NAMES
 from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch, make_batch
@@ -23,7 +23,7 @@ from phraseloom.text.vocabulary import BOS, EOS
 View = dict[str, Any]
 
 
-def view(translator: Any, pair: Pair, uses: Sequence[str]) -> View:
+def view(translator: Any, pair: ExplainedPair, uses: Sequence[str]) -> View:
     """The view of a pair whose source is not blank. Raises ModelError (NaN), UsageError (no such layer or head)."""
     model = translator.model
     result = texts(translator.tokenizer, pair) | scores(translator, pair)
@@ -73,19 +73,19 @@ def _segmental(result: View, found: View) -> View:
     return result | found | cut | {"notes": result["notes"] + found["notes"]}
 
 
-def _lines(tokenizer: Any, pair: Pair, use: str) -> tuple[Line, Line]:
+def _lines(tokenizer: Any, pair: ExplainedPair, use: str) -> tuple[TokenAxis, TokenAxis]:
     """What stands down and across, of phrases their tokens; without the step behind the target where that is not whole."""
-    keys = Line(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
+    keys = TokenAxis(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
     shown = len(pair.target) + pair.whole
     if use in ("encoder-self", "encoder-phrases"):
         return keys, keys
     if use in ("cross", "decoder-phrases"):
-        return Line(tokens_of(tokenizer.target, [*pair.target, EOS]), "target", shown), keys
-    own = Line(tokens_of(tokenizer.target, [BOS, *pair.target]), "target", shown, first=-1)
+        return TokenAxis(tokens_of(tokenizer.target, [*pair.target, EOS]), "target", shown), keys
+    own = TokenAxis(tokens_of(tokenizer.target, [BOS, *pair.target]), "target", shown, first=-1)
     return own, own
 
 
-def _gate(model: Any, pair: Pair, batch: Batch) -> dict[str, Any] | None:
+def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | None:
     """Which target tokens are phrases; where fertility chooses, that of each source token and the share of words."""
     if not isinstance(model.output, WordOrPhraseOutput):
         return None

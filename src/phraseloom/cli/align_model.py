@@ -18,7 +18,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.alignment import Aligned, Measured
+    from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
     from phraseloom.decoding.translator import Translator
     from phraseloom.text.lines import LineReport
 
@@ -114,7 +114,7 @@ def _align(
 
 def _aligned(
     translator: Translator, source: Path, target: Path, trees: Path | None, report: LineReport
-) -> Iterator[Aligned]:
+) -> Iterator[AlignedPair]:
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
     from phraseloom.cli.parallel import ParallelFile
@@ -148,7 +148,7 @@ class _Cropped:
     def __init__(self, limit: int) -> None:
         self.limit, self.count, self.first, self.lines = limit, 0, 0, 0
 
-    def watch(self, found: Iterator[Aligned]) -> Iterator[Aligned]:
+    def watch(self, found: Iterator[AlignedPair]) -> Iterator[AlignedPair]:
         """The same pairs, counted."""
         for self.lines, one in enumerate(found, 1):
             if one.cropped:
@@ -165,7 +165,7 @@ def _invalid(report: LineReport) -> list[str]:
     return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
-def _line(one: Aligned, scores: bool) -> str:
+def _line(one: AlignedPair, scores: bool) -> str:
     from phraseloom.align.links import format_links
 
     if not scores:
@@ -198,7 +198,7 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
     print(f"\nremembered in {folder}")
 
 
-def _row(one: Measured) -> list[object]:
+def _row(one: MeasuredAlignment) -> list[object]:
     score = one.score
     percents = [100 * value for value in (score.aer, score.precision, score.recall)]
     return [str(one.layer), "mean" if one.head is None else str(one.head), one.method, *percents, score.links]

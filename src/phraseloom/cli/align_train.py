@@ -17,8 +17,8 @@ from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
-    from phraseloom.align.bitext import Counted
-    from phraseloom.align.ibm import Progress
+    from phraseloom.align.bitext import BitextCounts
+    from phraseloom.align.ibm import IBMProgress
 
 
 # Options that say how a model is learned, and where it goes.
@@ -93,7 +93,7 @@ def command(
     """
     from phraseloom.align.aligner import choose_method, learn_aligner
     from phraseloom.align.bitext import read_bitext
-    from phraseloom.align.ibm import Settings
+    from phraseloom.align.ibm import IBMSettings
     from phraseloom.align.model_file import save_aligner
     from phraseloom.align.prior import DIRECTIONS
     from phraseloom.cli.score_input import _same_length
@@ -101,7 +101,7 @@ def command(
     from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
-    settings = Settings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
+    settings = IBMSettings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
     directions = DIRECTIONS if direction == "both" else (direction,)
     chosen = choose_method(method, directions)
     if other is not None:
@@ -132,18 +132,18 @@ def command(
         _write_links(aligner, source, target, links, method)
 
 
-def _tell(iterations: int, now: Progress) -> None:
+def _tell(iterations: int, now: IBMProgress) -> None:
     bits = -now.log_likelihood / math.log(2) / now.words
     tension = f", tension {now.tension:.2f}" if now.tension else ""
     _say(f"{now.direction} {now.iteration} of {iterations}: {bits:.3f} bits a word{tension}")
 
 
-def _summary(counted: Counted, aligner: Aligner, max_words: int) -> str:
+def _summary(counted: BitextCounts, aligner: Aligner, max_words: int) -> str:
     kept = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
     return f"{_left_out(counted, max_words)}; word pairs kept: {kept}"
 
 
-def _left_out(counted: Counted, max_words: int) -> str:
+def _left_out(counted: BitextCounts, max_words: int) -> str:
     reasons = [
         f"{number:,} {reason}"
         for number, reason in ((counted.blank, "with a blank side"), (counted.long, f"of more than {max_words} words"))
@@ -176,7 +176,7 @@ def _align_with(
     lowercase: bool,
     max_words: int,
     jobs: int,
-) -> Counted:
+) -> BitextCounts:
     """Write the links of the program `name`; what became of the pairs."""
     from tempfile import TemporaryDirectory
 

@@ -18,7 +18,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.contrastive import Judged
+    from phraseloom.analysis.contrastive import JudgedItem
     from phraseloom.analysis.contrastive_items import Item
 
 
@@ -144,7 +144,9 @@ def _can_draw(plot: Path | None, measured: bool) -> None:
         can_draw(plot)
 
 
-def _judge(models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]) -> dict[str, Judged]:
+def _judge(
+    models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]
+) -> dict[str, JudgedItem]:
     """Every model on all items; all are loaded before the first one works. Warns of what was not as it should be."""
     from phraseloom.analysis.contrastive import judge
     from phraseloom.decoding.translator import Translator
@@ -180,7 +182,7 @@ def _warn(text: str) -> None:
     print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
 
 
-def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged]) -> None:
+def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:
     from phraseloom.text.lines import write_lines
 
     rows = ["\t".join(SCORES)]

@@ -155,13 +155,13 @@ def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
 
 
 def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
-    from phraseloom.report.layers import Series, draw
+    from phraseloom.report.layers import LayerSeries, draw
 
     def value(of_model: Any) -> float:
         return float(getattr(of_model, mean))
 
     systems = [
-        Series(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
+        LayerSeries(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
         for name, r in ((name, of_model.tokens) for name, of_model in found.items())
     ]
     first = next(iter(found.values()))

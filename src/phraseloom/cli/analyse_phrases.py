@@ -13,7 +13,7 @@ import typer
 from phraseloom.cli.device import Device
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.phrases import Phrase
+    from phraseloom.analysis.phrases import PhraseWeights
 
 
 Output = Literal["text", "json"]
@@ -61,7 +61,7 @@ def command(
         print("\n" + _shares(found.shares))
 
 
-def _phrase(phrase: Phrase, level: int) -> str:
+def _phrase(phrase: PhraseWeights, level: int) -> str:
     weights = phrase.weights[level]
     if weights is None:
         return f"[{' '.join(phrase.pieces)}]"

@@ -13,10 +13,10 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from phraseloom.cli.report_input import Text
+    from phraseloom.cli.report_input import ParallelText
     from phraseloom.report.parts import Part
     from phraseloom.report.runs import System
-    from phraseloom.report.sentence_diff import Side
+    from phraseloom.report.sentence_diff import SystemSide
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
@@ -96,19 +96,19 @@ def command(
 def _sides(
     systems: Sequence[System],
     known: Sequence[dict[str, Any]],
-    text: Text,
+    text: ParallelText,
     translations: dict[str, list[list[str]]],
     alignments: bool,
     device: str,
     lacks: list[dict[str, Any]],
-) -> list[Side]:
+) -> list[SystemSide]:
     """Both systems on the texts; none where nothing was asked for or one of them cannot translate."""
     from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.run_report import translates
-    from phraseloom.report.sentence_diff import Side
+    from phraseloom.report.sentence_diff import SystemSide
 
     if text.sources is None:
-        return [Side(system.name, translations[system.name]) for system in systems] if translations else []
+        return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
     for system, facts in zip(systems, known, strict=True):
         if not all(run["has_model"] for run in facts["runs"]):
             lacks.append({"system": system.name, "what": "translations", "why": "there is no checkpoint yet"})
@@ -140,12 +140,12 @@ def _sides(
         if alignments and runs[0].phrases is None:
             lacks.append({"system": system.name, "what": "phrase alignments", "why": runs[0].why})
         phrases = runs[0].phrases
-        sides.append(Side(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
+        sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides
 
 
 def _compare(
-    sides: Sequence[Side], text: Text, by: str, most: int, bootstrap: tuple[int, int]
+    sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
 ) -> tuple[Part | None, dict[str, Any]]:
     from phraseloom.report.measured import ScoredOn, score_parts
     from phraseloom.report.sentence_diff import compare_sentences

@@ -66,9 +66,9 @@ def command(
     Example: phraseloom fertility train runs/phrases -s train.tok.de --labels train.fertility -o models/gated
     """
     from phraseloom.training.fertility import Files, train_fertility
-    from phraseloom.training.fertility_fit import Options, best_epoch
+    from phraseloom.training.fertility_fit import FertilityFitOptions, best_epoch
 
-    options = Options(
+    options = FertilityFitOptions(
         classes=int(classes),
         inputs=inputs,
         widths=_numbers(widths, int, "--widths", "whole numbers from 1 to 65,536"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name
+from phraseloom.cli.phrases_input import STDIN, InputFiles, note, plain_name
 
 if TYPE_CHECKING:
     from phraseloom.phrases.filter import Filtered, Filters
@@ -101,7 +101,7 @@ def command(
     filters = replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
     if no_pmi:
         filters = replace(filters, min_pmi=None)
-    inputs = Inputs()
+    inputs = InputFiles()
     found = filter_candidates(
         read_candidates(require_file(candidates, "table of candidates")),
         filters,
@@ -141,7 +141,7 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
     return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
 
 
-def _text(filters: Filters, target: str | None, inputs: Inputs) -> Any:
+def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
     from phraseloom.errors import UsageError
 
     if filters.min_pmi is None:

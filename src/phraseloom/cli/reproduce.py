@@ -79,9 +79,9 @@ def command(
         lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
         print(terminal(["table", "what", "scales"], lines))
         return
-    from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
-    options = Options(
+    options = TableOptions(
         scale=scale,
         rows=None if rows is None else _names(rows, "--rows"),
         seeds=None if seeds is None else _seeds(seeds),

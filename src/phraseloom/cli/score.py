@@ -16,7 +16,7 @@ from phraseloom.errors import UsageError
 from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
-    from phraseloom.cli.score_input import Scored
+    from phraseloom.cli.score_input import ScoredText
 
 
 Output = Literal["text", "json", "summary"]
@@ -104,7 +104,7 @@ def command(
         print(f"phraseloom score: {sums}", file=sys.stderr)
 
 
-def _print(scored: Scored, output: Output, normalise: bool, by_sentence: bool) -> Any:
+def _print(scored: ScoredText, output: Output, normalise: bool, by_sentence: bool) -> Any:
     """Print a line for each score, or the sums over all of them; the sums."""
     from phraseloom.metrics.perplexity import Perplexity, count_words
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Window = list[tuple["Score", str | None]]
 
 
-class Scored(NamedTuple):
+class ScoredText(NamedTuple):
     """Scores with the raw text that they are of (None: not to be counted); the piece that stands for what is unknown;
     and, when all is read, what did not come out as it was meant."""
 
@@ -30,7 +30,7 @@ class Scored(NamedTuple):
     warnings: Callable[[], list[str]]
 
 
-def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> Scored:
+def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> ScoredText:
     """The lines of a file or of standard input, under a language model."""
     from phraseloom.decoding.generator import TextGenerator
 
@@ -42,7 +42,7 @@ def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str
         for lines in read:
             yield [*zip(generator.score(lines), lines, strict=True)]
 
-    return Scored(run(), generator.side.vocabulary.piece(UNK), lambda: _invalid(report))
+    return ScoredText(run(), generator.side.vocabulary.piece(UNK), lambda: _invalid(report))
 
 
 def of_pairs(
@@ -54,7 +54,7 @@ def of_pairs(
     device: str,
     options: dict[str, Any],
     changes: tuple[Any, Any, Any],
-) -> Scored:
+) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
     A pair of two blank lines is certain, and not counted.
@@ -92,7 +92,7 @@ def of_pairs(
         words = f"{cropped[0]} sources of more than {limit} subwords were cropped"
         return ([words] if cropped[0] else []) + _invalid(report)
 
-    return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
+    return ScoredText(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
 
 
 def _invalid(report: LineReport) -> list[str]:

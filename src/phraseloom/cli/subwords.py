@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.usage import Verb
+from phraseloom.cli.usage import VerbCommand
 
 app = typer.Typer(
     add_completion=False,
@@ -36,7 +36,7 @@ Folder = Annotated[
 SideOption = Annotated[Side, typer.Option(help="Which language, where the vocabularies are separate.")]
 
 
-@app.command("train", cls=Verb)
+@app.command("train", cls=VerbCommand)
 def train(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The folder to write.")],
     files: Annotated[
@@ -76,14 +76,14 @@ def train(
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
 
 
-@app.command("apply", cls=Verb)
+@app.command("apply", cls=VerbCommand)
 def apply(folder: Folder, side: SideOption = "source") -> None:
     """Cut each line of standard input into pieces, separated by spaces; undo gives the line back."""
     subwords = _load(folder, side)
     _filter(lambda line: " ".join(subwords.pieces(line)))
 
 
-@app.command("undo", cls=Verb)
+@app.command("undo", cls=VerbCommand)
 def undo(folder: Folder, side: SideOption = "source") -> None:
     """Join the pieces on each line of standard input to the line that they were cut from."""
     subwords = _load(folder, side)

@@ -118,7 +118,7 @@ class InitialStates(nn.Module):
         return [tuple(parts[n : n + self.parts]) for n in range(0, len(parts), self.parts)]
 
 
-class CellStates:
+class RecurrentState:
     """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D)."""
 
     def __init__(self, layers: list[State], fed_RD: Tensor) -> None:
@@ -225,7 +225,7 @@ class RecurrentDecoder(nn.Module):
         states_BSD = memory.states_BSD
         source = Visibility(key_length=states_BSD.shape[1], lengths_B=memory.lengths_B, device=states_BSD.device)
         fixed = self.attention.remember(states_BSD, source, beam=beam)
-        rows = CellStates(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width))
+        rows = RecurrentState(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width))
         if beam > 1:
             rows.reorder(torch.arange(len(states_BSD), device=states_BSD.device).repeat_interleave(beam))
         return DecoderState([rows], [fixed], [], states_BSD.shape[1], memory.lengths_B, beam)

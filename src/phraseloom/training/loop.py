@@ -36,14 +36,14 @@ class ValidationInterrupted(Exception):
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """Everything a run consists of. Only the first process has a folder, a log and a display."""
 
     config: TrainingConfig
     model: torch.nn.Module  # with loss(batch) -> (objective, nll, tokens)
     plan: BatchPlan
     batch_of: Callable[[np.ndarray], Any]  # example indices -> a batch on the right device
-    validate: Callable[[Job], dict[str, Any]]
+    validate: Callable[[TrainingJob], dict[str, Any]]
     write_model: Callable[[Path], None]
     rate: Rate
     vocabulary: int
@@ -76,7 +76,7 @@ class Job:
             self.log.say(text)
 
 
-def train(job: Job) -> str:
+def train(job: TrainingJob) -> str:
     """Train until a limit of the recipe is reached; which, in words. InterruptedRun after a signal, with all saved."""
     job.model.train()
     try:
@@ -102,7 +102,7 @@ def train(job: Job) -> str:
         raise
 
 
-def run_update(job: Job) -> None:
+def run_update(job: TrainingJob) -> None:
     """One update of the weights, or none if it was not finite; the counters go on either way."""
     state, config = job.state, job.config
     batches = job.plan.update(state.update)
@@ -123,7 +123,7 @@ def run_update(job: Job) -> None:
     _report(job, record if applied else {**record, "skipped": True})
 
 
-def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
+def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, float]:
     """Leave the summed gradient of all micro-batches, of all processes, in `job.flat.grad`; summed objective and nll."""
     world, update = job.world, job.state.update
     job.flat.grad.zero_()
@@ -137,7 +137,7 @@ def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
     return objective, nll
 
 
-def forward_backward(job: Job, examples: np.ndarray) -> torch.Tensor:
+def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
     """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; its (objective, nll)."""
     with autocast(job):
         loss = job.loss(job.batch_of(examples))
@@ -145,14 +145,14 @@ def forward_backward(job: Job, examples: np.ndarray) -> torch.Tensor:
     return torch.stack([torch.as_tensor(loss.objective).detach(), torch.as_tensor(loss.nll).detach()]).double()
 
 
-def autocast(job: Job) -> contextlib.AbstractContextManager[Any]:
+def autocast(job: TrainingJob) -> contextlib.AbstractContextManager[Any]:
     """bf16 arithmetic where the recipe asks for it; weights, sums and the optimiser stay in fp32."""
     if job.config.precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(job.world.device.type, dtype=torch.bfloat16)
 
 
-def probe_largest(job: Job) -> None:
+def probe_largest(job: TrainingJob) -> None:
     """Run the micro-batch that needs most memory once, and forget its gradient: too little memory shows at once."""
     examples = job.plan.largest()
     with guard.naming_the_batch(job.plan.source, job.plan.target, examples, "before the first update"):
@@ -160,7 +160,7 @@ def probe_largest(job: Job) -> None:
     job.flat.grad.zero_()
 
 
-def save(job: Job) -> None:
+def save(job: TrainingJob) -> None:
     """Write a checkpoint of the present update, unless there is one, and set the links. First process only."""
     if not job.world.first or job.run is None or job.log is None:
         return
@@ -176,7 +176,7 @@ def save(job: Job) -> None:
     checkpoint.rotate(job.run, state, keep_last=keep, regular_every=every, warn=job.say)
 
 
-def _validate_and_save(job: Job) -> None:
+def _validate_and_save(job: TrainingJob) -> None:
     job.model.eval()
     try:
         results = job.validate(job)
@@ -192,7 +192,7 @@ def _validate_and_save(job: Job) -> None:
     save(job)
 
 
-def _reason_to_stop(job: Job) -> str | None:
+def _reason_to_stop(job: TrainingJob) -> str | None:
     """All processes agree: a signal in any of them counts, and the clock of the first."""
     seconds = job.log.seconds() if job.log is not None else 0.0
     late = job.config.max_minutes is not None and seconds >= 60 * job.config.max_minutes
@@ -203,14 +203,14 @@ def _reason_to_stop(job: Job) -> str | None:
     return job.state.reason_to_stop(job.config, job.plan.updates_per_epoch, math.inf if late_any else 0.0)
 
 
-def _record(job: Job, record: dict[str, Any]) -> None:
+def _record(job: TrainingJob, record: dict[str, Any]) -> None:
     if job.log is not None:
         job.log.metrics(record)
     if job.tracker is not None:
         job.tracker.record(record)
 
 
-def _report(job: Job, record: dict[str, Any]) -> None:
+def _report(job: TrainingJob, record: dict[str, Any]) -> None:
     _record(job, record)
     if job.log is None:
         return
