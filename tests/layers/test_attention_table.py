@@ -32,7 +32,7 @@ def test_every_class_of_the_folder_is_in_a_table() -> None:
     for path in FOLDER.glob("*.py"):
         classes = re.findall(r"^class (\w+(?:Score|Arrangement))\(", path.read_bytes().decode(), re.MULTILINE)
         found |= {f"{path.stem}.{name}" for name in classes}
-    assert found == {entry.home for entry in (*SCORES.values(), *ARRANGEMENTS.values())}
+    assert found - {"score.AttentionScore"} == {entry.home for entry in (*SCORES.values(), *ARRANGEMENTS.values())}
 
 
 @pytest.mark.parametrize("name", SCORES)
