@@ -23,7 +23,7 @@ from phraseloom.models.config import ModelConfig
 from phraseloom.text.vocabulary import SPECIALS
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World, keep_pages
-from phraseloom.training.loop import Job, probe_largest, run_update
+from phraseloom.training.loop import TrainingJob, probe_largest, run_update
 from phraseloom.training.optimization import rate_function
 
 BASE = "token"
@@ -131,7 +131,7 @@ class Training:
         torch.manual_seed(1)
         model = build_model(self.model_config, corpus.vocabulary, corpus.types, table).to(device).train()
         self.parameters = sum(p.numel() for p in model.parameters())
-        self.job = Job(
+        self.job = TrainingJob(
             config=config,
             model=model,
             plan=plan,

@@ -233,6 +233,15 @@ def test_masks_are_minus_infinity() -> None:
     assert not found, found
 
 
+def test_a_class_name_stands_for_one_class() -> None:
+    places: dict[str, list[str]] = {}
+    for path, tree in TREES.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(ids(path))
+    assert not {name: where for name, where in places.items() if len(where) > 1}
+
+
 def test_the_map_names_files_that_exist(root: Path) -> None:
     path = root / "docs" / "map.md"
     assert path.is_file(), "docs/map.md (where is …?) is missing"

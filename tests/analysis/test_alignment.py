@@ -16,7 +16,7 @@ from tests.helpers import LINES, tiny_tokenizer
 from phraseloom.align.links import Gold
 from phraseloom.align.symmetrize import symmetrize
 from phraseloom.analysis import alignment
-from phraseloom.analysis.alignment import Measured, align_pairs, measure, ranked, remember, word_of_piece
+from phraseloom.analysis.alignment import MeasuredAlignment, align_pairs, measure, ranked, remember, word_of_piece
 from phraseloom.analysis.attention import Attended
 from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.config import AlignmentMethod, DecodingConfig
@@ -24,7 +24,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.decoding.word_links import METHODS, combine, directions, link_words, word_weights
 from phraseloom.errors import CorruptError, DataError, ModelError, UsageError
 from phraseloom.files import sha256_file
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.metrics.aer import AlignmentScore, score_alignment
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
@@ -137,7 +137,7 @@ def test_the_directions_are_joined_in_their_order() -> None:
 def test_methods_are_those_of_the_options() -> None:
     from phraseloom.cli.decoding_options import AlignmentMethod as Option
 
-    assert set(get_args(AlignmentMethod)) == set(METHODS) == {option.value for option in Option}
+    assert set(get_args(AlignmentMethod)) == set(METHODS) == set(get_args(Option))
     with pytest.raises(UsageError, match="no symmetrisation 'best'"):
         combine(frozenset(), frozenset(), "best")
 
@@ -385,7 +385,7 @@ def test_a_head_that_sees_bigrams_only(tmp_path: Path) -> None:
     """Homogeneous attention: a word link of head 3 comes from its bigrams, and so do phrase links."""
     chosen = made(tmp_path, VARIANTS["homogeneous"], alignment_head=3, max_length={"constant": 5})
     assert chosen.model.decoder.cross_structures[1] == Structure(
-        4, ((Part(1, 0, 2), Part(2, 2, 4)),), zero_extended=True
+        4, ((HeadGroup(1, 0, 2), HeadGroup(2, 2, 4)),), zero_extended=True
     )
     found = chosen.translate([LINES[1]], alignments=True)[0]
     whole = made(tmp_path, VARIANTS["homogeneous"], max_length={"constant": 5}).translate([LINES[1]], alignments=True)[
@@ -481,8 +481,8 @@ def test_scores_are_those_of_the_links(translator: Translator) -> None:
 
 
 def test_the_best_comes_first_and_equals_keep_their_order() -> None:
-    def one(layer: int, head: int | None, right: int) -> Measured:
-        return Measured(layer, head, "union", AlignmentScore(1, 10, 10, 10, right, right))
+    def one(layer: int, head: int | None, right: int) -> MeasuredAlignment:
+        return MeasuredAlignment(layer, head, "union", AlignmentScore(1, 10, 10, 10, right, right))
 
     found = [one(1, None, 5), one(1, 1, 9), one(2, None, 9), one(2, 1, 2)]
     assert ranked(found) == [found[1], found[2], found[0], found[3]]
@@ -544,7 +544,7 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 def test_a_remembered_choice_is_that_of_every_later_alignment(folder: Path) -> None:
     before = Translator.from_pretrained(folder)
-    best = Measured(3, 2, "union", AlignmentScore(9, 10, 8, 8, 5, 6))
+    best = MeasuredAlignment(3, 2, "union", AlignmentScore(9, 10, 8, 8, 5, 6))
     assert remember(folder, best, **files_of(folder)) == folder
     config = Translator.from_pretrained(folder).config
     assert (config.alignment_layer, config.alignment_head, config.alignment_method) == (3, 2, "union")
@@ -558,7 +558,7 @@ def test_a_remembered_choice_is_that_of_every_later_alignment(folder: Path) -> N
     after = [one.links for one in align_pairs(Translator.from_pretrained(folder), SOURCES, TARGETS)]
     asked = before.with_options(alignment_layer=3, alignment_head=2, alignment_method="union")
     assert after == [one.links for one in align_pairs(asked, SOURCES, TARGETS)]
-    remember(folder, Measured(1, None, "intersection", best.score), **files_of(folder))
+    remember(folder, MeasuredAlignment(1, None, "intersection", best.score), **files_of(folder))
     config = Translator.from_pretrained(folder).config
     assert (config.alignment_layer, config.alignment_head, config.alignment_method) == (1, None, "intersection")
 
@@ -569,6 +569,6 @@ def test_a_damaged_folder_stays_as_damaged_as_it_was(folder: Path) -> None:
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(CorruptError, match=r"model\.safetensors"):
-        remember(folder, Measured(1, None, "union", AlignmentScore(1, 1, 1, 1, 1, 1)), **files_of(folder))
+        remember(folder, MeasuredAlignment(1, None, "union", AlignmentScore(1, 1, 1, 1, 1, 1)), **files_of(folder))
     with pytest.raises(CorruptError, match=r"model\.safetensors"):
         Translator.from_pretrained(folder)

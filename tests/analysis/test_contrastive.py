@@ -13,7 +13,7 @@ import pytest
 import torch
 from tests.helpers import LINES, tiny_tokenizer
 
-from phraseloom.analysis.contrastive import Judged, bins, contrastive_report, judge
+from phraseloom.analysis.contrastive import JudgedItem, bins, contrastive_report, judge
 from phraseloom.analysis.contrastive_items import (
     Item,
     first_change,
@@ -269,9 +269,9 @@ def test_a_model_agrees_with_a_forward_pass_of_each_pair(tmp_path: Path) -> None
     assert 0 < sum(found.right) < len(items) and 0 < found.cropped < len(items)
 
 
-def made(marks: str) -> Judged:
+def made(marks: str) -> JudgedItem:
     values = [float(m == "1") for m in marks]
-    return Judged(values, [0.5] * len(marks), [m == "=" for m in marks], 0)
+    return JudgedItem(values, [0.5] * len(marks), [m == "=" for m in marks], 0)
 
 
 def test_groups_by_hand() -> None:

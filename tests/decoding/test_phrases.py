@@ -16,14 +16,14 @@ from phraseloom.decoding.alignment import Look, link_phrases, slot_weights
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.translator import Translator
 from phraseloom.decoding.word_links import link_words
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
 TOKEN = Structure.of_orders(2, [1])
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])
 INTERLEAVED = Structure.of_orders(2, [1, 2], query_orders=(1, 2))
-HOMOGENEOUS = Structure(2, ((Part(1, 0, 1), Part(2, 1, 2)),), zero_extended=True)
+HOMOGENEOUS = Structure(2, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 2)),), zero_extended=True)
 
 
 def look(structure: Structure, num_target: int, num_source: int, cells: dict[tuple[int, int, int, int], float]) -> Look:

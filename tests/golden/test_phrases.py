@@ -16,7 +16,7 @@ from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseScorer
 from phraseloom.layers.residual import Residual
-from phraseloom.layers.segments import Segments
+from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
@@ -81,7 +81,7 @@ def test_scorer(path: Path, dtype: torch.dtype, tolerance: float) -> None:
     scorer = SCORERS[attention_of(path)](width=double // 2, inner=inner).to(dtype)
     fill_scorer(scorer, data, "scorer_")
     sizes = torch.as_tensor((~data["token_padding_mask"]).sum(1))[:, None]
-    segments = Segments(sizes, data["tokens"].shape[1])
+    segments = PhraseSegments(sizes, data["tokens"].shape[1])
     glance = torch.as_tensor(data["glance"], dtype=dtype)[:, None]
     vectors, _ = scorer(segments.without_padding(torch.as_tensor(data["tokens"], dtype=dtype)), glance, segments)
     np.testing.assert_allclose(vectors[:, 0].detach().numpy(), data["expected_phrase"], rtol=0, atol=tolerance)

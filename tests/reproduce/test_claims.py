@@ -13,7 +13,7 @@ from phraseloom.metrics.compare import paired_bootstrap
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.reproduce import claims
 from phraseloom.reproduce.claims import Difference, draw, of_seeds, of_sentences, together, verdict
-from phraseloom.reproduce.measure import Measured
+from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result
 from phraseloom.reproduce.table import ClaimConfig
 
@@ -30,10 +30,10 @@ def broken(lines: list[str], share: float, seed: int) -> list[str]:
     return [" ".join(line.split()[:-4]) if cut else line for line, cut in zip(lines, draw, strict=True)]
 
 
-def measured(lines: list[str]) -> Measured:
+def measured(lines: list[str]) -> MeasuredValue:
     scorer = make_scorer("bleu")
     statistics = scorer.statistics(lines, [REFERENCE])
-    return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+    return MeasuredValue(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ def test_only_seeds_that_both_have() -> None:
     assert of_sentences(apart.of("a"), apart.of("b")) is None
 
 
-def series(seed: int, shift: float) -> Measured:
+def series(seed: int, shift: float) -> MeasuredValue:
     """Two layers of a ratio over 50 sentences; the second is the first and `shift`."""
     steps = np.random.default_rng(seed).integers(1, 9, 50).astype(float)
     sums = steps * np.random.default_rng(seed + 1).random(50)
     rows = {"1": np.stack([sums, steps], 1), "2": np.stack([sums + shift * steps, steps], 1)}
-    return Measured({n: Ratio().value(r.sum(0)) for n, r in rows.items()}, "", "", rows, Ratio())
+    return MeasuredValue({n: Ratio().value(r.sum(0)) for n, r in rows.items()}, "", "", rows, Ratio())
 
 
-def judge(**rows: dict[int, Measured]) -> Judge:
+def judge(**rows: dict[int, MeasuredValue]) -> Judge:
     metrics = {
         "entropy": rows,
         "half": {name: {1: replace(m[1], scorer=Ratio(factor=0.5))} for name, m in rows.items()},

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from phraseloom.reproduce.measure import Meter, run_facts, select
-from phraseloom.reproduce.steps import Place
+from phraseloom.reproduce.steps import StepScope
 from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
 
 from .fakes import make_steps, one
@@ -40,9 +40,9 @@ def test_paths(path: str, values: list[Any]) -> None:
     assert [value for _, value in select(REPORT, path.split("."))] == values
 
 
-def meter(folder: Path) -> tuple[Meter, Place, Path]:
+def meter(folder: Path) -> tuple[Meter, StepScope, Path]:
     steps = make_steps(folder, {"look": {"run": ["translate", "x"]}})
-    return Meter(steps), Place("", "base", 1), one(steps, "look").folder
+    return Meter(steps), StepScope("", "base", 1), one(steps, "look").folder
 
 
 def test_json_numbers_and_series(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from phraseloom.errors import InterruptedRun, UsageError
 from phraseloom.reproduce.estimate import Speed, speed_here, speed_of
-from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
 from .fakes import make_table, program, table_data
 
@@ -56,7 +56,7 @@ def make(tmp_path: Path) -> Callable[..., Any]:
             data["rows"][name] |= {"recipe": {"tiny": f"{name}.yaml"}, "variables": {"tiny": {"words": words}}}
         data["rows"]["old"] = {"label": "Old", "not_run": {"tiny": "lost"}, "paper": {"bleu": 5.0}}
         make_table(tmp_path, data)
-        chosen = Options(folder=tmp_path / "made", program=program(tmp_path), flops=1e9, **options)
+        chosen = TableOptions(folder=tmp_path / "made", program=program(tmp_path), flops=1e9, **options)
         plan = open_plan("table", tmp_path / "recipes", chosen)
         if plan_only:
             return plan, chosen

@@ -15,11 +15,11 @@ from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
 from phraseloom.reproduce.load import load_table
-from phraseloom.reproduce.measure import Measured
+from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result
-from phraseloom.reproduce.steps import Place, Step, Steps, in_order
+from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import SCALES, TableConfig, runnable
-from phraseloom.reproduce.table_run import Options, open_plan, plan_text
+from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
@@ -109,7 +109,7 @@ def test_every_number_can_be_measured_from_some_step(name: str, scale: Any, tmp_
         texts = metric.reads
         able = 0
         for row, task in runnable(loaded, scale):
-            place = Place(task, row, 1)
+            place = StepScope(task, row, 1)
             try:
                 able += all("{" not in steps.fill(text, place) for text in texts)
             except UsageError:  # a step that this row does not have
@@ -126,7 +126,7 @@ def paper_verdicts(loaded: TableConfig) -> list[tuple[str, Verdict]]:
             if metric == "parameters":
                 result.counted[task, row] = round(float(value))
             else:
-                result.measured[task, row, metric] = {seed: Measured(number) for seed in (1, 2)}
+                result.measured[task, row, metric] = {seed: MeasuredValue(number) for seed in (1, 2)}
     return [
         (judged.claim.says, judged.verdict)
         for judged in (Judge(result).claim(c) for c in loaded.claims if "paper" in c.scales)
@@ -155,7 +155,7 @@ def test_every_table_has_claims_and_every_scale_says_what_it_is(name: str) -> No
 @pytest.mark.parametrize("name", ["000-table1", "001-table2", "004-table4"])
 def test_parameters_at_the_papers_scale_are_the_papers(name: str, tmp_path: Path) -> None:
     """Counted from the recipes, within 1 % of what the paper tells (and 3 % where recurrent biases differ)."""
-    plan = open_plan(name, RECIPES, Options(scale="paper", folder=tmp_path))
+    plan = open_plan(name, RECIPES, TableOptions(scale="paper", folder=tmp_path))
     from phraseloom.reproduce.table_run import counted
 
     found = counted(plan)
@@ -171,7 +171,7 @@ def test_parameters_at_the_papers_scale_are_the_papers(name: str, tmp_path: Path
 
 
 def test_the_plan_of_the_papers_scale_names_its_assumptions(tmp_path: Path) -> None:
-    options = Options(scale="paper", folder=tmp_path, rows=["base"])
+    options = TableOptions(scale="paper", folder=tmp_path, rows=["base"])
     text = plan_text(open_plan("000-table1", RECIPES, options), options)
     assert "63,047,680" in text
     assert "one A100: 40% of its 19.5 TFLOP/s in fp32, assumed and not measured" in text

@@ -12,7 +12,7 @@ from tests.serving.test_server import ask_many
 from phraseloom.analysis.explain import explain
 from phraseloom.decoding.translator import Translator
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.models import Models, Text, TranslateKey
+from phraseloom.serving.models import Models, RequestText, TranslateKey
 
 
 def test_the_reply_is_that_of_translate(translator: Translator) -> None:
@@ -162,11 +162,13 @@ def test_a_prefix_counts_as_steps(translator: Translator) -> None:
     models = Models({"it": short}, ServingConfig())
     key = TranslateKey("it", 3, 1, "crop", False)
     count = len(short.tokenizer.target.encode("winter garden"))
-    measures = models._measure(key, [Text("a", "", ""), Text("a", "winter garden", ""), Text("", "winter", "")])
+    measures = models._measure(
+        key, [RequestText("a", "", ""), RequestText("a", "winter garden", ""), RequestText("", "winter", "")]
+    )
     assert [m.steps for m in measures] == [3, 3 * count, 0]
     split = TranslateKey("it", 1, 1, "split", False)
     models = Models({"it": short}, ServingConfig(max_tokens=2))
-    [measure] = models._measure(split, [Text("the old man sleeps .", "winter garden", "")])
+    [measure] = models._measure(split, [RequestText("the old man sleeps .", "winter garden", "")])
     parts = short.translate(["the old man sleeps ."], max_input_tokens=2, long_lines="split")[0].parts
     assert measure.steps == count + parts - 1
 

@@ -34,7 +34,7 @@ from phraseloom.text.tokenizer import Side
 Files = tuple[str | Path, str | Path]
 
 
-class Aligned(NamedTuple):
+class AlignedPair(NamedTuple):
     """The links of one pair, and of each link the attention of the target word to the source word.
 
     `cropped`: a side is longer than the model takes, and the words at its end have no link.
@@ -46,7 +46,7 @@ class Aligned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredAlignment:
     """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None).
 
     `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
@@ -103,7 +103,7 @@ def align_pairs(
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
     first_line: int = 1,
-) -> Iterator[Aligned]:
+) -> Iterator[AlignedPair]:
     """The links of each pair of raw lines, by the layer, head and method of the translator's options; none for a blank side.
 
     `trees` as in `Translator.translate`. `files` and `first_line` are for messages. Raises UsageError (numbers of lines, layer,
@@ -112,7 +112,7 @@ def align_pairs(
     layer, head, method = choose(translator.config, cross_structures(translator.model))
     for pair in _pairs(translator, sources, targets, trees, files, first_line):
         if pair is None:
-            yield Aligned(frozenset(), {}, cropped=False)
+            yield AlignedPair(frozenset(), {}, cropped=False)
             continue
         attended, source_word, target_word, cropped = pair
         weights_HTS = attended.layers[layer]
@@ -120,7 +120,7 @@ def align_pairs(
         words = word_weights(weights_TS, source_word, target_word)
         links = combine(*directions(words), method)
         rows, columns = ({word: n for n, word in enumerate(side)} for side in (words.target, words.source))
-        yield Aligned(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
+        yield AlignedPair(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
 
 
 def measure(
@@ -131,7 +131,7 @@ def measure(
     *,
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
-) -> list[Measured]:
+) -> list[MeasuredAlignment]:
     """The score of every layer, the mean of its heads and each of them, and method, in this order.
 
     Raises as `align_pairs`, and DataError where there are not as many gold alignments as pairs.
@@ -160,20 +160,22 @@ def measure(
     ]
 
 
-def _measured(layer: int, head: int | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]) -> Measured:
+def _measured(
+    layer: int, head: int | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]
+) -> MeasuredAlignment:
     links, in_sure, in_possible = counts_N3.sum(0).tolist()
     sure = [len(g.sure) for g in gold]
     score = AlignmentScore(len(gold), links, sum(sure), sum(len(g.possible) for g in gold), in_sure, in_possible)
     rows = [[a + b, found + s] for (found, a, b), s in zip(counts_N3.tolist(), sure, strict=True)]
-    return Measured(layer, head, method, score, rows)
+    return MeasuredAlignment(layer, head, method, score, rows)
 
 
-def ranked(measured: Sequence[Measured]) -> list[Measured]:
+def ranked(measured: Sequence[MeasuredAlignment]) -> list[MeasuredAlignment]:
     """By alignment error rate, the lowest first; equal ones stay in the order of `measure`."""
     return sorted(measured, key=lambda m: m.score.aer)
 
 
-def remember(model: str | Path, best: Measured, *, source: Path, target: Path, gold: Path) -> Path:
+def remember(model: str | Path, best: MeasuredAlignment, *, source: Path, target: Path, gold: Path) -> Path:
     """Write a choice into the generation settings of the model that `model` means, with what it was made on; its folder.
 
     Raises FileProblem, CorruptError, ModelError.

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from phraseloom.analysis.explain_text import Pair
+from phraseloom.analysis.explain_text import ExplainedPair
 from phraseloom.decoding.alignment import Look, choose, link_phrases, one_head, slot_weights
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import link_words
 from phraseloom.layers.attention.structure import Structure
 
 
-def attention_links(translator: Any, pair: Pair, cross: Sequence[tuple[Tensor, Structure]]) -> dict[str, Any]:
+def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[Tensor, Structure]]) -> dict[str, Any]:
     """The links by the layer, head and method of the translator's options, from the weights of every layer (1, H, J·Q, G·K).
 
     A word link weighs what the pieces of the target word give to those of the source word, on average. Raises UsageError where

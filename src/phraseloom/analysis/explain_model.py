@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.config import Entry
+from phraseloom.layers.config import KindEntry
 from phraseloom.layers.recurrent_attention import ATTENTIONS
 from phraseloom.models.recurrent import RecurrentDecoder
 
@@ -63,7 +63,7 @@ def name_of(thing: Any, table: dict[str, Any]) -> str | None:
     return next((name for name, kind in table.items() if type(thing) is kind), None)
 
 
-def _loaded(table: Mapping[str, Entry]) -> dict[str, Any]:
+def _loaded(table: Mapping[str, KindEntry]) -> dict[str, Any]:
     return {name: entry.load() for name, entry in table.items()}
 
 

@@ -16,7 +16,7 @@ from phraseloom.text.vocabulary import EOS, UNK
 
 
 @dataclass(frozen=True)
-class Pair:
+class ExplainedPair:
     """A sentence pair as a model has it.
 
     `source_line`, `target_line`: the raw lines; that of the target is "" where the model made it. `text`: the target as one
@@ -41,7 +41,7 @@ class Pair:
         return len(self.target) == self.target_total
 
 
-def texts(tokenizer: Any, pair: Pair) -> dict[str, Any]:
+def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
     """Target, tokens and words, and which token is of which words."""
     source, target = tokenizer.source, tokenizer.target
     spans = target.words_of_piece(pair.target)
@@ -81,7 +81,7 @@ def _words(side: Side, found: list[str], ids: list[int], *, whole: bool) -> list
     ]
 
 
-def scores(translator: Any, pair: Pair) -> dict[str, Any]:
+def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
     """log p of the target as `Translator.score` counts it; None where it is not whole, or has no probability."""
     phrases = None if pair.phrases is None else [pair.phrases]
     ids = (pair.source, pair.target)
@@ -96,7 +96,7 @@ def scores(translator: Any, pair: Pair) -> dict[str, Any]:
     }
 
 
-def notes(translator: Any, pair: Pair) -> list[str]:
+def notes(translator: Any, pair: ExplainedPair) -> list[str]:
     """What is not as it seems: what was cropped, what is unknown, what this model has not."""
     model, found = translator.model, []
     if pair.source_total > len(pair.source):

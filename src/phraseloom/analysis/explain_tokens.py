@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from phraseloom.analysis.explain_attention import Line, attention
+from phraseloom.analysis.explain_attention import TokenAxis, attention
 from phraseloom.analysis.explain_links import attention_links
 from phraseloom.analysis.explain_model import kinds, name_of
 from phraseloom.analysis.explain_phrases import phrase_attention, phrase_vectors
-from phraseloom.analysis.explain_text import Pair
+from phraseloom.analysis.explain_text import ExplainedPair
 from phraseloom.analysis.fertility import NAMES
 from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch
@@ -34,7 +34,9 @@ def note(model: Any) -> str | None:
     return "this model attends to no source tokens: its decoder sees one fixed vector of the source"
 
 
-def fill_view(view: dict[str, Any], translator: Any, pair: Pair, batch: Batch, uses: Sequence[str]) -> dict[str, Any]:
+def fill_view(
+    view: dict[str, Any], translator: Any, pair: ExplainedPair, batch: Batch, uses: Sequence[str]
+) -> dict[str, Any]:
     """With attention, links, phrase vectors and gate. Raises ModelError (NaN), UsageError (no such layer or head)."""
     model = translator.model
     looks = model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP)
@@ -56,19 +58,19 @@ def fill_view(view: dict[str, Any], translator: Any, pair: Pair, batch: Batch, u
     return view
 
 
-def _lines(tokenizer: Any, pair: Pair, use: str) -> tuple[Line, Line]:
+def _lines(tokenizer: Any, pair: ExplainedPair, use: str) -> tuple[TokenAxis, TokenAxis]:
     """What stands down and across, of phrases their tokens; without the step behind the target where that is not whole."""
-    keys = Line(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
+    keys = TokenAxis(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
     shown = len(pair.target) + pair.whole
     if use in ("encoder-self", "encoder-phrases"):
         return keys, keys
     if use in ("cross", "decoder-phrases"):
-        return Line(tokens_of(tokenizer.target, [*pair.target, EOS]), "target", shown), keys
-    own = Line(tokens_of(tokenizer.target, [BOS, *pair.target]), "target", shown, first=-1)
+        return TokenAxis(tokens_of(tokenizer.target, [*pair.target, EOS]), "target", shown), keys
+    own = TokenAxis(tokens_of(tokenizer.target, [BOS, *pair.target]), "target", shown, first=-1)
     return own, own
 
 
-def _gate(model: Any, pair: Pair, batch: Batch) -> dict[str, Any] | None:
+def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | None:
     """Which target tokens are phrases; where fertility chooses, that of each source token and the share of words."""
     if not isinstance(model.output, WordOrPhraseOutput):
         return None

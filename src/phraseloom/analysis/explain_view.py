@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from phraseloom.analysis.explain_model import explainer_of
-from phraseloom.analysis.explain_text import Pair, notes, scores, texts
+from phraseloom.analysis.explain_text import ExplainedPair, notes, scores, texts
 from phraseloom.data.tensors import make_batch
 
 View = dict[str, Any]
 
 
-def view(translator: Any, pair: Pair, uses: Sequence[str]) -> View:
+def view(translator: Any, pair: ExplainedPair, uses: Sequence[str]) -> View:
     """The view of a pair whose source is not blank. Raises ModelError (NaN), UsageError (no such layer or head)."""
     model = translator.model
     result = texts(translator.tokenizer, pair) | scores(translator, pair)

@@ -18,7 +18,7 @@ from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.alignment import Measured
+    from phraseloom.analysis.alignment import MeasuredAlignment
     from phraseloom.cli.gold_links import GoldText
 
 
@@ -35,7 +35,7 @@ def command(
     reverse: Reverse = False,
     method: Annotated[
         AlignmentMethod, typer.Option(help="How words are linked in the first table and in the picture.")
-    ] = AlignmentMethod.union,
+    ] = "union",
     trees: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Trees of the source, for models whose phrases are made of trees."),
@@ -71,7 +71,7 @@ def command(
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
     found = _measure(models, text, (source, target), trees, device)
-    print("\n".join(_tables(found, method.value, len(text.gold))))
+    print("\n".join(_tables(found, method, len(text.gold))))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -81,12 +81,12 @@ def command(
         ]
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
-        _draw(found, method.value, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
+        _draw(found, method, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
 
 def _measure(
     models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
-) -> dict[str, list[Measured]]:
+) -> dict[str, list[MeasuredAlignment]]:
     """Every model on the text; all are loaded before the first one works."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
@@ -109,7 +109,7 @@ def _measure(
     return found
 
 
-def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int) -> Iterator[str]:
+def _tables(found: Mapping[str, Sequence[MeasuredAlignment]], method: str, sentences: int) -> Iterator[str]:
     from phraseloom.decoding.word_links import METHODS
     from phraseloom.report.tables import terminal
 
@@ -128,31 +128,31 @@ def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int
         yield terminal(["model", "layer", *METHODS], cells)
 
 
-def _layers(found: Mapping[str, Sequence[Measured]]) -> Iterator[tuple[str, int]]:
+def _layers(found: Mapping[str, Sequence[MeasuredAlignment]]) -> Iterator[tuple[str, int]]:
     for name, some in found.items():
         yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in some))
 
 
-def _mean(measured: Sequence[Measured], layer: int, method: str) -> Measured:
+def _mean(measured: Sequence[MeasuredAlignment], layer: int, method: str) -> MeasuredAlignment:
     return next(m for m in measured if (m.layer, m.head, m.method) == (layer, None, method))
 
 
-def _best(measured: Sequence[Measured], layer: int, method: str) -> Measured:
+def _best(measured: Sequence[MeasuredAlignment], layer: int, method: str) -> MeasuredAlignment:
     from phraseloom.analysis.alignment import ranked
 
     return ranked([m for m in measured if m.layer == layer and m.head is not None and m.method == method])[0]
 
 
-def _percents(one: Measured) -> list[float]:
+def _percents(one: MeasuredAlignment) -> list[float]:
     return [100 * value for value in (one.score.aer, one.score.precision, one.score.recall)]
 
 
-def _aer(one: Measured) -> str:
+def _aer(one: MeasuredAlignment) -> str:
     return f"{100 * one.score.aer:.2f}" + ("" if one.head is None else f" ({one.head})")
 
 
-def _draw(found: Mapping[str, Sequence[Measured]], method: str, output: Path, about: str) -> None:
-    from phraseloom.report.layers import Series, draw
+def _draw(found: Mapping[str, Sequence[MeasuredAlignment]], method: str, output: Path, about: str) -> None:
+    from phraseloom.report.layers import LayerSeries, draw
 
     aer = {
         name: [100 * _mean(some, layer, method).score.aer for _, layer in _layers({name: some})]
@@ -160,7 +160,7 @@ def _draw(found: Mapping[str, Sequence[Measured]], method: str, output: Path, ab
     }
     links = method if "-to-" in method else f"{method} of both directions"
     draw(
-        [Series(name, values) for name, values in aer.items()],
+        [LayerSeries(name, values) for name, values in aer.items()],
         output,
         quantity="alignment error rate (%)",
         title="Alignment error rate by decoder layer",

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,11 +17,7 @@ if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    json = "json"
+Output = Literal["text", "json"]
 
 
 def command(
@@ -46,7 +41,7 @@ def command(
         bool, typer.Option("--reverse", help="In the phrase file the two languages stand the other way round.")
     ] = False,
     sentences: Annotated[int, typer.Option("-n", "--sentences", min=0, help="Sentences shown, from the first.")] = 10,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = Output.text,
+    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "text",
     device: Device = "cpu",
 ) -> None:
     """Print which source subword writes which words, how long segments are, and how many known phrases are segments.
@@ -83,7 +78,7 @@ def command(
         of_translations(translator, lines[source]) if forced is None else forced.sentences
     )
     sizes = lengths_of(found)
-    if output is Output.json:
+    if output == "json":
         print(json.dumps(_plain(found, sizes, forced), ensure_ascii=False, allow_nan=False))
     else:
         print("\n".join(_text(found[:sentences], sizes, forced)))

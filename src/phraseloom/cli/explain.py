@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,15 +16,7 @@ from phraseloom.errors import UsageError, plural
 MAX_MODELS = 2
 
 
-class Use(Enum):
-    """Which attention."""
-
-    cross = "cross"
-    encoder_self = "encoder-self"
-    decoder_self = "decoder-self"
-    encoder_phrases = "encoder-phrases"
-    decoder_phrases = "decoder-phrases"
-    all = "all"
+Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases", "all"]
 
 
 def command(
@@ -56,7 +47,7 @@ def command(
     ] = None,
     max_sentences: Annotated[int, typer.Option(min=1, help="Sentences on the page at most.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Subwords of a sentence at most, on each side.")] = 250,
-    use: Annotated[Use, typer.Option(help="Which attention the page holds.")] = Use.all,
+    use: Annotated[Use, typer.Option(help="Which attention the page holds.")] = "all",
     beam: Annotated[
         int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")
     ] = None,
@@ -118,7 +109,7 @@ def command(
             references=chosen.texts["reference"],
             trees=chosen.texts["trees"],
             lines=chosen.lines,
-            uses=ORDER if use is Use.all else (use.value,),
+            uses=ORDER if use == "all" else (use,),
             max_tokens=max_tokens,
         )
     _write(document, output, json_)

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class ScaleName(StrEnum):
-    """How large the experiment is."""
-
-    tiny = "tiny"
-    small = "small"
-    paper = "paper"
+ScaleName = Literal["tiny", "small", "paper"]
 
 
 def command(
@@ -26,7 +19,7 @@ def command(
         typer.Option(
             help="tiny: the built-in pair, minutes; small: corpora under --data-root, hours; paper: counts only."
         ),
-    ] = ScaleName.tiny,
+    ] = "tiny",
     rows: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these rows, commas between: base, en-de/base, en-de/.")
     ] = None,
@@ -86,10 +79,10 @@ def command(
         lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
         print(terminal(["table", "what", "scales"], lines))
         return
-    from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
-    options = Options(
-        scale=scale.value,
+    options = TableOptions(
+        scale=scale,
         rows=None if rows is None else _names(rows, "--rows"),
         seeds=None if seeds is None else _seeds(seeds),
         jobs=jobs,

@@ -100,7 +100,7 @@ Stream = Annotated[
 
 def command(
     model: Model,
-    output: OutputForm = Output.text,
+    output: OutputForm = "text",
     beam: Beam = None,
     n_best: NBest = None,
     batch: Batch = None,
@@ -135,7 +135,7 @@ def command(
 
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """
-    if n_best is not None and n_best > 1 and output is Output.text:
+    if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},

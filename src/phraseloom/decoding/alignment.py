@@ -33,7 +33,7 @@ from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import Numbers, as_ranges
 from phraseloom.errors import ModelError, UsageError, plural
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 CHUNK_WEIGHTS = 2**24
 
@@ -93,7 +93,9 @@ class Look(NamedTuple):
 
 def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
     """The weights of one head (from 0) alone and what that head sees."""
-    blocks = tuple(tuple(Part(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks)
+    blocks = tuple(
+        tuple(HeadGroup(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks
+    )
     return weights_BHQK[:, head : head + 1], replace(structure, heads=1, blocks=blocks)
 
 

@@ -50,7 +50,7 @@ class Bootstrapped:
 
 
 @dataclass(frozen=True)
-class Pair:
+class SystemPair:
     """Two systems by their numbers: `difference` = system − other on the test set, the rest as in `Bootstrapped`.
 
     `p_holm`: `p_null` adjusted for the number of pairs.
@@ -115,7 +115,9 @@ def paired_bootstrap(
     return results
 
 
-def all_pairs(scorer: Scorer, statistics: Sequence[np.ndarray], *, samples: int = 1000, seed: int = SEED) -> list[Pair]:
+def all_pairs(
+    scorer: Scorer, statistics: Sequence[np.ndarray], *, samples: int = 1000, seed: int = SEED
+) -> list[SystemPair]:
     """Every system against every one before it, on the same resamples: (1, 0), (2, 0), (2, 1), (3, 0) …
 
     Raises UsageError for fewer than 1 resample.
@@ -124,7 +126,7 @@ def all_pairs(scorer: Scorer, statistics: Sequence[np.ndarray], *, samples: int 
     names = [(i, j) for i in range(len(whole)) for j in range(i)]
     found = [compare(whole[i] - whole[j], values[i] - values[j]) for i, j in names]
     adjusted = holm([f["p_null"] for f in found])
-    return [Pair(i, j, **f, p_holm=p) for (i, j), f, p in zip(names, found, adjusted, strict=True)]
+    return [SystemPair(i, j, **f, p_holm=p) for (i, j), f, p in zip(names, found, adjusted, strict=True)]
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

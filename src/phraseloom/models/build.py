@@ -20,7 +20,7 @@ from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
 from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
 from phraseloom.layers.residual import NORM_EPSILON, Residual
-from phraseloom.layers.segments import FixedSegmenter
+from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.layers.transparent import TransparentAttention
 from phraseloom.models.config import (
@@ -261,7 +261,7 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
         return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout) if wanted else None
 
     return SourcePhrases(
-        segmenter=FixedSegmenter(**segments.model_dump(exclude={"kind"}))
+        segmenter=TensorSegmenter(**segments.model_dump(exclude={"kind"}))
         if isinstance(segments, FixedSegmentsConfig)
         else None,
         representations=[representation() for _ in range(levels)],

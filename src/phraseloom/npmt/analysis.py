@@ -27,7 +27,7 @@ import torch
 
 from phraseloom.analysis.coverage import parse_spans
 from phraseloom.analysis.explain_links import plain_links
-from phraseloom.analysis.explain_text import Pair
+from phraseloom.analysis.explain_text import ExplainedPair
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import Segment, refuse_nan
@@ -290,14 +290,16 @@ def note(model: Any) -> str | None:
     return "this model has no attention: each segment is written by one source position"
 
 
-def fill_view(view: dict[str, Any], translator: Any, pair: Pair, batch: Batch, uses: Sequence[str]) -> dict[str, Any]:
+def fill_view(
+    view: dict[str, Any], translator: Any, pair: ExplainedPair, batch: Batch, uses: Sequence[str]
+) -> dict[str, Any]:
     """A view (schema: `analysis/explain.py`) with its segments; the source loses EOS, which the model does not read."""
     found = _segments(translator, pair, batch)
     cut = {name: view[name][:-1] for name in ("source_tokens", "source_word")}
     return view | found | cut | {"notes": view["notes"] + found["notes"]}
 
 
-def _segments(translator: Any, pair: Pair, batch: Batch) -> dict[str, Any]:
+def _segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any]:
     """The segments of a segmental model, and the links that they are: of its own translation, or the likeliest of a pair.
 
     A word link weighs as much as the likeliest segment that makes it. `notes` says what the segments are.

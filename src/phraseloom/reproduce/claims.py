@@ -26,7 +26,7 @@ from typing import Literal
 import numpy as np
 
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, interval
-from phraseloom.reproduce.measure import Measured
+from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.table import ClaimConfig
 
 SAMPLES = 1000
@@ -59,7 +59,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedClaim:
     """A claim with all its comparisons."""
 
     claim: ClaimConfig
@@ -67,7 +67,7 @@ class Judged:
     comparisons: tuple[Comparison, ...]
 
 
-Seeds = Mapping[int, Measured]
+Seeds = Mapping[int, MeasuredValue]
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def together(verdicts: Sequence[Verdict]) -> Verdict:
     return "held" if verdicts else "not measured"
 
 
-def _number(measured: Measured, label: str) -> float:
+def _number(measured: MeasuredValue, label: str) -> float:
     value = measured.value[label] if isinstance(measured.value, dict) else measured.value
     assert value is not None
     return float(value)

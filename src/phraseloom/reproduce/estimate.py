@@ -52,7 +52,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """One training. `remarks`: what was assumed."""
 
     parameters: int
@@ -68,7 +68,7 @@ class Estimate:
         return None if self.flop is None else self.flop / speed.flops
 
 
-def estimate(step: Step, scale: ScaleConfig) -> Estimate:
+def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
     """The cost of a training step. Raises ConfigError for a recipe that cannot be read."""
     assert step.recipe is not None
     recipe = load_recipe(step.recipe, list(step.changes))
@@ -86,7 +86,7 @@ def estimate(step: Step, scale: ScaleConfig) -> Estimate:
     flop = None if tokens is None else tokens / lengths.target * _pair_flop(recipe, sizes, lengths, parameters, remarks)
     kept = training.keep_last + 2  # and best, last
     disk = BYTES * parameters * (COPIES * kept + bool(training.average_last))
-    return Estimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
+    return CostEstimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
 
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:

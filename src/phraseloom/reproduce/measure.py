@@ -22,7 +22,7 @@ from phraseloom.metrics.ratio import Ratio
 from phraseloom.metrics.subset import read_line_numbers, take
 from phraseloom.report.folders import describe_model
 from phraseloom.report.history import TIMING, read_history, read_records
-from phraseloom.reproduce.steps import Place, Steps
+from phraseloom.reproduce.steps import Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
 
@@ -30,7 +30,7 @@ Value = float | dict[str, float]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredValue:
     """One number (or series) of one row and seed.
 
     `statistics`: the counts of its sentences, which the bootstrap draws from, by label; of a single number under "".
@@ -51,7 +51,7 @@ class Meter:
     _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
     _texts: dict[str, list[str]] = field(default_factory=dict)
 
-    def measure(self, metric: TextMetric | JsonMetric | RunMetric, place: Place) -> Measured:
+    def measure(self, metric: TextMetric | JsonMetric | RunMetric, place: StepScope) -> MeasuredValue:
         """The metric of a row, task and seed."""
         try:
             if isinstance(metric, TextMetric):
@@ -60,9 +60,9 @@ class Meter:
                 return self._json(metric, place)
             return _run(metric, Path(self.steps.fill(metric.folder, place)))
         except PhraseloomError as error:
-            return Measured(None, str(error))
+            return MeasuredValue(None, str(error))
 
-    def _text(self, metric: TextMetric, place: Place) -> Measured:
+    def _text(self, metric: TextMetric, place: StepScope) -> MeasuredValue:
         key = (metric.kind, metric.tokenize)
         scorer = self._scorers.setdefault(key, make_scorer(metric.kind, tokenize=metric.tokenize))
         path = self.steps.fill(metric.hypotheses, place)
@@ -73,20 +73,22 @@ class Meter:
             hypotheses, reference = take([hypotheses, reference], chosen)
         statistics = scorer.statistics(hypotheses, [reference])
         if metric.source is None or metric.edges is None:
-            return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+            return MeasuredValue(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
         source = self._lines(self.steps.fill(metric.source, place))
         lengths = count_tokens(source, tokenize=metric.tokenize)
         edges = [int(edge) for edge in self.steps.fill(metric.edges, place).split(",")]
         groups = [g for g in bleu_by_length(scorer, statistics, lengths, edges=edges) if g.score is not None]
         values = {g.label: g.score.value for g in groups if g.score is not None}
-        return Measured(values, "", scorer.signature, {g.label: statistics[g.holds(lengths)] for g in groups}, scorer)
+        return MeasuredValue(
+            values, "", scorer.signature, {g.label: statistics[g.holds(lengths)] for g in groups}, scorer
+        )
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._texts:
             self._texts[path] = list(read_lines(path))
         return self._texts[path]
 
-    def _json(self, metric: JsonMetric, place: Place) -> Measured:
+    def _json(self, metric: JsonMetric, place: StepScope) -> MeasuredValue:
         path = Path(self.steps.fill(metric.file, place))
         at = self.steps.fill(metric.at, place)
         content = read_json(path, "report")
@@ -99,7 +101,7 @@ class Meter:
         values = {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
         value: Value = values if metric.label is not None else values[""]
         if metric.by_sentence is None:
-            return Measured(value)
+            return MeasuredValue(value)
         scorer = Ratio(metric.form, metric.factor)
         by_sentence = self.steps.fill(metric.by_sentence, place)
         rows = list(select(content, split(by_sentence)))
@@ -108,7 +110,7 @@ class Meter:
             sums = statistics.get(label)
             if sums is None or not math.isclose(scorer.value(sums.sum(0)), number, rel_tol=1e-6, abs_tol=1e-9):
                 raise CorruptError(f"what stands at {by_sentence} does not make the numbers at {at}", file=path)
-        return Measured(value, "", "", statistics, scorer)
+        return MeasuredValue(value, "", "", statistics, scorer)
 
 
 def split(path: str) -> list[str]:
@@ -193,8 +195,8 @@ def _tokens(run: Path) -> float:
     return max((float(r["target_tokens"]) for r in records if _is_number(r.get("target_tokens"))), default=0.0)
 
 
-def _run(metric: RunMetric, run: Path) -> Measured:
+def _run(metric: RunMetric, run: Path) -> MeasuredValue:
     facts = run_facts(run)
     if metric.read not in facts:
-        return Measured(None, f"{run}: the run does not say its {metric.read}")
-    return Measured(facts[metric.read])
+        return MeasuredValue(None, f"{run}: the run does not say its {metric.read}")
+    return MeasuredValue(facts[metric.read])

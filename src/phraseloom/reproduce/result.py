@@ -14,10 +14,10 @@ from typing import Any
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
 from phraseloom.reproduce import claims
-from phraseloom.reproduce.claims import Comparison, Difference, Judged
-from phraseloom.reproduce.measure import Measured, Meter, run_facts
+from phraseloom.reproduce.claims import Comparison, Difference, JudgedClaim
+from phraseloom.reproduce.measure import MeasuredValue, Meter, run_facts
 from phraseloom.reproduce.records import Record, machine
-from phraseloom.reproduce.steps import Place, Step, Steps, in_order
+from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import ClaimConfig, Scale, TableConfig
 
 PARAMETERS = "parameters"
@@ -39,12 +39,12 @@ class Result:
     name: str
     scale: Scale
     seeds: Sequence[int]
-    measured: dict[Cell, dict[int, Measured]] = field(default_factory=dict)
+    measured: dict[Cell, dict[int, MeasuredValue]] = field(default_factory=dict)
     facts: dict[tuple[str, str], dict[int, dict[str, float]]] = field(default_factory=dict)
     counted: dict[tuple[str, str], int] = field(default_factory=dict)
     failures: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     against: dict[Cell, Difference] = field(default_factory=dict)
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[JudgedClaim] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=machine)
     versions: set[str] = field(default_factory=lambda: {__version__})
@@ -91,7 +91,7 @@ def collect(
     machines: list[dict[str, Any]] = []
     for task, row in chosen:
         for seed in seeds:
-            place = Place(task, row, seed)
+            place = StepScope(task, row, seed)
             own = steps.steps_of(row, task, seed)
             _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
@@ -104,7 +104,7 @@ def collect(
                 facts = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts
             for key, metric in table.metrics_at(scale).items():
-                measured = Measured(None, STALE) if stale else meter.measure(metric, place)
+                measured = MeasuredValue(None, STALE) if stale else meter.measure(metric, place)
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:
@@ -154,7 +154,7 @@ def _compare(result: Result) -> None:
     result.judged = [judge.claim(claim) for claim in table.claims if result.scale in claim.scales]
 
 
-def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, Measured]]:
+def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, MeasuredValue]]:
     """row → seed → measured, of one task and metric."""
     return {row: seeds for (t, row, m), seeds in result.measured.items() if (t, m) == (task, metric)}
 
@@ -172,7 +172,7 @@ class Judge:
             self.drawn[key] = claims.draw(_rows(self.result, task, metric), label)
         return self.drawn[key]
 
-    def claim(self, claim: ClaimConfig) -> Judged:
+    def claim(self, claim: ClaimConfig) -> JudgedClaim:
         """All comparisons of a claim."""
         table, found = self.result.table, []
         for task in claim.tasks or list(table.tasks) or [""]:
@@ -180,7 +180,7 @@ class Judge:
                 for other in claim.than or [None]:  # type: ignore[list-item]
                     if task in table.tasks_of(row) and (other is None or task in table.tasks_of(other)):
                         found += self._comparisons(claim, task, row, other)
-        return Judged(claim, claims.together([c.verdict for c in found]), tuple(found))
+        return JudgedClaim(claim, claims.together([c.verdict for c in found]), tuple(found))
 
     def _comparisons(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Comparison]:
         labels: Sequence[str | None] = claim.labels or self._labels(task, row, claim.metric) or [None]
@@ -236,7 +236,7 @@ class Judge:
         return claims.of_seeds(differences)
 
 
-def _at(measured: Measured, label: str | None) -> float | None:
+def _at(measured: MeasuredValue, label: str | None) -> float | None:
     value = measured.value
     if isinstance(value, dict):
         return value.get(label) if label is not None else None

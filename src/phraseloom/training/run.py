@@ -33,7 +33,7 @@ from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Logbook
-from phraseloom.training.loop import Job, link, probe_largest, rotate, train
+from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
 from phraseloom.training.run_folder import note_transfers, prepare_folder, run_identity
@@ -106,7 +106,7 @@ def run_recipe(
         return reason
 
 
-def report_start(job: Job, kind: str, tokenizer: Tokenizer) -> None:
+def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
     """Log how well the new model tells tokens apart, with a warning if its start is collapsed."""
     sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
     report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
@@ -140,7 +140,7 @@ def settle_torch(world: World) -> None:
 
 def make_job(
     recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = ()
-) -> Job:
+) -> TrainingJob:
     """Build the model and everything around it, at the state of the newest whole checkpoint if there is one.
 
     `transfers`: the embeddings that the run begins with, in its first process.
@@ -189,7 +189,7 @@ def make_job(
         )
         if world.first:
             validator.check(model)
-    job = Job(
+    job = TrainingJob(
         config=config,
         model=model,
         plan=plan,
@@ -205,7 +205,7 @@ def make_job(
     return job
 
 
-def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
+def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
     """Give the job its folder, log and display, and the state of the newest whole checkpoint, in all processes."""
     if job.world.first:
         job.run = run
@@ -240,7 +240,7 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
     share_state(job)
 
 
-def share_state(job: Job) -> None:
+def share_state(job: TrainingJob) -> None:
     """Give every process the weights, the optimiser and the counters of the first."""
     if job.world.size == 1:
         return
@@ -251,7 +251,7 @@ def share_state(job: Job) -> None:
         job.world.send_(tensor)
 
 
-def train_or_skip(job: Job) -> str:
+def train_or_skip(job: TrainingJob) -> str:
     """Train, unless the run is finished already: then nothing is touched."""
     config, state = job.config, job.state
     seconds = job.log.seconds() if job.log is not None else 0.0
@@ -278,7 +278,7 @@ def train_or_skip(job: Job) -> str:
     return reason
 
 
-def finish(job: Job, recipe: AnyRecipe) -> None:
+def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
     """Average the last checkpoints and draw the learning curves, if that is still to do."""
     run, count = job.run, recipe.training.average_last
     assert run is not None

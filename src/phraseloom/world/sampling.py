@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cache
 
-from phraseloom.world.draw import Draw
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.english import English
 from phraseloom.world.generator import Generator
 from phraseloom.world.grammar import Sentence, all_noun_phrases
@@ -49,7 +49,7 @@ def accepted(sentence: Sentence, split: str, shortest: int = 0, longest: int = L
 
 def train_block(seed: int, block: int, count: int) -> Iterator[Pair]:
     """The first `count` (at most BLOCK) pairs of a block of training data."""
-    generator = Generator(Draw(seed, "train", block))
+    generator = Generator(KeyedRandom(seed, "train", block))
     while count:
         pair = accepted(generator.sentence(), "train")
         if pair:
@@ -65,7 +65,7 @@ def train_pairs(seed: int, count: int) -> Iterator[Pair]:
 
 def distinct_pairs(seed: int, split: str, count: int) -> Iterator[Pair]:
     """`count` pairs of "valid", "test", "challenge-long" or "challenge-idioms", no source sentence twice."""
-    generator = Generator(Draw(seed, split), challenge_idioms=split == "challenge-idioms")
+    generator = Generator(KeyedRandom(seed, split), challenge_idioms=split == "challenge-idioms")
     seen: set[str] = set()
     while len(seen) < count:
         if split == "challenge-long":
