@@ -9,7 +9,7 @@ npmt   spec §5.4: embeddings of half the width, window 7, two columns of 2 GRUs
 lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding, softmax
 pconmt the same, continuous output over the words and as many phrases (paper 003); it has no search here
 
-FLOP of npmt are those of `phraseloom.models.flops_segmental`: an update is three forward passes (`plain`). As it is computed
+FLOP of npmt are those of `phraseloom.npmt.flops`: an update is three forward passes (`plain`). As it is computed
 the rows are run twice forward, so at most four; rows that hold no posterior probability are left out of the second run, which
 an untrained model has few of.
 
@@ -171,7 +171,7 @@ def main() -> None:
     cores = take_cores(options.cores)
     from continuous_work import Row, random_table
     from phrasal_work import Training, corpus_of
-    from phraseloom.models.flops_segmental import segmental_parts
+    from phraseloom.npmt.flops import segmental_parts
     from phraseloom.training.run import settle_torch
 
     options.threads = options.threads or cores

@@ -163,20 +163,19 @@ def _dataset(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | None:
 def _pair_flop(
     recipe: AnyRecipe, sizes: tuple[int, int], lengths: LengthsConfig, parameters: int, remarks: list[str]
 ) -> float:
-    from phraseloom.models.flops import ModelCost
-    from phraseloom.models.flops_segmental import segmental_flop
+    from phraseloom.models.flops import model_cost
 
     source, target = round(lengths.source), round(lengths.target)
     if isinstance(recipe, Recipe):
         model = recipe.model
-        if model.decoder.kind == "segmental":
-            remarks.append("segments: the rows are run twice forward, and sentences have the mean length")
-            return float(segmental_flop(model, sizes[1], [(source, target)], computed=True))
         if model.phrases is not None and model.phrases.segments.kind != "fixed":
             remarks.append("phrases of trees counted as phrases of fixed length")
             fixed = type(model.phrases)().segments
             model = model.model_copy(update={"phrases": model.phrases.model_copy(update={"segments": fixed})})
-        return float(ModelCost.of(model, sizes[1], table_width=VECTOR_WIDTH, computed=True).update(source, target))
+        cost = model_cost(model, sizes[1], table_width=VECTOR_WIDTH, computed=True)
+        if cost.remark is not None:
+            remarks.append(cost.remark)
+        return float(cost.training([(source, target)]))
     remarks.append("6 FLOP a parameter and token")
     return 6.0 * parameters * target
 
