@@ -68,7 +68,9 @@ class Pair:
     p_holm: float
 
 
-def resamples(sentences: int, samples: int, *, seed: int = SEED, rows: int = 64) -> Iterator[np.ndarray]:
+def resamples(
+    sentences: int, samples: int, *, seed: int | Sequence[int] = SEED, rows: int = 64
+) -> Iterator[np.ndarray]:
     """How often each sentence is drawn, in blocks of float64 (≤ `rows`, sentences); `samples` rows in all."""
     generator = np.random.default_rng(seed)
     for start in range(0, samples, rows):
@@ -84,7 +86,9 @@ class Summed(Protocol):
         ...
 
 
-def bootstrap_values(scorer: Summed, statistics: Sequence[np.ndarray], *, samples: int, seed: int = SEED) -> np.ndarray:
+def bootstrap_values(
+    scorer: Summed, statistics: Sequence[np.ndarray], *, samples: int, seed: int | Sequence[int] = SEED
+) -> np.ndarray:
     """The score of every system on every resample, (systems, samples); `statistics`: a row a sentence, which add up."""
     sizes = {len(s) for s in statistics}
     if len(sizes) != 1:

@@ -6,7 +6,7 @@
 `s²_A` is the sample variance of the K_A scores of A on the test set: how much another training changes the score. `v` is how
 much another test set changes it: every resample draws the same sentences for both systems and all seeds, so it is paired
 (Koehn 2004). The runs of A and B are independent, so the seeds are not paired. Scores on one test set also differ by the
-chance of what each run does to each sentence; that part is in `s²/K` and, divided by K, in `v` as well: V errs on the safe side.
+chance of what each run does to each sentence; that part is in `s²/K` and, divided by K, in `v` too: V is rather too large.
 
 Welch's t (Welch 1947): D / √V is compared with Student's t. Its degrees of freedom match the mean and the variance of V
 (Satterthwaite 1946). A sample variance of K normal scores has mean σ² and variance 2 σ⁴ / (K − 1), so
@@ -61,8 +61,8 @@ class SeedScores:
 class SeedDifference:
     """A difference `mean`, the ends of its 95 % interval and its two-sided p against 0; None where they are unknown.
 
-    `freedom`: degrees of freedom of t, None for the normal distribution. `deviations`: the standard deviation over seeds of each
-    system, None for one seed. `one_seed`: a system has one run only, so this is about these runs and not about training.
+    `freedom`: degrees of freedom of t, None for the normal distribution. `deviations`: the standard deviation over the seeds of
+    each system, None for one seed. `one_seed`: a system has one run only, so this is about these runs and not about training.
     `exact`: no chance is involved, such as in numbers of parameters.
     """
 
@@ -101,7 +101,7 @@ def compare_seeds(one: SeedScores, other: SeedScores | float = 0.0) -> SeedDiffe
     if one_seed and sentences is None:
         return SeedDifference(mean, deviations=deviations, one_seed=True, how="one seed, no interval")
     variance = sum(parts) + (sentences or 0.0)
-    spread = sum(part**2 / (k - 1) for part, k in zip(parts, counts, strict=False))
+    spread = 0.0 if one_seed else sum(part**2 / (k - 1) for part, k in zip(parts, counts, strict=True))
     freedom = variance**2 / spread if spread > 0 else None
     error = math.sqrt(variance)
     half = quantile(freedom) * error
@@ -151,13 +151,21 @@ def two_sided(t: float, freedom: float | None) -> float:
 
 def quantile(freedom: float | None, level: float = LEVEL) -> float:
     """The t beyond which, on both sides together, lies `level` of the distribution; 1.96 for the normal one at 5 %."""
-    low, high = 0.0, 2.0
-    while two_sided(high, freedom) > level:
-        high *= 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if two_sided(middle, freedom) > level else (low, middle)
-    return (low + high) / 2
+    # The probability beyond t is convex in t, so Newton's steps from 0 approach the root from below.
+    t = 0.0
+    for _ in range(100):
+        step = (two_sided(t, freedom) - level) / (2 * _density(t, freedom))
+        t += step
+        if abs(step) < 1e-12 * (1 + t):
+            break
+    return t
+
+
+def _density(t: float, freedom: float | None) -> float:
+    if freedom is None:
+        return math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
+    front = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - math.log(freedom * math.pi) / 2
+    return math.exp(front - (freedom + 1) / 2 * math.log1p(t * t / freedom))
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:
