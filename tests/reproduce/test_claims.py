@@ -250,7 +250,7 @@ def test_a_difference_of_differences() -> None:
 def test_groups_of_other_sentences_are_drawn_by_themselves() -> None:
     """Else equal groups would be hard and easy together by the chance of the draw."""
     one = by_length(1, {})
-    seeds = {1: replace(one, statistics={label: one.statistics["long"] for label in ("short", "long")})}
+    seeds = {1: replace(one, statistics=dict.fromkeys(("short", "long"), one.statistics["long"]))}
     first, second = (draw({"a": seeds}, label, apart=True, samples=400) for label in ("short", "long"))
     assert first is not None and second is not None and first.group != second.group
     both = np.corrcoef(first.sampled["a", 1], second.sampled["a", 1])[0, 1]

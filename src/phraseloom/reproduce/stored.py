@@ -13,7 +13,7 @@ from phraseloom.files import read_json, require_folder, sha256_file
 from phraseloom.reproduce.measure import Measured, scorer_of
 from phraseloom.reproduce.result import Result, compare
 from phraseloom.reproduce.sentences import TableSentences, read_sentences
-from phraseloom.reproduce.table import RunMetric, TableConfig
+from phraseloom.reproduce.table import JsonMetric, RunMetric, TableConfig, TextMetric
 from phraseloom.reproduce.writing import FORMAT, JSON, OLD_FORMATS, PICTURE, write
 
 
@@ -42,7 +42,7 @@ def read_result(folder: Path) -> Result:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
         raise CorruptError(f"not a whole table ({type(error).__name__})", file=path) from error
-    _check(result, path, stored=content["sentences"] is not None)
+    _check(result, path)
     compare(result)
     return result
 
@@ -92,11 +92,15 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
     return result
 
 
-def _check(result: Result, path: Path, *, stored: bool) -> None:
-    """CorruptError where the stored sentences do not make the stored numbers, UsageError where there are none."""
+def _check(result: Result, path: Path) -> None:
+    """CorruptError where the stored sentences do not make the stored numbers, UsageError where a number has none."""
     for (task, row, metric), seeds in result.measured.items():
+        config = result.table.metrics[metric]
+        of_sentences = isinstance(config, TextMetric) or (
+            isinstance(config, JsonMetric) and config.by_sentence is not None
+        )
         for seed, measured in seeds.items():
-            if not stored and measured.signature:
+            if of_sentences and measured.value is not None and not measured.statistics:
                 raise _not_stored(path)
             for label, rows in measured.statistics.items():
                 value = measured.value.get(label) if isinstance(measured.value, dict) else measured.value
