@@ -107,6 +107,11 @@ def test_text_and_page_say_the_same(systems: list[dict[str, Any]]) -> None:
         assert said in text
         assert said in page
     assert "! Not all runs were trained on the same dataset" in text
+    assert "between these two runs and says nothing about other seeds" in text
+    assert "between these two runs and says nothing about other seeds" in page
+    several = score_parts({"a": [FIRST, SECOND], "b": [SECOND, FIRST]}, ScoredOn(REFERENCES, samples=20))[0]
+    both = build(systems, scores=several, sentences=sentences)
+    assert "between these two runs" not in render(both) + diff_page(both)
     for one in sentences["listed"]:
         assert f"line {one['line']}:" in text
         assert f"Line {one['line']}" in page

@@ -17,13 +17,20 @@ def command(
     scale: Annotated[
         ScaleName,
         typer.Option(
-            help="tiny: the built-in pair, minutes; small: corpora under --data-root, hours; paper: counts only."
+            help="tiny: the built-in pair, minutes, shows that the path works; small: corpora under --data-root, hours; "
+            "paper: counts only."
         ),
     ] = "tiny",
     rows: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these rows, commas between: base, en-de/base, en-de/.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="N,…", help="Seeds of each row; default: the table's.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,…",
+            help="Seeds of each row; default: the table's. One seed gives no verdict on training, only between these two runs.",
+        ),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would be done and what it would cost; do nothing.")
     ] = False,
@@ -48,12 +55,22 @@ def command(
     index: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, which lists the tables there.")
     ] = None,
+    recompute: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Only compute the intervals and claims of FOLDER/table.json again, from its own sentences.",
+        ),
+    ] = None,
 ) -> None:
     """Make a table of a paper again: its rows trained and measured, beside the paper's numbers, each claim checked.
 
     Steps that are done are not run again, also those of other tables, unless a corpus that they read has changed; the same
     command goes on where it was stopped. A row that fails is shown as failed and does not stop the others. Writes
-    FOLDER/SCALE/TABLE/table.md, .json and .svg.
+    FOLDER/SCALE/TABLE/table.md, .json, .svg and the sentences that the numbers are made of.
+
+    A claim holds or does not hold by Welch's t over the seeds and the sentences, after Holm's correction for the claims of a
+    table: docs/reproduce.md. With one seed the words are "between these two runs"; at scale tiny they are "path only".
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 
@@ -68,6 +85,14 @@ def command(
         if table is not None:
             raise UsageError(f"--index lists the tables that are there; {table} is not made", hint="call it alone")
         print(write_index(index))
+        return
+    if recompute is not None:
+        from phraseloom.reproduce.stored import recompute as judge_again
+
+        if table is not None:
+            raise UsageError(f"--recompute reads the table of a folder; {table} is not made", hint="call it alone")
+        judge_again(recompute)
+        print(recompute / "table.md")
         return
     place = recipes or recipes_folder()
     if table is None:

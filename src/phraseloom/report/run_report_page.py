@@ -86,7 +86,7 @@ def overview(document: Document) -> str:
             if metric == metrics[0]:
                 row[f"{metric} 95 %"] = None if low is None else TableCell(f"{low:.1f} … {high:.1f}", low)
         first = s.get("scores", {}).get(metrics[0]) if metrics else None
-        row[f"p vs. {base}"] = p_value(first["p_null"]) if first else None
+        row[f"p vs. {base}"] = p_value(first["p"]) if first else None
         subset, contrast, aligned = s.get("subset"), s.get("contrastive"), s.get("alignment")
         row["lines with phrases"] = subset and plus_minus(subset["value"], subset["deviation"])
         row["contrastive %"] = contrast and plus_minus(100 * contrast["accuracy"], None, 1)
@@ -102,7 +102,11 @@ def overview(document: Document) -> str:
         if any(s["summary"]["runs"] > 1 for s in document["systems"])
         else ""
     )
-    text += f"p: two-sided paired bootstrap on {metrics[0]}. " if metrics and len(rows) > 1 else ""
+    if metrics and len(rows) > 1:
+        one_run = any(s["summary"]["runs"] == 1 for s in document["systems"])
+        text += f"p: two-sided, on {metrics[0]}" + (
+            ", between these runs alone where a system has one. " if one_run else ". "
+        )
     return table(headers, shown, name="Overview") + note(
         text + "–: not known; see the end of the page. A click on a heading sorts."
     )

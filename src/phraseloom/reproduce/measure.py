@@ -34,6 +34,7 @@ class MeasuredValue:
     """One number (or series) of one row and seed.
 
     `statistics`: the counts of its sentences, which the bootstrap draws from, by label; of a single number under "".
+    `hypotheses`: the lines that were scored, where the number is a score of text.
     """
 
     value: Value | None
@@ -41,6 +42,14 @@ class MeasuredValue:
     signature: str = ""
     statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     scorer: Summed | None = None
+    hypotheses: tuple[str, ...] = ()
+
+
+def scorer_of(metric: TextMetric | JsonMetric) -> Scorer | Ratio:
+    """What makes a number of the summed counts of sentences."""
+    if isinstance(metric, TextMetric):
+        return make_scorer(metric.kind, tokenize=metric.tokenize)
+    return Ratio(metric.form, metric.factor)
 
 
 @dataclass
@@ -73,15 +82,15 @@ class Meter:
             hypotheses, reference = take([hypotheses, reference], chosen)
         statistics = scorer.statistics(hypotheses, [reference])
         if metric.source is None or metric.edges is None:
-            return MeasuredValue(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+            value = scorer.value(statistics.sum(0))
+            return MeasuredValue(value, "", scorer.signature, {"": statistics}, scorer, tuple(hypotheses))
         source = self._lines(self.steps.fill(metric.source, place))
         lengths = count_tokens(source, tokenize=metric.tokenize)
         edges = [int(edge) for edge in self.steps.fill(metric.edges, place).split(",")]
         groups = [g for g in bleu_by_length(scorer, statistics, lengths, edges=edges) if g.score is not None]
         values = {g.label: g.score.value for g in groups if g.score is not None}
-        return MeasuredValue(
-            values, "", scorer.signature, {g.label: statistics[g.holds(lengths)] for g in groups}, scorer
-        )
+        rows = {g.label: statistics[g.holds(lengths)] for g in groups}
+        return MeasuredValue(values, "", scorer.signature, rows, scorer, tuple(hypotheses))
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._texts:
