@@ -117,6 +117,20 @@ def test_every_number_can_be_measured_from_some_step(name: str, scale: Any, tmp_
         assert able, f"{key}: no row has the steps that it reads"
 
 
+AVERAGES = {("000", "paper"), ("001", "paper"), ("002", "paper")}  # papers that translate with an average
+
+
+@pytest.mark.parametrize(("name", "scale"), EVERY)
+def test_rows_are_judged_by_the_best_checkpoint_unless_the_paper_averages(name: str, scale: Any, tmp_path: Path) -> None:
+    steps = steps_of(name, scale, tmp_path)
+    averaged = any(word.endswith("/averaged") for step in steps for word in step.argv)
+    assert not averaged or (name[:3], scale) in AVERAGES
+    for step in steps:
+        if step.recipe is not None and (name[:3], scale) not in AVERAGES:
+            training = load_recipe(step.recipe, list(step.changes)).training
+            assert training.average_last == 0, f"{step.title}: an average that nothing reads"
+
+
 def paper_verdicts(loaded: TableConfig) -> list[tuple[str, Verdict]]:
     """What the claims would say of the paper's own numbers, exact as they are printed."""
     result = Result(loaded, "paper", "paper", [1, 2])
