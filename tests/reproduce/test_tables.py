@@ -121,7 +121,9 @@ AVERAGES = {("000", "paper"), ("001", "paper"), ("002", "paper")}  # papers that
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)
-def test_rows_are_judged_by_the_best_checkpoint_unless_the_paper_averages(name: str, scale: Any, tmp_path: Path) -> None:
+def test_rows_are_judged_by_the_best_checkpoint_unless_the_paper_averages(
+    name: str, scale: Any, tmp_path: Path
+) -> None:
     steps = steps_of(name, scale, tmp_path)
     averaged = any(word.endswith("/averaged") for step in steps for word in step.argv)
     assert not averaged or (name[:3], scale) in AVERAGES

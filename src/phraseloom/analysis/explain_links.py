@@ -11,7 +11,7 @@ from torch import Tensor
 
 from phraseloom.analysis.explain_text import Pair
 from phraseloom.data.tensors import Batch
-from phraseloom.decoding.alignment import Look, choose, link_phrases, one_head, slot_weights
+from phraseloom.decoding.alignment import Look, choose, link_phrases, merge_heads
 from phraseloom.decoding.limits import Segment, refuse_nan
 from phraseloom.decoding.segment_links import link_segments
 from phraseloom.decoding.translation import PhraseLink
@@ -28,11 +28,8 @@ def attention_links(translator: Any, pair: Pair, cross: Sequence[tuple[Tensor, S
     there is no such layer or head.
     """
     choice = choose(translator.config, translator.model.decoder.cross_structures)
-    weights, structure = cross[choice.layer]
-    if choice.head is not None:
-        weights, structure = one_head(weights, structure, choice.head)
-    tokens_TS = structure.token_weights(weights).double().mean(1)[0].cpu().numpy()
-    slots_MNTS = slot_weights(weights, structure).double()[0].cpu().numpy()
+    *merged, structure = merge_heads(*cross[choice.layer], choice.head)
+    tokens_TS, slots_MNTS = (weights[0].cpu().numpy() for weights in merged)
     source_word = translator.tokenizer.source.word_of_piece(pair.source)
     target_words = translator.tokenizer.target.words_of_piece(pair.target)
 
