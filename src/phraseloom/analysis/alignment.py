@@ -47,7 +47,7 @@ class Aligned(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """The score of one method on one layer (from 1), of one head (from 1), the mean of all (None) or the largest weight ("max").
+    """The score of one method on one layer (from 1), of one head (from 1), the mean of all (None) or their maximum ("max").
 
     `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
     """

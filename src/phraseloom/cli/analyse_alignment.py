@@ -72,7 +72,8 @@ def command(
 
     The target is forced. For each layer the mean of its heads and the head with the lowest AER; then the AER by every
     method of the mean, of the largest weight over the heads, and of that head. Paper 004 takes the mean of the heads and
-    the union; --heads max puts its footnote 7, the largest weight, in the place of the mean. docs/alignment.md says what is done.
+    the union; --heads max puts its footnote 7, the largest weight, in the place of the mean. docs/alignment.md says what
+    is done.
 
     Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
     """
