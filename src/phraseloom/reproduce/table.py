@@ -127,7 +127,7 @@ class RunMetric(Config):
 class ReachedMetric(Config):
     """At a stated validation perplexity of the row's run: the updates that it took, or the validation BLEU there.
 
-    Between two validations log perplexity and BLEU are straight lines over updates. So "learns slowly" and "is worse" part: a slow
+    Between two validations log perplexity and BLEU are straight lines over updates. "Learns slowly" and "is worse" part: a slow
     learner has more updates, a worse model less BLEU at the same perplexity. Missing where the perplexity was not reached.
     """
 
