@@ -1,9 +1,8 @@
 """Contrastive items: a source, its correct translation, and the same with one error put in.
 
 Read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
-`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as a set of
-DistilLingEval. A distance is
-the number of words between the two that the error is about (subject and verb); nobody but the data knows it.
+`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as a
+set of DistilLingEval. A distance is the number of words between the two that the error is about (subject and verb); nobody but the data knows it.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ def _checked(found: dict[str, Any], file: str, number: int) -> Item:
 def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
     """The items of a file in LingEval97's form, of one category or of all: an item for every error of every sentence.
 
-    A JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; the file's `frequency` and
-    `origin` are not read. `line` of an item is the number of its sentence in the list, from 1. Raises FileProblem, DataError.
+    A JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; `frequency` and
+    `origin` of the file are not read. `line` of an item is the number of its sentence in the list, from 1. Raises FileProblem, DataError.
     """
     with open_binary(path) as handle:
         try:
@@ -93,14 +92,12 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
     types: set[str] = set()
     for number, sentence in enumerate(content, 1):
         try:
-            for error in sentence["errors"]:
-                fields = {"source": sentence["source"], "correct": sentence["reference"], "wrong": error["contrastive"]}
-                types.add(str(error["type"]))
-                if category is None or error["type"] == category:
-                    distance = (
-                        0 if error.get("distance") == "0" else error.get("distance")
-                    )  # the file has both 0 and "0"
-                    place = {"category": error["type"], "distance": distance}
+            for made in sentence["errors"]:
+                fields = {"source": sentence["source"], "correct": sentence["reference"], "wrong": made["contrastive"]}
+                types.add(str(made["type"]))
+                if category is None or made["type"] == category:
+                    distance = 0 if made.get("distance") == "0" else made.get("distance")  # the file has both 0 and "0"
+                    place = {"category": made["type"], "distance": distance}
                     items.append(_checked({**fields, **place}, str(path), number))
         except (KeyError, TypeError, AttributeError):
             what = (
