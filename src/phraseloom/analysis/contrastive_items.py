@@ -1,8 +1,9 @@
 """Contrastive items: a source, its correct translation, and the same with one error put in.
 
 Read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
-`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as a
-set of DistilLingEval. A distance is the number of words between the two that the error is about (subject and verb); nobody but the data knows it.
+`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as
+a set of DistilLingEval. A distance is the number of words between the two that the error is about (subject and verb);
+nobody but the data knows it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
     """The items of a file in LingEval97's form, of one category or of all: an item for every error of every sentence.
 
     A JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; `frequency` and
-    `origin` of the file are not read. `line` of an item is the number of its sentence in the list, from 1. Raises FileProblem, DataError.
+    `origin` of the file are not read. `line` of an item is the number of its sentence in the list, from 1. Raises
+    FileProblem, DataError.
     """
     with open_binary(path) as handle:
         try:

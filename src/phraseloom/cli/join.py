@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Join lines to longer ones, on standard output: a corpus of long sentences made of one of short sentences.
 
-    Which lines are joined depends on their numbers alone, so that two parallel files stay parallel. The last line may be made of
-    fewer.
+    Which lines are joined depends on their numbers alone, so that two parallel files stay parallel. The last line may be
+    made of fewer.
 
     Example: phraseloom join 2-3 train.en.gz > long.en
 
