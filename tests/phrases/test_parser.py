@@ -102,7 +102,9 @@ def test_a_long_line_is_parsed_in_parts(fake: str) -> None:
         assert found[2] == "(S (S a nothing .) (S (NP d)))"  # no parse of the whole; a part of it has one
         assert found[3] == found[4] == ""
         assert found[5] == "(S (S x y z v w u.) (S (NP a)))"  # nowhere to cut in the first five words
-        assert [parse_tree(t).leaves for t in found if t] == [line.split() for line, t in zip(lines, found) if t]
+        assert [parse_tree(t).leaves for t in found if t] == [
+            line.split() for line, t in zip(lines, found, strict=True) if t
+        ]
         assert parser.counts == {"parsed": 4, "no parse": 1, "too long": 1}
         assert (parser.in_parts, parser.flat_parts, parser.first_flat) == (3, 2, (4, "no parse"))
 

@@ -27,7 +27,7 @@ TABLES = {
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "long"),
     "002": ("table1", "table2", "table3", "table4"),
     "003": ("table1", "table2", "table3", "table4", "table5"),
-    "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2"),
+    "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
 NAMES = [f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables]
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
@@ -156,6 +156,7 @@ SHOWN_AS_A_PLOT = {
     "003-table3",
     "004-table2",
     "001-long",
+    "004-converged",
 }  # the paper tells no numbers to check
 
 

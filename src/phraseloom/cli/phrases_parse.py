@@ -34,10 +34,10 @@ def command(
 ) -> None:
     """Parse English with link-grammar: one Penn-style tree a line out per line in, in order.
 
-    A line that is too long, or that has no parse in time, is cut behind punctuation; the trees of its parts stand under one
-    root. One that cannot be parsed even so gives a blank line (prepare then takes the sentence as flat), and so does a
-    blank line; how many, and which is the first, is said on standard error. Needs the program link-parser (Debian: apt install link-grammar). Trees of your own
-    parser do as well: see docs/trees.md.
+    A line that is too long, or that has no parse in time, is cut behind punctuation; the trees of its parts stand under
+    one root. One that cannot be parsed even so gives a blank line (prepare then takes the sentence as flat), and so does
+    a blank line; how many, and which is the first, is said on standard error. Needs the program link-parser (Debian:
+    apt install link-grammar). Trees of your own parser do as well: see docs/trees.md.
 
     Example: phraseloom phrases parse train.en > train.trees
     """

@@ -176,11 +176,13 @@ def cores() -> int:
 class LinkParser:
     """Trees of English lines, parsed by `processes` link-parsers side by side; use it as a context manager.
 
-    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between white
-    space) is tried in parts (`split_line`), and so is one that has no parse, in parts of half as many; `linkages`: how many analyses are looked at before the best is taken. `counts` says what became
-    of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of time), "lost" (the program died
-    or hung). `in_parts`: lines whose tree is made of several; `flat_parts`: parts of them that are flat. `first_flat`: the number
-    (from 1) and reason of the first line without a tree. Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
+    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between
+    white space) is tried in parts (`split_line`), and so is one that has no parse, in parts of half as many;
+    `linkages`: how many analyses are looked at before the best is taken.
+    `counts` says what became of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of
+    time), "lost" (the program died or hung). `in_parts`: lines whose tree is made of several; `flat_parts`: parts of
+    them that are flat. `first_flat`: the number (from 1) and reason of the first line without a tree.
+    Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
     """
 
     def __init__(
