@@ -65,6 +65,16 @@ def by_loops(heads: Sequence[np.ndarray], source: Sequence[int], target: Sequenc
     return to_source, to_target  # type: ignore[return-value]
 
 
+def largest(heads: Sequence[np.ndarray]) -> np.ndarray:
+    """Paper 004, footnote 7: of each cell the largest weight of any head."""
+    result = np.zeros(np.shape(heads[0]))
+    for row in range(len(result)):
+        for column in range(len(result[row])):
+            for head in heads:
+                result[row][column] = max(result[row][column], float(head[row][column]))
+    return result
+
+
 def random_words(rng: np.random.Generator) -> list[int]:
     """Words of pieces in ascending order; now and then a word without a piece, also at the beginning."""
     return np.cumsum(rng.choice([0, 0, 1, 1, 1, 2], rng.integers(1, 9))).tolist()
@@ -286,7 +296,7 @@ def test_links_of_a_model_are_those_of_its_weights_in_loops(translator: Translat
 
     structures = translator.model.decoder.cross_structures
     source_side, target_side = translator.tokenizer.source, translator.tokenizer.target
-    expected: dict[tuple[int, int | None], list[Any]] = {}
+    expected: dict[tuple[int, int | str | None], list[Any]] = {}
     for source, target in zip(SOURCES, TARGETS, strict=True):
         ids = source_side.encode(source), target_side.encode(target)
         weights: list[Any] = [None] * len(structures)
@@ -296,16 +306,17 @@ def test_links_of_a_model_are_those_of_its_weights_in_loops(translator: Translat
                 memory = translator.model.encode(batch.source_BS, batch.source_lengths_B)
                 weights = translator.model.decode(batch.target_in_BT, memory, keep_weights=True)[1]
         for layer, structure in enumerate(structures):
-            for head in (None, *range(structure.heads)):
+            for head in (None, "max", *range(structure.heads)):
                 found: Any = None
                 if all(ids):
-                    chosen = range(structure.heads) if head is None else [head]
+                    chosen = [head] if isinstance(head, int) else range(structure.heads)
                     on_tokens = [spread(weights[layer][0, h].numpy(), structure, h) for h in chosen]
+                    on_tokens = [largest(on_tokens)] if head == "max" else on_tokens
                     found = by_loops(on_tokens, source_side.word_of_piece(ids[0]), target_side.word_of_piece(ids[1]))
                 expected.setdefault((layer, head), []).append(found)
     for (layer, head), pairs in expected.items():
         for method in ("target-to-source", "source-to-target", "union", "intersection"):
-            options = {"alignment_head": None if head is None else head + 1, "alignment_method": method}
+            options = {"alignment_head": head + 1 if isinstance(head, int) else head, "alignment_method": method}
             chosen_one = translator.with_options(alignment_layer=layer + 1, **options)
             for one, pair in zip(align_pairs(chosen_one, SOURCES, TARGETS), pairs, strict=True):
                 if pair is None:
@@ -346,6 +357,7 @@ def test_translate_links_words_as_the_alignment_of_its_own_output_does(translato
         {"alignment_method": "union"},
         {"alignment_layer": 1, "alignment_head": 1, "alignment_method": "grow-diag"},
         {"alignment_head": 1, "alignment_method": "source-to-target"},
+        {"alignment_head": "max", "alignment_method": "union"},
     ]
     found = []
     for choice in choices:
@@ -363,6 +375,7 @@ def test_the_choice_of_layer_and_head(token: Translator) -> None:
     assert choose(DecodingConfig(), structures) == (1, None, "target-to-source")
     config = DecodingConfig(alignment_layer=3, alignment_head=4, alignment_method="union")
     assert choose(config, structures) == (2, 3, "union")
+    assert choose(DecodingConfig(alignment_head="max"), structures) == (1, "max", "target-to-source")
     for options, message in (
         ({"alignment_layer": 4}, "alignment_layer 4: the decoder has 3 layers"),
         ({"alignment_head": 5}, "alignment_head 5: layer 2 of the decoder attends with 4 heads"),
@@ -471,7 +484,7 @@ def test_scores_are_those_of_the_links(translator: Translator) -> None:
     assert [(m.layer, m.head, m.method) for m in measured] == [
         (layer, head, method)
         for layer, structure in enumerate(structures, 1)
-        for head in (None, *range(1, structure.heads + 1))
+        for head in (None, "max", *range(1, structure.heads + 1))
         for method in METHODS
     ]
     for m in measured[:: 5 if len(structures) > 1 else 1]:

@@ -182,6 +182,19 @@ def test_slow_reference(structure: Structure) -> None:
     assert joined or structure is INTERLEAVED
 
 
+def test_the_largest_slot_weight_of_any_head() -> None:
+    for structure in (HOMOGENEOUS, INTERLEAVED):
+        weights = torch.rand(2, structure.heads, 3 * len(structure.query_orders), 4 * len(structure.blocks))
+        found, split = slot_weights(weights, structure, largest=True), structure.split(weights)
+        for g, block in enumerate(structure.blocks):
+            for part in block:
+                n = structure.orders.index(part.order)
+                for place in np.ndindex(2, len(structure.query_orders), 3, 4):
+                    b, j, q, k = place
+                    values = [split[b, h, j, q, g, k] for h in range(part.first, part.last)]
+                    assert found[b, j, n, q, k] == max(values)
+
+
 def test_slot_weights_average_over_all_heads() -> None:
     weights = torch.rand(2, 2, 3, 4, dtype=torch.float64)
     slots = slot_weights(weights, HOMOGENEOUS)

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from phraseloom.align.links import Gold, Links
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
-from phraseloom.decoding.alignment import choose
+from phraseloom.decoding.alignment import MAX, choose
 from phraseloom.decoding.config import AlignmentSelection, NamedFile
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.word_links import METHODS, WordWeights, combine, directions, word_weights
@@ -47,13 +47,13 @@ class AlignedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredAlignment:
-    """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None).
+    """The score of one method on one layer (from 1), of one head (from 1), the mean of all (None) or their maximum ("max").
 
     `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
     """
 
     layer: int
-    head: int | None
+    head: int | Literal["max"] | None
     method: str
     score: AlignmentScore
     by_sentence: Sequence[Sequence[int]] = ()
@@ -116,7 +116,7 @@ def align_pairs(
             continue
         attended, source_word, target_word, cropped = pair
         weights_HTS = attended.layers[layer]
-        weights_TS = _mean(weights_HTS) if head is None else weights_HTS[head]
+        weights_TS = weights_HTS[head] if isinstance(head, int) else merged_heads(weights_HTS)[int(head == MAX)]
         words = word_weights(weights_TS, source_word, target_word)
         links = combine(*directions(words), method)
         rows, columns = ({word: n for n, word in enumerate(side)} for side in (words.target, words.source))
@@ -132,36 +132,36 @@ def measure(
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
 ) -> list[MeasuredAlignment]:
-    """The score of every layer, the mean of its heads and each of them, and method, in this order.
+    """The score of every layer, the mean of its heads, their largest weight and each of them, and method, in this order.
 
     Raises as `align_pairs`, and DataError where there are not as many gold alignments as pairs.
     """
     if len(gold) != len(sources):
         raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
     structures = cross_structures(translator.model)
-    counts = [np.zeros((len(gold), 1 + s.heads, len(METHODS), 3), np.int64) for s in structures]
+    counts = [np.zeros((len(gold), 2 + s.heads, len(METHODS), 3), np.int64) for s in structures]
     pairs = _pairs(translator, sources, targets, trees, files, 1)
     for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
         if pair is None:
             continue
         attended, source_word, target_word, _ = pair
         for weights_HTS, tally in zip(attended.layers, counts, strict=True):
-            words = word_weights(np.concatenate([_mean(weights_HTS)[None], weights_HTS]), source_word, target_word)
+            words = word_weights(np.concatenate([merged_heads(weights_HTS), weights_HTS]), source_word, target_word)
             for number, of_head in enumerate(words.weights):
                 both = directions(WordWeights(of_head, words.source, words.target))
                 for m, method in enumerate(METHODS):
                     links = combine(*both, method)
                     tally[n, number, m] = (len(links), len(links & truth.sure), len(links & truth.possible))
     return [
-        _measured(layer, number or None, method, tally[:, number, m], gold)
+        _measured(layer, head, method, tally[:, number, m], gold)
         for layer, tally in enumerate(counts, 1)
-        for number in range(tally.shape[1])
+        for number, head in enumerate([None, MAX, *range(1, tally.shape[1] - 1)])
         for m, method in enumerate(METHODS)
     ]
 
 
 def _measured(
-    layer: int, head: int | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]
+    layer: int, head: int | Literal["max"] | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]
 ) -> MeasuredAlignment:
     links, in_sure, in_possible = counts_N3.sum(0).tolist()
     sure = [len(g.sure) for g in gold]
@@ -196,9 +196,10 @@ class _Pair(NamedTuple):
     cropped: bool
 
 
-def _mean(weights_HTS: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = weights_HTS.astype(np.float64).mean(0)
-    return mean
+def merged_heads(weights_HTS: np.ndarray) -> np.ndarray:
+    """(H, T, S) → (2, T, S), float64: the mean over the heads, and the largest weight of any (paper 004, footnote 7)."""
+    exact = weights_HTS.astype(np.float64)
+    return np.stack([exact.mean(0), exact.max(0)])
 
 
 def _pairs(

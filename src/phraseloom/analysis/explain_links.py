@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from phraseloom.analysis.explain_text import ExplainedPair
-from phraseloom.decoding.alignment import Look, choose, link_phrases, one_head, slot_weights
+from phraseloom.decoding.alignment import Look, choose, link_phrases, merge_heads
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import link_words
 from phraseloom.layers.attention.structure import Structure
@@ -22,11 +22,8 @@ def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[
     there is no such layer or head.
     """
     choice = choose(translator.config, translator.model.decoder.cross_structures)
-    weights, structure = cross[choice.layer]
-    if choice.head is not None:
-        weights, structure = one_head(weights, structure, choice.head)
-    tokens_TS = structure.token_weights(weights).double().mean(1)[0].cpu().numpy()
-    slots_MNTS = slot_weights(weights, structure).double()[0].cpu().numpy()
+    *merged, structure = merge_heads(*cross[choice.layer], choice.head)
+    tokens_TS, slots_MNTS = (weights[0].cpu().numpy() for weights in merged)
     source_word = translator.tokenizer.source.word_of_piece(pair.source)
     target_words = translator.tokenizer.target.words_of_piece(pair.target)
 

@@ -41,7 +41,9 @@ def command(
     ] = None,
     head_: Annotated[
         str | None,
-        typer.Option("--head", metavar="N", help="Its head, from 1, or mean: of all; default: mean with --layer."),
+        typer.Option(
+            "--head", metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --layer."
+        ),
     ] = None,
     method: Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")] = None,
     trees: Annotated[
@@ -68,7 +70,7 @@ def command(
 
     The target is forced. Words are those between blanks, from 0; a blank side gives a blank line. Layer, head and method
     are by default those of the model's settings, as for translate --alignments. With --select auto every layer, head,
-    mean of heads and method is scored by gold links; the five best are printed, and the best is remembered in the
+    mean and maximum of heads and method is scored by gold links; the five best are printed, and the best is remembered in the
     model folder.
 
     Example: phraseloom align runs/mine -s test.en -t test.de --layer 4 --method union > test.links
@@ -190,4 +192,4 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
 def _row(one: MeasuredAlignment) -> list[object]:
     score = one.score
     percents = [100 * value for value in (score.aer, score.precision, score.recall)]
-    return [str(one.layer), "mean" if one.head is None else str(one.head), one.method, *percents, score.links]
+    return [str(one.layer), str(one.head or "mean"), one.method, *percents, score.links]

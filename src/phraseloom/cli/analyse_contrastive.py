@@ -48,6 +48,10 @@ def command(
         list[Path] | None,
         typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
     ] = None,
+    lingeval: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line an item.")
     ] = None,
@@ -57,7 +61,10 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Beside --source: distances, a blank line for none.")
     ] = None,
     category: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Beside --source: what the items are about.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Beside --source: what the items are about. Beside --lingeval: these errors alone."
+        ),
     ] = None,
     trees: Annotated[
         list[Path] | None,
@@ -89,13 +96,16 @@ def command(
 
     Both are forced; an item is right if the log-probability of the correct one is strictly greater, summed without
     normalisation by length. By category and distance, with 95 % intervals (Wilson); each model is compared with the
-    first by the exact McNemar test. Items: --items, or --set, or --source with --correct and --wrong.
+    first by the exact McNemar test. Items: --items, or --set, or --lingeval, or --source with --correct and
+    --wrong.
 
     Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot by.svg
 
+    Example: phraseloom analyse contrastive runs/base --lingeval lingeval97.json --category subj_verb_agreement
+
     Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
     """
-    sources = [*models, *(items or []), source, correct, wrong, distances, *(trees or [])]
+    sources = [*models, *(items or []), source, correct, wrong, lingeval, distances, *(trees or [])]
     sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
     check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
     repeated = next((m for m in models if models.count(m) > 1), None)
@@ -110,7 +120,7 @@ def command(
     edges = contrastive_input.edges(bins)
     three = {"--source": source, "--correct": correct, "--wrong": wrong}
     found = contrastive_input.read(
-        items or [], sets or [], three, distances=distances, category=category, trees=trees or []
+        items or [], sets or [], three, lingeval=lingeval, distances=distances, category=category, trees=trees or []
     )
     if estimate_distance is not None:
         found = with_positions(found)

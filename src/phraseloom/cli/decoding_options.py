@@ -79,14 +79,16 @@ def penalty(
     return {**kept, **changes}
 
 
-def head(text: str | None, name: str) -> dict[str, int | None]:
-    """The head that aligns as an option: a number from 1, or `mean` of all heads. Raises UsageError."""
+def head(text: str | None, name: str) -> dict[str, int | str | None]:
+    """The head that aligns as an option: a number from 1, or `mean` or `max` of all heads. Raises UsageError."""
     if text is None:
         return {}
     if text == "mean":
         return {"alignment_head": None}
+    if text == "max":
+        return {"alignment_head": text}
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean")
+        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean or max")
     return {"alignment_head": int(text)}
 
 

@@ -56,7 +56,9 @@ def command(
     ] = None,
     alignment_head: Annotated[
         str | None,
-        typer.Option(metavar="N", help="Its head, from 1, or mean: of all; default: mean with --alignment-layer."),
+        typer.Option(
+            metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --alignment-layer."
+        ),
     ] = None,
     alignment_method: Annotated[
         AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")

@@ -28,6 +28,7 @@ from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotation."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
+    "join": ("join", "Join lines to longer ones."),
     "tokenize": ("tokenize", "Tokenise lines, and undo it."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
     "phrases": ("phrases", "Phrases: parse trees, tables from alignments, joined text."),

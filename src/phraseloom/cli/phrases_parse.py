@@ -21,8 +21,10 @@ def command(
     text: Annotated[
         Path | None, typer.Argument(help="Text file (plain, .gz, .xz); none: standard input.", metavar="TEXT")
     ] = None,
-    seconds: Annotated[int, typer.Option(min=1, help="Time for one sentence; a slower one has no tree.")] = 2,
-    max_words: Annotated[int, typer.Option(min=1, help="A line of more words has no tree.")] = 60,
+    seconds: Annotated[int, typer.Option(min=1, help="Time for one sentence; a slower one is cut at punctuation.")] = 2,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="A line of more words is parsed in parts, cut at punctuation.")
+    ] = 60,
     linkages: Annotated[
         int, typer.Option(min=1, help="Analyses looked at before the best is taken: fewer is faster and worse.")
     ] = 1000,
@@ -32,9 +34,10 @@ def command(
 ) -> None:
     """Parse English with link-grammar: one Penn-style tree a line out per line in, in order.
 
-    A line that cannot be parsed gives a blank line (prepare then takes the sentence as flat), and so does a blank line;
-    how many is said on standard error. Needs the program link-parser (Debian: apt install link-grammar). Trees of your own
-    parser do as well: see docs/trees.md.
+    A line that is too long, or that has no parse in time, is cut behind punctuation; the trees of its parts stand under
+    one root. One that cannot be parsed even so gives a blank line (prepare then takes the sentence as flat), and so does
+    a blank line; how many, and which is the first, is said on standard error. Needs the program link-parser (Debian:
+    apt install link-grammar). Trees of your own parser do as well: see docs/trees.md.
 
     Example: phraseloom phrases parse train.en > train.trees
     """
@@ -48,6 +51,13 @@ def command(
             sys.stdout.write("".join(tree + "\n" for tree in parser.parse(lines)))
             sys.stdout.flush()
     print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
+    if parser.in_parts:
+        flat = f", {plural(parser.flat_parts, 'part')} flat" if parser.flat_parts else ""
+        said = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
+        print(f"phraseloom phrases: {said}", file=sys.stderr)
+    if parser.first_flat is not None:
+        number, why = parser.first_flat
+        print(f"phraseloom phrases: warning: the first line without a tree is line {number}: {why}", file=sys.stderr)
     if report.invalid_utf8:
         first = report.first.get("invalid_utf8")
         bad = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"

@@ -89,7 +89,7 @@ Layer = Annotated[
 ]
 Head = Annotated[
     str | None,
-    typer.Option(metavar="N", help="Its head, from 1, or mean: of all; default: mean with --alignment-layer."),
+    typer.Option(metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --alignment-layer."),
 ]
 Method = Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")]
 Window = Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")]

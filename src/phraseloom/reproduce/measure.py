@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phraseloom.errors import CorruptError, PhraseloomError
+from phraseloom.errors import CorruptError, DataError, PhraseloomError
 from phraseloom.files import read_json
 from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer
 from phraseloom.metrics.compare import Summed
@@ -23,7 +23,7 @@ from phraseloom.metrics.subset import read_line_numbers, take
 from phraseloom.report.folders import describe_model
 from phraseloom.report.history import TIMING, read_history, read_records
 from phraseloom.reproduce.steps import Steps, StepScope
-from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
+from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
 
 Value = float | dict[str, float]
@@ -60,14 +60,21 @@ class Meter:
     _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
     _texts: dict[str, list[str]] = field(default_factory=dict)
 
-    def measure(self, metric: TextMetric | JsonMetric | RunMetric, place: StepScope) -> MeasuredValue:
+    def measure(self, metric: MetricConfig, place: StepScope) -> MeasuredValue:
         """The metric of a row, task and seed."""
         try:
             if isinstance(metric, TextMetric):
                 return self._text(metric, place)
             if isinstance(metric, JsonMetric):
                 return self._json(metric, place)
-            return _run(metric, Path(self.steps.fill(metric.folder, place)))
+            if isinstance(metric, RunMetric):
+                return _run(metric, Path(self.steps.fill(metric.folder, place)))
+            if isinstance(metric, ReachedMetric):
+                return MeasuredValue(
+                    reached(Path(self.steps.fill(metric.folder, place)), metric.read, metric.perplexity)
+                )
+            seconds = [_seconds(Path(self.steps.fill(path, place))) for path in metric.reads]
+            return MeasuredValue(seconds[0] / (seconds[1] if len(seconds) > 1 else 1.0))
         except PhraseloomError as error:
             return MeasuredValue(None, str(error))
 
@@ -209,3 +216,36 @@ def _run(metric: RunMetric, run: Path) -> MeasuredValue:
     if metric.read not in facts:
         return MeasuredValue(None, f"{run}: the run does not say its {metric.read}")
     return MeasuredValue(facts[metric.read])
+
+
+def reached(run: Path, read: str, perplexity: float) -> float:
+    """The updates of a run, or its validation BLEU, where validation perplexity first came down to `perplexity`.
+
+    Between two validations log perplexity and BLEU run straight over updates. Raises DataError where it never came down so far,
+    or no BLEU is known there.
+    """
+    updates, values = read_history(run).curve("perplexity", of="validation")
+    below = np.flatnonzero(values <= perplexity)
+    if not len(below):
+        best = f"the best was {values.min():.2f}" if len(values) else "the run has no validation"
+        raise DataError(f"validation perplexity {perplexity:g} was not reached: {best}", file=run)
+    last, update = int(below[0]), float(updates[below[0]])
+    if last:
+        before, after, wanted = np.log([values[last - 1], values[last], perplexity])
+        update = float(updates[last - 1] + (updates[last] - updates[last - 1]) * (before - wanted) / (before - after))
+    if read == "updates":
+        return update
+    scored, bleu = read_history(run).curve("bleu", of="validation")
+    if not len(scored) or not scored[0] <= update <= scored[-1]:
+        raise DataError(f"no validation BLEU around update {update:.0f}", file=run, hint="set training.bleu_every")
+    return float(np.interp(update, scored, bleu))
+
+
+def _seconds(record: Path) -> float:
+    """Wall time in the record of a step that is done. Raises CorruptError, DataError, FileProblem."""
+    content = read_json(record, "record of a step")
+    if not isinstance(content, dict) or not _is_number(content.get("seconds")):
+        raise CorruptError("no seconds in the record of a step", file=record)
+    if content.get("status") != "done" or content["seconds"] <= 0:
+        raise DataError("the step is not done, so its time is not known", file=record)
+    return float(content["seconds"])

@@ -21,7 +21,7 @@ from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
 from phraseloom.reproduce.measure import MeasuredValue, Meter, run_facts
 from phraseloom.reproduce.records import Record, machine
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
-from phraseloom.reproduce.table import ClaimConfig, RunMetric, Scale, TableConfig
+from phraseloom.reproduce.table import ClaimConfig, JsonMetric, RunMetric, Scale, TableConfig, TextMetric
 
 PARAMETERS = "parameters"
 STALE = "made of a corpus that has changed since"
@@ -285,7 +285,7 @@ class Judge:
         key = (task, metric, label)
         if key not in self.drawn:
             config = self.result.table.metrics[metric]
-            apart = not isinstance(config, RunMetric) and config.apart
+            apart = isinstance(config, TextMetric | JsonMetric) and config.apart
             self.drawn[key] = claims.draw(_rows(self.result, task, metric), label, apart=apart)
         return self.drawn[key]
 

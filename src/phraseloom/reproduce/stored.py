@@ -13,7 +13,7 @@ from phraseloom.files import read_json, require_folder, sha256_file
 from phraseloom.reproduce.measure import MeasuredValue, scorer_of
 from phraseloom.reproduce.result import Result, compare
 from phraseloom.reproduce.sentences import TableSentences, read_sentences
-from phraseloom.reproduce.table import JsonMetric, RunMetric, TableConfig, TextMetric
+from phraseloom.reproduce.table import JsonMetric, TableConfig, TextMetric
 from phraseloom.reproduce.writing import FORMAT, JSON, OLD_FORMATS, PICTURE, write
 
 
@@ -86,7 +86,7 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
                     entry["missing"].get(str(seed), ""),
                     (entry["signature"] or "") if value is not None else "",
                     arrays.get((cell, seed), {}),
-                    None if isinstance(metric, RunMetric) else scorer_of(metric),
+                    scorer_of(metric) if isinstance(metric, TextMetric | JsonMetric) else None,
                     lines.get((cell, seed), ()),
                 )
     return result

@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config, Whole
 
 FORMAT = 1
+RECORD = "step.json"  # of every step, see records.py
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
@@ -129,7 +130,58 @@ class RunMetric(Config):
         return [self.folder]
 
 
-MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric, Field(discriminator="kind")]
+class ReachedMetric(Config):
+    """At a stated validation perplexity of the row's run: the updates that it took, or the validation BLEU there.
+
+    Between two validations log perplexity and BLEU are straight lines over updates. "Learns slowly" and "is worse" part: a slow
+    learner has more updates, a worse model less BLEU at the same perplexity. Missing where the perplexity was not reached.
+    """
+
+    kind: Literal["reached"]
+    title: str
+    read: Literal["updates", "bleu"]
+    perplexity: float = Field(gt=1)
+    folder: str = "{train}/run"
+    decimals: int = Field(0, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return False
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        return [self.folder]
+
+
+class TimeMetric(Config):
+    """Wall time of a step of the row, all its attempts together, in seconds; or divided by that of the row `relative_to`.
+
+    Start and validations are in it. It compares only what ran alone on one machine (`--jobs 1`).
+    """
+
+    kind: Literal["time"]
+    title: str
+    step: Name
+    relative_to: Name | None = None
+    decimals: int = Field(2, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return False
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        other = [] if self.relative_to is None else [f"{{{self.step}@{self.relative_to}}}/{RECORD}"]
+        return [f"{{{self.step}}}/{RECORD}", *other]
+
+
+MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric | ReachedMetric | TimeMetric, Field(discriminator="kind")]
 
 
 class RowConfig(Config):
@@ -284,6 +336,9 @@ class TableConfig(Config):
             self._known("floor", "row", [self.floor.row] if self.floor.row else [], self.rows)
             if self.floor.row is None and self.baseline is None:
                 raise ValueError("floor: name its row, as the table has no baseline")
+        for key, metric in self.metrics.items():
+            if isinstance(metric, TimeMetric) and metric.relative_to is not None:
+                self._known(f"metric {key}", "row", [metric.relative_to], self.rows)
         for name, row in self.rows.items():
             self._known(f"row {name}", "task", row.tasks or [], self.tasks)
             for task in self.tasks_of(name):
