@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from phraseloom.config import Config
 from phraseloom.layers.config import ARRANGEMENTS, SCORES, AnyArrangement, AnyScore
@@ -48,6 +48,12 @@ class AttentionConfig(Config):
         if "arrangement" not in found:
             return block
         return {**block, "arrangement": {"kind": found.pop("arrangement"), **found}}
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `gated` where there is no gate: the form that earlier versions store and read."""
+        stored: dict[str, Any] = handler(self)
+        return stored if self.gated else {key: value for key, value in stored.items() if key != "gated"}
 
     @model_validator(mode="after")
     def _fits(self) -> AttentionConfig:
