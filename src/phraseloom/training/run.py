@@ -30,6 +30,7 @@ from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
+from phraseloom.training.groups import freeze
 from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import Job, probe_largest, train
 from phraseloom.training.optimization import rate_function
@@ -129,6 +130,7 @@ def make_job(
     model = build(recipe.model, tokenizer).to(world.device)
     put(model, transfers)
     fix(model, config.embeddings)
+    freeze(model, config.freeze)
     pair, valid = dataset.split("train"), dataset.split("valid")
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
