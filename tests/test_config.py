@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from phraseloom.config import Config, set_override, validate
-from phraseloom.errors import ConfigError
+from phraseloom.config import Config, parse_yaml, set_override, validate
+from phraseloom.errors import ConfigError, FileProblem
 from phraseloom.recipe import load_recipe
 
 RECIPE = """\
@@ -87,7 +87,7 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
         ("training.batch_tokens=x", "training.batch_tokens: should be a whole number (given: 'x')"),
         ("training.bleu_every=true", "training.bleu_every: should be a whole number (given: true)"),
         ("model.dropout=false", "model.dropout: should be a number (given: false)"),
-        ("training.processes=true", "training.processes: should be a whole number (given: true)"),
+        ("training.processes=true", "training.processes: should be a whole number or auto (given: true)"),
         ("data.source_language=no", "should be text (given: no); put it in quotes that the shell leaves: "
                                     "data.source_language='\"no\"'"),
         ("model.attention=nonsense", "model.attention: 'nonsense' is no score; an attention in one line is SCORE "
@@ -150,7 +150,9 @@ def test_a_line_of_the_base_is_named(tmp_path: Path) -> None:
         load_recipe(tmp_path / "r.yaml")
 
 
-@pytest.mark.parametrize("name", ["../../x", "..", ".x", "a/b", "a\\b", "", "  ", "a\nb", "a\x1bb", "a\x00"])
+@pytest.mark.parametrize(
+    "name", ["../../x", "..", ".x", "a/b", "a\\b", "", "  ", "a\nb", "a\x1bb", "a\x00", "n" * 5000]
+)
 def test_the_name_of_a_recipe_is_that_of_a_folder(name: str, recipe: Path) -> None:
     escaped = name.encode("unicode_escape").decode()
     with pytest.raises(ConfigError, match="is also the name of the run folder"):
@@ -192,3 +194,65 @@ def test_bounds_of_length_of_a_recipe_leave_room_for_an_output(said: Callable[..
     low, high = "decoding.min_length={factor: 5, constant: 5}", "decoding.max_length={factor: 1, constant: 1}"
     assert "min_length 5,5 is above max_length 1,1 for every source" in said(low, high)
     assert load_recipe(recipe, [low]).decoding.min_length.constant == 5  # type: ignore[union-attr]
+
+
+BIG = "9" * 5000
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("model.encoder.kind=[]", "model.encoder"),
+        ("model.encoder.kind={}", "model.encoder"),
+        (f"model.width={BIG}", "a number of 5,000 digits"),
+        (f"model.dropout={BIG}", "a number of 5,000 digits"),
+        ("model.dropout=9:59:59.0", "model.dropout: should be a number (given: '9:59:59.0')"),
+        ("training.max_updates=9:59", "training.max_updates: should be a whole number (given: '9:59')"),
+        ("model.dropout=0.9999999", "model.dropout: should be less than or equal to 0.9999 (given: 0.9999999)"),
+        ("format=true", "format: should be a whole number (given: true)"),
+        ("format=1.0", "format: should be a whole number (given: 1.0)"),
+        ('model.width="32"', "model.width: should be a whole number"),
+        ("model.width=017", "model.width: should be a whole number (given: '017')"),
+        ("model.width=0x20", "model.width: should be a whole number (given: '0x20')"),
+        ("model.width=8.0", "model.width: should be a whole number (given: 8.0)"),
+        ("training.tensorboard=1", "training.tensorboard: should be true or false (given: 1)"),
+        ('training.tensorboard="true"', "training.tensorboard: should be true or false"),
+        ("model={[a, b]: c}", "a key of the recipe is a list or a mapping; a key is one word"),
+        ("model=? {a: b} : c", "a key of the recipe is a list or a mapping"),
+        (f"model.{'w' * 5000}=1", "unknown key model.www"),
+        (f"name=[{'x' * 5000}]", "name: should be text"),
+        (f"data.folder=[{BIG}]", "digits"),
+    ],
+)  # fmt: skip
+def test_a_value_of_another_type_is_refused(override: str, what: str, said: Callable[..., str]) -> None:
+    message = said(override)
+    assert what in message and len(message) < 700 and "Node(" not in message, message
+
+
+def test_numbers_are_those_of_json() -> None:
+    text = "[1e-4, 1E3, .5, 1., 1_000, -0, +7, 1.5e+2, -.inf, 010, 1:30, 0b1, 1e, -, ., 1.2.3]"
+    assert parse_yaml(text)[0] == [
+        1e-4, 1000.0, 0.5, 1.0, 1000, 0, 7, 150.0, float("-inf"), "010", "1:30", "0b1", "1e", "-", ".", "1.2.3"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("base", ["[a]", "{a: b}", "3", "", "true", '"  "', '"a\\0b.yaml"'])
+def test_a_base_is_a_path(base: str, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_bytes(f"name: toy\nbase: {base}\n".encode())
+    with pytest.raises(ConfigError, match=r"r\.yaml:2: base: should be the path of a recipe"):
+        load_recipe(tmp_path / "r.yaml")
+
+
+def test_a_base_that_is_no_recipe_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"password: hunter2\n")
+    (tmp_path / "r.yaml").write_bytes(b"base: secret\n")
+    with pytest.raises(ConfigError, match="no recipe") as caught:
+        load_recipe(tmp_path / "r.yaml")
+    assert "hunter2" not in str(caught.value) and "password" not in str(caught.value)
+
+
+def test_a_link_to_itself_is_not_the_nearest_name(tmp_path: Path) -> None:
+    (tmp_path / "l1.yaml").symlink_to("l1.yaml")
+    with pytest.raises(FileProblem, match="itself") as caught:
+        load_recipe(tmp_path / "l1.yaml")
+    assert "did you mean" not in str(caught.value)

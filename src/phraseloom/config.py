@@ -12,31 +12,66 @@ from typing import Any, TypeVar
 
 import pydantic
 import yaml
-from pydantic_core import InitErrorDetails
+from pydantic_core import PydanticCustomError
 
 from phraseloom.config_problems import Place, Places, dotted, explain
-from phraseloom.config_types import KeyPath, truths_for_numbers, types_at, value_at
-from phraseloom.errors import ConfigError
+from phraseloom.config_types import KeyPath, value_at
+from phraseloom.errors import ConfigError, CorruptError
 from phraseloom.files import require_file
+from phraseloom.reading import read_bounded
 
 RECIPE_MAX_BYTES = 2**20
 RECIPE_MAX_DEPTH = 30
 
 
-class Config(pydantic.BaseModel):
-    """Base of every configuration class: frozen, and an unknown key is an error."""
+RECIPE_MAX_DIGITS = 40
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+class Config(pydantic.BaseModel):
+    """Base of every configuration class: frozen; an unknown key is an error, and so is a value of another type.
+
+    Only a whole number where any number fits is converted: true is no 1, "32" no 32, and 8.0 no whole number.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+
+def _is_whole(value: Any) -> Any:
+    """`value` if it is an int: Python finds true and 1.0 among the literals [1]."""
+    if type(value) is not int:
+        raise PydanticCustomError("int_type", "Input should be a valid integer")
+    return value
+
+
+Whole = pydantic.BeforeValidator(_is_whole)
 
 
 C = TypeVar("C", bound=Config)
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with numbers as in JSON: 017 is no octal number, 9:59 no number to the base 60, and 1e3 is a number."""
+
+
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z")
+_NUMBER = re.compile(
+    r"[-+]?(?:[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.[0-9]+(?:[eE][-+]?[0-9]+)?"
+    r"|\.(?:inf|Inf|INF))\Z|\.(?:nan|NaN|NAN)\Z"
+)
+_INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in some if tag not in (_INT, _FLOAT)]
+    for first, some in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_INT, _WHOLE, list("-+0123456789"))
+_Loader.add_implicit_resolver(_FLOAT, _NUMBER, list("-+0123456789."))
 
 
 def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Places]:
     """Plain data from YAML text, and the place of each key path. Tags, aliases and duplicate keys are refused."""
     depth = 0
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        for event in yaml.parse(text, Loader=_Loader):
             line = event.start_mark.line + 1 if event.start_mark else None
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > RECIPE_MAX_DEPTH:
@@ -46,22 +81,25 @@ def parse_yaml(text: str, *, file: str | Path | None = None) -> tuple[Any, Place
             tag = getattr(event, "tag", None)
             if tag is not None and tag != "!":
                 raise ConfigError(f"YAML tag {tag} is not allowed in a recipe", file=file, line=line)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         problem = getattr(error, "problem", None) or str(error).replace("\n", " ")
         raise ConfigError(f"not valid YAML: {problem}", file=file, line=mark.line + 1 if mark else None) from error
     places: Places = {}
-    loader = yaml.SafeLoader("")
+    loader = _Loader("")
     return _plain(node, (), places, loader, file), places
 
 
-def _plain(node: Any, path: KeyPath, places: Places, loader: yaml.SafeLoader, file: Any) -> Any:
+def _plain(node: Any, path: KeyPath, places: Places, loader: _Loader, file: Any) -> Any:
     if node is None:
         return None
     if isinstance(node, yaml.MappingNode):
         result: dict[str, Any] = {}
         for key_node, value_node in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                what = f"a key of {dotted(path) or 'the recipe'} is a list or a mapping"
+                raise ConfigError(what, file=file, line=key_node.start_mark.line + 1, hint="a key is one word")
             key, line = str(key_node.value), key_node.start_mark.line + 1
             if key in result:
                 raise ConfigError(f"key {dotted((*path, key))} is given twice", file=file, line=line)
@@ -72,10 +110,14 @@ def _plain(node: Any, path: KeyPath, places: Places, loader: yaml.SafeLoader, fi
         for i, item in enumerate(node.value):
             places[(*path, i)] = Place(file, item.start_mark.line + 1, text=_written(item))
         return [_plain(item, (*path, i), places, loader, file) for i, item in enumerate(node.value)]
+    line = node.start_mark.line + 1
+    if node.tag in (_INT, _FLOAT) and len(node.value) > RECIPE_MAX_DIGITS:
+        raise ConfigError(f"a number of {len(node.value):,} digits", file=file, line=line)
     try:
         return loader.construct_object(node)
-    except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"value not understood: {error}", file=file, line=node.start_mark.line + 1) from error
+    except (ValueError, ArithmeticError, yaml.YAMLError) as error:
+        problem = getattr(error, "problem", None) or str(error)
+        raise ConfigError(f"value not understood: {problem}", file=file, line=line) from error
 
 
 def _written(node: Any) -> str | None:
@@ -85,10 +127,10 @@ def _written(node: Any) -> str | None:
 def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
     """The mapping in a YAML file, and the place of each key path."""
     path = require_file(path, "recipe")
-    if path.stat().st_size > RECIPE_MAX_BYTES:
-        raise ConfigError(f"recipe is larger than {RECIPE_MAX_BYTES >> 20} MiB", file=path)
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_bounded(path, "recipe", RECIPE_MAX_BYTES).decode("utf-8-sig")
+    except CorruptError as error:
+        raise ConfigError(error.what, file=path) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"recipe is not UTF-8 (byte {error.start})", file=path) from error
     value, places = parse_yaml(text, file=path)
@@ -161,10 +203,8 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 def validate(kind: type[C], value: Any, *, file: str | Path | None = None, places: Places | None = None) -> C:
     """`value` as a `kind`; ConfigError with the key, its place and the nearest valid name otherwise."""
     try:
-        if truths := list(truths_for_numbers([kind], value)):
-            wanted = ["int_type" if int in types_at(kind, value, path) else "float_type" for path in truths]
-            wrong = [InitErrorDetails(type=t, loc=path, input=value) for t, path in zip(wanted, truths, strict=True)]
-            raise pydantic.ValidationError.from_exception_data(kind.__name__, wrong)
         return kind.model_validate(value)
     except pydantic.ValidationError as failure:
         raise explain(kind, value, failure, file=file, places=places) from failure
+    except TypeError as failure:  # a list or a mapping where the name of a kind or a preset is looked up
+        raise ConfigError(f"a name is expected where there is a list or a mapping ({failure})", file=file) from failure

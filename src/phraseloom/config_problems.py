@@ -18,6 +18,7 @@ from phraseloom.config_types import KeyPath, keys, kinds, places_of, types_at, v
 from phraseloom.errors import ConfigError
 
 OVERRIDES_NAMED = 3
+LONGEST_SHOWN, SHOWN = 120, 60
 
 
 class Place(NamedTuple):
@@ -34,11 +35,16 @@ class Place(NamedTuple):
     def problem(self, what: str, *, hint: str | None = None) -> ConfigError:
         """The error that says so, at this place."""
         if self.override is not None:
-            return ConfigError(f"override {self.override!r}: {what}", hint=hint)
+            return ConfigError(f"override {short(self.override)!r}: {what}", hint=hint)
         return ConfigError(what, file=self.file, line=self.line, hint=hint)
 
 
 Places = dict[KeyPath, Place]
+
+
+def short(text: str) -> str:
+    """`text`, of a long one the beginning and its length: a message is one line that can be read."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"
 
 
 class _Found(NamedTuple):
@@ -59,17 +65,17 @@ class _Found(NamedTuple):
         if isinstance(self.given, dict | list):
             return ""
         if self.place.text and not isinstance(self.given, str):
-            return self.place.text
+            return short(self.place.text)
         if self.given is None:
             return "nothing"
         if isinstance(self.given, bool):
             return "true" if self.given else "false"
-        return repr(self.given) if isinstance(self.given, str) else str(self.given)
+        return repr(short(self.given)) if isinstance(self.given, str) else short(str(self.given))
 
 
 def dotted(path: KeyPath) -> str:
     """`data.train.0.source`."""
-    return ".".join(map(str, path))
+    return ".".join(short(str(step)) for step in path)
 
 
 def one_of(name: Any, names: Iterable[str], *, cutoff: float = 0.5) -> str:
@@ -115,7 +121,7 @@ def _overrides_below(path: KeyPath, places: Places) -> str:
     found = [p.override for key, p in places.items() if p.override is not None and key[: len(path)] == path]
     names = list(dict.fromkeys(found))
     rest = " …" if len(names) > OVERRIDES_NAMED else ""
-    return f" (with {' '.join(names[:OVERRIDES_NAMED])}{rest})" if names else ""
+    return f" (with {' '.join(map(short, names[:OVERRIDES_NAMED]))}{rest})" if names else ""
 
 
 def _key_path(value: Any, error: Any) -> KeyPath:

@@ -40,16 +40,6 @@ def types_at(kind: Any, value: Any, path: KeyPath) -> list[Any]:
     return found
 
 
-def truths_for_numbers(annotations: list[Any], value: Any, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Where a number is wanted and `value` has true or false, which Python would take for 1 and 0."""
-    if isinstance(value, bool):
-        if bool not in annotations and not {int, float}.isdisjoint(a for a in annotations if isinstance(a, type)):
-            yield path
-    elif isinstance(value, dict | list):
-        for step, inner in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from truths_for_numbers(_step(annotations, step, inner), inner, (*path, step))
-
-
 def _step(annotations: list[Any], step: str | int, value: Any) -> list[Any]:
     """The types of the `value` that stands at `step` of one of these types."""
     found = [inner for outer in annotations for inner in _below(outer, step)]
@@ -99,4 +89,5 @@ def _kind_fits(candidate: Any, value: Any) -> bool:
     wanted = value.get("kind") if isinstance(value, Mapping) else None
     if not _is_config(candidate) or "kind" not in candidate.model_fields or wanted is None:
         return True
-    return wanted in typing.get_args(candidate.model_fields["kind"].annotation)
+    names: tuple[Any, ...] = typing.get_args(candidate.model_fields["kind"].annotation)
+    return isinstance(wanted, str) and wanted in names

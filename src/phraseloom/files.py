@@ -14,14 +14,17 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable, Iterable
+import stat
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
+from phraseloom.reading import MIB, inside, limit_of, nested_deeper, read_bounded
 
 MANIFEST = "manifest.json"
-JSON_MAX_BYTES = 64 * 2**20
+JSON_MAX_BYTES = 64 * MIB
+MANIFEST_MAX_BYTES = 8 * MIB
 JSON_MAX_DEPTH = 64
 LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files"}
 """Files that list all others of their folder, and the key under which they do."""
@@ -147,37 +150,29 @@ def append_line(handle: IO[bytes], text: str) -> None:
     disk.flush(handle)
 
 
-def read_json(path: str | Path, what: str = "file") -> Any:
-    """Read a JSON file written by us or sent by somebody: size, depth and duplicate keys are checked."""
+def read_json(path: str | Path, what: str = "file", *, limit: int = JSON_MAX_BYTES) -> Any:
+    """Read a JSON file written by us or sent by somebody: kind, size (`limit`, bytes), depth and duplicate keys are checked."""
     path = require_file(path, what)
-    if path.stat().st_size > JSON_MAX_BYTES:
-        raise CorruptError(f"{what} is larger than {JSON_MAX_BYTES >> 20} MiB", file=path)
-    text = path.read_bytes()
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in text:
-        if in_string:
-            in_string, escaped = (escaped or byte != 0x22), (byte == 0x5C and not escaped)
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in b"]}":
-            depth -= 1
-    if deepest > JSON_MAX_DEPTH:
-        raise CorruptError(f"{what} is nested deeper than {JSON_MAX_DEPTH} levels", file=path)
+    text = read_bounded(path, what, limit)
 
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(pairs)
         if len(result) != len(pairs):
-            raise CorruptError(f"{what} holds a key twice: {sorted(k for k, _ in pairs)}", file=path)
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise CorruptError(f"{what} holds a key twice: {twice[:80]!r}", file=path)
         return result
 
+    deep = CorruptError(f"{what} is nested deeper than {JSON_MAX_DEPTH} levels", file=path)
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=no_duplicates)
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=no_duplicates)
+    except RecursionError:
+        raise deep from None
+    except ValueError as error:
         raise CorruptError(f"{what} is not valid JSON ({error})", file=path) from error
+    if nested_deeper(text, JSON_MAX_DEPTH):
+        raise deep
+    return value
 
 
 def require_file(path: str | Path, what: str = "file") -> Path:
@@ -187,7 +182,7 @@ def require_file(path: str | Path, what: str = "file") -> Path:
         if path.is_dir():
             raise FileProblem(f"{what} expected, but this is a folder", file=path)
         if not path.exists():
-            reason = ": a link to nothing" if path.is_symlink() else ""
+            reason = ": a link to nothing, or to itself" if path.is_symlink() else ""
             raise FileProblem(f"{what} not found{reason}", file=path, hint=_nearest(path))
     except (OSError, ValueError) as error:
         raise FileProblem(f"{what} cannot be opened: {error}", file=path) from error
@@ -200,7 +195,7 @@ def _nearest(path: Path) -> str | None:
     import difflib
 
     try:
-        names = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else None
+        names = [p.name for p in path.parent.iterdir() if p.name != path.name] if path.parent.is_dir() else None
     except OSError:
         return None
     if names is None:
@@ -232,30 +227,58 @@ def write_manifest(folder: str | Path, names: Iterable[str]) -> None:
     atomic_write_json(folder / MANIFEST, {"format": 1, "files": files})
 
 
-def verify_manifest(folder: str | Path) -> list[str]:
-    """The names in the manifest of `folder`, all verified; CorruptError names the first file that does not fit."""
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """The manifest of `folder`: {file: its entry}, every file a regular one in the folder, of an allowed size and kind.
+
+    Raises FileProblem, CorruptError. Nothing but the manifest is read: see `verify_manifest`.
+    """
     folder = require_folder(folder)
-    manifest = read_json(folder / MANIFEST, "manifest")
+    manifest = read_json(inside(folder, MANIFEST, "manifest"), "manifest", limit=MANIFEST_MAX_BYTES)
     files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or manifest.get("format") != 1:
+    if not isinstance(files, dict) or type(manifest.get("format")) is not int or manifest["format"] != 1:
         raise CorruptError("not a manifest of format 1", file=folder / MANIFEST)
     for name, entry in files.items():
-        parts = name.split("/")
-        path = folder / name
-        if (
-            "\0" in name
-            or "\\" in name
-            or any(p in ("", ".", "..") for p in parts)
-            or path.is_absolute() != folder.is_absolute()
-        ):
-            raise CorruptError(f"manifest names a path outside its folder: {name!r}", file=folder / MANIFEST)
-        if path.is_symlink() or not path.is_file():
-            raise CorruptError("named in the manifest, but not a plain file", file=path)
-        allowed = [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
-        if path.stat().st_size not in [e.get("bytes") for e in allowed]:
-            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says otherwise", file=path)
-        if sha256_file(path) not in [e.get("sha256") for e in allowed]:
+        if not _is_inner(name):
+            raise CorruptError(f"manifest names a path outside its folder: {name[:80]!r}", file=folder / MANIFEST)
+        try:
+            path = inside(folder, name)
+            size = path.stat().st_size
+        except FileProblem as error:
+            raise CorruptError(
+                f"named in the manifest, but not a plain file ({error.what})", file=error.file
+            ) from error
+        limit = limit_of(name)
+        if limit is not None and size > limit:
+            raise CorruptError(f"larger than {limit / MIB:g} MiB, which no such file is", file=path)
+        if size not in [e.get("bytes") for e in _allowed(entry) if type(e.get("bytes")) is int]:
+            raise CorruptError(f"size is {size} bytes, the manifest says otherwise", file=path)
+    return files
+
+
+def _is_inner(name: str) -> bool:
+    """Whether a name of a manifest is that of a file below its folder."""
+    if not name.isprintable() or "\\" in name or len(name) > 1000:
+        return False
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def _allowed(entry: Any) -> list[dict[str, Any]]:
+    """The sizes and checksums that a file may have: what it is, and what it is about to become (`replace_listed`)."""
+    return [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
+
+
+def verify_files(folder: str | Path, files: Mapping[str, Any]) -> None:
+    """Compare the checksums of `files`, entries of `read_manifest`; CorruptError names the first file that does not fit."""
+    for name, entry in files.items():
+        path = Path(folder) / name
+        if sha256_file(path) not in [e.get("sha256") for e in _allowed(entry)]:
             raise CorruptError("checksum differs from the manifest: the file is damaged or of another run", file=path)
+
+
+def verify_manifest(folder: str | Path) -> list[str]:
+    """The names in the manifest of `folder`, all verified; CorruptError names the first file that does not fit."""
+    files = read_manifest(folder)
+    verify_files(folder, files)
     return list(files)
 
 
@@ -303,6 +326,10 @@ def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
     atomic_write_json(folder / MANIFEST, manifest)
 
 
+class LostFolder(FileProblem):
+    """A folder in use that was moved, deleted or replaced: nothing may be written at its place any more."""
+
+
 class FolderLock:
     """An exclusive lock on a folder for as long as the `with` block runs; a second process is refused by name."""
 
@@ -312,14 +339,7 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         disk.mkdir(self.path.parent)
-        try:
-            number = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            hint = "remove the link"
-            raise FileProblem("a link where the lock of the folder is expected", file=self.path, hint=hint) from error
-        self._handle = os.fdopen(number, "ab+")
+        self._handle = self._open()
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -331,6 +351,33 @@ class FolderLock:
         self._handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
         self._handle.flush()
         return self
+
+    def _open(self) -> IO[bytes]:
+        """The lock file, which is emptied: one that is a link, a pipe, or has a second name is another's file."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        hint = "remove it if no phraseloom runs here"
+        try:
+            handle = os.open(self.path, flags, 0o666)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise FileProblem("the lock is not a plain file", file=self.path, hint=hint) from error
+            raise
+        state = os.fstat(handle)
+        if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
+            os.close(handle)
+            raise FileProblem("the lock is not a plain file of its own", file=self.path, hint=hint)
+        return os.fdopen(handle, "ab+")
+
+    def check(self) -> None:
+        """FileProblem unless the folder is still the one that was locked; one made at the same place is another."""
+        assert self._handle is not None, "outside of the with block"
+        locked = os.fstat(self._handle.fileno())
+        try:
+            present = self.path.stat()
+        except OSError as error:
+            raise LostFolder("the folder was moved or deleted while it was in use", file=self.path.parent) from error
+        if (present.st_dev, present.st_ino) != (locked.st_dev, locked.st_ino):
+            raise LostFolder("the folder was replaced while it was in use", file=self.path.parent)
 
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:

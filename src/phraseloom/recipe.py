@@ -1,7 +1,10 @@
 """A recipe: everything that prepares, trains and uses one model, as one strict YAML file.
 
-One level of `base:` (a path beside the recipe) lies under it; `key.sub=value` overrides lie over it. Recipes are data: a
-recipe names files, sizes and kinds, never code. Reading one imports no torch.
+One level of `base:` lies under it; `key.sub=value` overrides lie over it. Recipes are data: a recipe names files, sizes
+and kinds, never code. Reading one imports no torch.
+
+A `base:` is a path from the folder of the recipe, and lies in that folder or in the folder named `recipes` around it, so
+that a recipe of somebody else reads no other file; `base=FILE` on the command line names any file.
 
 `task` says what is trained, and so which keys `data`, `model` and `decoding` have: a translation (the default) or a
 language model.
@@ -9,12 +12,13 @@ language model.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, merge, read_yaml, set_override, validate
+from phraseloom.config import Config, Whole, merge, read_yaml, set_override, validate
 from phraseloom.config_problems import Place, Places, one_of
 from phraseloom.config_types import value_at
 from phraseloom.data.config import DataConfig, TextDataConfig
@@ -33,6 +37,8 @@ def _names_a_folder(name: str) -> str:
             "is also the name of the run folder: not empty, without / or \\ or control characters, no dot in front "
             "(train --run FOLDER writes to any folder)"
         )
+    if len(name.encode("utf-8", "replace")) > 200:
+        raise ValueError("is also the name of the run folder: at most 200 bytes")
     return name
 
 
@@ -42,7 +48,7 @@ RunName = Annotated[str, AfterValidator(_names_a_folder)]
 class Recipe(Config):
     """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["translation"] = "translation"
     data: DataConfig
@@ -93,7 +99,7 @@ class Recipe(Config):
 class LanguageModelRecipe(Config):
     """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
 
-    format: Literal[1] = 1
+    format: Annotated[Literal[1], Whole] = 1
     name: RunName
     task: Literal["language_model"]
     data: TextDataConfig
@@ -121,10 +127,16 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     """Read, merge and check a recipe; ConfigError names the key, where it stands, and the nearest valid name."""
     path = Path(path)
     value, places = _read(path)
+    overrides = list(overrides or [])
     base = value.pop("base", None)
-    if base is not None:
-        value, places = _over_base(path, str(base), value, places)
-    for override in sorted(overrides or [], key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
+    own = [text for text in overrides if text.partition("=")[0].strip() == "base"]
+    if own:
+        overrides = [text for text in overrides if text not in own]
+        below = Path(own[-1].partition("=")[2].strip())
+        value, places = _over_base(below, str(below), value, places)
+    elif base is not None:
+        value, places = _over_base(base_of(path, base, places), str(base), value, places)
+    for override in sorted(overrides, key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
         changed = set_override(value, override)
         places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
         for above in (changed[:n] for n in range(1, len(changed))):
@@ -166,7 +178,7 @@ def _still_there(places: Places, value: dict[str, Any]) -> Places:
 def _read(path: Path) -> tuple[dict[str, Any], Places]:
     value, places = read_yaml(path)
     found = value.get("format", FORMAT)
-    if found != FORMAT:
+    if type(found) is not int or found != FORMAT:
         raise places[("format",)].problem(
             f"recipe format {found!r} is not known (this phraseloom reads {FORMAT})",
             hint="upgrade phraseloom, or write the recipe for this version",
@@ -174,9 +186,29 @@ def _read(path: Path) -> tuple[dict[str, Any], Places]:
     return value, places
 
 
-def _over_base(path: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
-    below, places_below = _read(path.parent / base)
-    if "base" in below:
-        raise places[("base",)].problem(f"base {base} has a base of its own; one level is allowed")
-    merged = merge(below, value)
+def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
+    """The file that `base:` of the recipe `path` means. Raises ConfigError for one outside of where it may lie."""
+    place = (places or {}).get(("base",), Place(path))
+    if not isinstance(base, str) or not base.strip() or not base.isprintable():
+        raise place.problem("base is the path of one recipe, as text", hint="such as base: base.yaml")
+    folder = Path(os.path.realpath(path.parent))
+    roots = [folder, *(parent for parent in (folder, *folder.parents) if parent.name == "recipes")]
+    found = path.parent / base
+    if found.suffix not in (".yaml", ".yml"):  # an error would show what another file holds
+        raise place.problem(f"base: {base!r} is no recipe: its name does not end in .yaml or .yml")
+    if not any(Path(os.path.realpath(found)).is_relative_to(root) for root in roots):
+        raise place.problem(
+            f"base {base} lies outside of the folder of this recipe, and of the folder named recipes around it",
+            hint=f"copy the base beside the recipe, or give base={base} on the command line (from where you are)",
+        )
+    return found
+
+
+def _over_base(below: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
+    """`value` over the recipe in the file `below`, which is named `base`."""
+    lower, places_below = _read(below)
+    if "base" in lower:
+        place = places.get(("base",), places_below[("base",)])
+        raise place.problem(f"base {base} has a base of its own; one level is allowed")
+    merged = merge(lower, value)
     return merged, _still_there(places_below | places, merged)

@@ -17,6 +17,7 @@ from tests.helpers import LINES, tiny_tokenizer
 from phraseloom.analysis import entropy as module
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
 from phraseloom.analysis.entropy import Mean, attention_entropy, entropy, own_targets, uniform_slots
+from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import Part, Structure
@@ -70,8 +71,9 @@ def of(attended: Sequence[Attended], structures: list[Structure], monkeypatch: p
     """The entropies of given attention in place of that of a model."""
     monkeypatch.setattr(module, "cross_structures", lambda model: structures)
     monkeypatch.setattr(module, "forced_attention", lambda *_, **__: iter(attended))
-    tokenizer = SimpleNamespace(source=SimpleNamespace(encode_batch=lambda lines: []))
-    given = SimpleNamespace(model=None, tokenizer=tokenizer, config=SimpleNamespace(max_input_tokens=9))
+    side = SimpleNamespace(encode_batch=lambda lines: [])
+    tokenizer = SimpleNamespace(source=side, target=side)
+    given = SimpleNamespace(model=None, tokenizer=tokenizer, config=DecodingConfig())
     return attention_entropy(given, [""] * len(attended), [""] * len(attended))
 
 

@@ -258,8 +258,10 @@ def test_what_did_not_come_out_as_meant_is_said(net: str, command: Command, tmp_
     assert len(lines_of(done.out)) == 8
     warnings = lines_of(done.err)
     assert len(warnings) == 2
-    assert re.search(r"warning: [34] of 8 sources of more than 6 subwords: .* no links \(first: line 1\)$", warnings[0])
-    assert warnings[1].endswith("1 line held invalid UTF-8, replaced")
+    assert re.search(
+        r"warning: [34] of 8 pairs longer than 6 source or 32 target subwords: .* \(first: line 1\)$", warnings[0]
+    )
+    assert warnings[1].endswith("t: 1 line with invalid UTF-8, replaced (first: line 1)")
 
 
 def test_trees_beside_the_source(command: Command, tmp_path: Path) -> None:

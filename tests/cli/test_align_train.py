@@ -195,4 +195,4 @@ def test_invalid_utf8_is_replaced_and_counted_when_applied(command: Command) -> 
     assert command(*TRAIN).code == 0
     outcome = command("align", "apply", "model", stdin=b"dog \xff\thund x\n")
     assert outcome.out == "0-0 1-1\n"
-    assert outcome.err == "phraseloom align: warning: 1 line held invalid UTF-8, replaced\n"
+    assert outcome.err == "phraseloom align: warning: input: 1 line with invalid UTF-8, replaced (first: line 1)\n"

@@ -127,7 +127,7 @@ def test_what_is_not_as_it_should_be_is_said(command: Command, models: Path, tmp
     long = {"source": "cow " * 2000, "correct": "we", "wrong": "them"}
     (tmp_path / "i").write_bytes(json.dumps(long).encode())
     done = command("analyse", "contrastive", "m", "--items", "i")
-    assert done.code == 0 and "m: 1 items have sources of more than" in done.err and "cropped" in done.err
+    assert done.code == 0 and "m: 1 items have texts of more than" in done.err and "cropped" in done.err
 
 
 @pytest.mark.skipif(NO_PLOT, reason="needs matplotlib")

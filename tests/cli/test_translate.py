@@ -157,7 +157,7 @@ def test_long_lines_and_broken_bytes_are_counted(command: Command, project: Path
     assert done.code == 0
     assert done.out.count("\n") == 3
     assert "warning: 1 of 3 lines longer than 50 subwords" in done.err
-    assert "warning: 1 line held invalid UTF-8" in done.err
+    assert "warning: input: 1 line with invalid UTF-8" in done.err
     assert (
         done.out.split("\n")[0] == command("translate", project / "run", "--max-length", "5", stdin=b"a dog\n").out[:-1]
     )

@@ -146,6 +146,23 @@ def test_blank_lines_of_valid_and_test_are_counted(tmp_path: Path, monkeypatch: 
     )
 
 
+def test_long_lines_of_valid_are_named(tmp_path: Path) -> None:
+    config(tmp_path)
+    lines = (tmp_path / "v.t").read_text().splitlines()
+    write_lines(tmp_path / "v.t", [*lines[:6], "house " * 2000, *lines[7:]])
+    report = make(tmp_path)
+    found = report.index.splits["valid"].long
+    assert found is not None and (found.pairs, found.first_file, found.first_line) == (1, "v.s", 7)
+    expected = (
+        "warning: valid has 1 pair of more than 1,024 subwords, which validation and the model crop (first: v.s:7)"
+    )
+    assert expected in table(report.index)
+    assert (
+        make(tmp_path, overwrite=True, filter={"max_tokens": 5000, "max_ratio": None}).index.splits["valid"].long
+        is None
+    )
+
+
 def test_duplicates_are_those_of_a_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK_PAIRS", 9)
     random = np.random.default_rng(3)

@@ -200,6 +200,15 @@ def test_plain_data(translator: Translator) -> None:
 def test_wrong_use_is_refused_in_words(translator: Translator, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not one string"):
         translator.translate("a cow")
+    with pytest.raises(UsageError, match="not one string"):
+        translator.stream("abc")
+    with pytest.raises(UsageError, match="sources are a list of lines, not one string"):
+        translator.score("abc", "abc")
+    with pytest.raises(UsageError, match="prefixes are a list of lines, not one string"):
+        translator.translate(["a", "b"], prefixes="xy")
+    for lines in (b"ab", None, 3, [b"a"], ["a", None], [["a"]]):
+        with pytest.raises(UsageError, match="lines to translate"):
+            translator.translate(lines)
     with pytest.raises(ConfigError, match="unknown key beem; did you mean beam"):
         translator.translate(["a"], beem=3)
     with pytest.raises(ConfigError, match="beam"):

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -150,3 +151,32 @@ def test_a_device_that_is_not_there(
     saved(tmp_path / "m", tokenizer)
     with pytest.raises(UsageError, match=device):
         load_model(tmp_path / "m", device)
+
+
+@pytest.mark.parametrize("vocabularies", [[], None, "x", {"source": []}, {"source": {"sha256": []}}])
+def test_vocabularies_of_another_shape(tmp_path: Path, tokenizer: Tokenizer, vocabularies: Any) -> None:
+    saved(tmp_path / "m", tokenizer)
+    config = json.loads((tmp_path / "m" / "config.json").read_bytes())
+    rewritten(tmp_path / "m", "config.json", json.dumps(config | {"vocabularies": vocabularies}).encode())
+    with pytest.raises((CorruptError, ModelError), match="vocabular"):
+        load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"files": {"n" * 5000: {"bytes": 1, "sha256": ""}}}, "manifest names 'nnn"),
+        ({"format": True}, "not a manifest of format 1"),
+        ({"format": 1.0}, "not a manifest of format 1"),
+    ],
+)
+def test_a_manifest_of_other_values(tmp_path: Path, tokenizer: Tokenizer, change: dict[str, Any], message: str) -> None:
+    saved(tmp_path / "m", tokenizer)
+    manifest = json.loads((tmp_path / "m" / "manifest.json").read_bytes())
+    (tmp_path / "m" / "manifest.json").write_text(json.dumps(manifest | change))
+    with pytest.raises(CorruptError, match=message) as caught:
+        load_model(tmp_path / "m")
+    assert len(str(caught.value)) < 500
+    (tmp_path / "m" / "manifest.json").write_text('{"format": ' + "9" * 5000 + "}")
+    with pytest.raises(CorruptError, match="not valid JSON"):
+        load_model(tmp_path / "m")

@@ -68,7 +68,10 @@ def trained(folder: Path, path: Path) -> Path:
 
 
 def test_copying_is_learned_and_nothing_depends_on_the_batch(tmp_path: Path) -> None:
-    path = recipe(tmp_path, 5, "copy", max_updates=280, checkpoint_every=280)
+    path = recipe(tmp_path, 5, "copy", max_updates=220, checkpoint_every=220)
+    keys = json.loads(path.read_bytes())
+    keys["model"]["init"] = "xavier_uniform"  # learns so small a task in the fewest updates
+    path.write_bytes(json.dumps(keys).encode())
     model = trained(tmp_path, path)
     source = (tmp_path / "test.a").read_bytes().decode().split("\n")[:-1]
     translator = Translator.from_pretrained(model, beam=3)

@@ -146,6 +146,47 @@ def test_processes_are_chosen_by_cores_and_micro_batches(monkeypatch: pytest.Mon
     assert distributed.choose_processes(toy.config(processes=1, micro_batches=8), cpu) == 1
 
 
+def test_more_processes_than_the_machine_can_run_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "available_cores", lambda: 2)
+    cpu = torch.device("cpu")
+    assert distributed.choose_processes(toy.config(processes=400, micro_batches=400), cpu) == 4
+    assert distributed.choose_processes(toy.config(processes=3, micro_batches=400), cpu) == 3
+
+
+def test_fewer_processes_than_asked_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "choose_processes", lambda config, device: 1)
+    threads = torch.get_num_threads()
+    world = distributed.launch(toy.config(processes=400, micro_batches=400))
+    torch.set_num_threads(threads)
+    assert world.notice.startswith("training.processes is 400: this machine runs 1")
+
+
+@pytest.mark.parametrize(
+    ("when", "how", "text"),
+    [
+        ("early", "die", r"rank 1 did not start \(killed by signal 9\)"),
+        ("late", "die", r"rank 1 (did not start|ended before the processes met) \(killed by signal 9\)"),
+        ("early", "hang", r"rank 1 hangs: it did nothing for 1 s while it started"),
+        ("late", "hang", r"did not meet within 1 s: one of rank 1 hangs"),
+    ],
+)
+def test_a_process_that_fails_before_the_processes_meet_is_named(
+    monkeypatch: pytest.MonkeyPatch, when: str, how: str, text: str
+) -> None:
+    """R7, at the start: in 30 s as the program has it, in two as here."""
+    assert distributed.IDLE_SECONDS + distributed.MEETING_SECONDS <= 60
+    assert max(distributed.IDLE_SECONDS, distributed.MEETING_SECONDS) < 30
+    monkeypatch.setattr(distributed, "IDLE_SECONDS", 1)
+    monkeypatch.setattr(distributed, "MEETING_SECONDS", 1)
+    threads = torch.get_num_threads()
+    with pytest.raises(PhraseloomError, match=text):
+        distributed.launch(
+            toy.config(processes=2, micro_batches=2), [sys.executable, str(PROGRAM.with_name("meeting.py")), when, how]
+        )
+    torch.set_num_threads(threads)
+    assert not torch.distributed.is_initialized()
+
+
 def test_processes_that_do_not_come_are_given_up_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     assert distributed.START_SECONDS >= 300
     monkeypatch.setattr(distributed, "START_SECONDS", 1)

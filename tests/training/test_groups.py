@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toy
 import torch
+import toy
 
 from phraseloom.errors import ConfigError, UsageError
 from phraseloom.models.build import build_model
@@ -38,11 +38,11 @@ def test_a_name_that_means_nothing_is_refused_with_the_nearest() -> None:
         UsageError, match=r"training\.rates: .*'x'; a module is one of decoder, encoder, output, source_emb"
     ):
         rate_factors(model(), {"x": 0.1})
-    with pytest.raises(UsageError, match="did you mean encoder.layers.0.attention"):
+    with pytest.raises(UsageError, match=r"did you mean encoder\.layers\.0\.attention"):
         freeze(model(), ["encoder.layers.0.atention"])
     with pytest.raises(UsageError, match="leaves nothing to train"):
         freeze(model(), ["*"])
-    with pytest.raises(ConfigError, match="training.rates"):
+    with pytest.raises(ConfigError, match=r"training\.rates"):
         check_recipe({"name": "x", "data": {}, "training": {"rates": {"encoder": 0}}})
 
 
@@ -61,8 +61,8 @@ def test_the_longest_name_counts() -> None:
     whole = model()
     factors = rate_factors(whole, {"encoder.layers.1.feed_forward": 3.0, "encoder": 0.5, "encoder.layers.1": 2.0})
     assert factors["encoder.layers.0.feed_forward.up.weight"] == 0.5
-    assert {f for n, f in factors.items() if n.startswith("encoder.layers.1.feed_forward")} == {3.0}
-    assert {f for n, f in factors.items() if n.startswith("encoder.layers.1.attention")} == {2.0}
+    assert {f for n, f in factors.items() if n.startswith("encoder.layers.1.feed_forward.")} == {3.0}
+    assert {f for n, f in factors.items() if n.startswith("encoder.layers.1.attention.")} == {2.0}
     assert not [name for name in factors if name.startswith("decoder")]
 
 

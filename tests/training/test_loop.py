@@ -14,6 +14,7 @@ import toy
 
 from phraseloom.errors import DivergedError, PhraseloomError
 from phraseloom.training import loop
+from phraseloom.training.checkpoint import list_checkpoints
 
 
 def gradient(batches: list[np.ndarray], **keys: Any) -> torch.Tensor:
@@ -156,7 +157,7 @@ def test_diverging_model_stops_itself(tmp_path: Path) -> None:
     keys = {"schedule": {"kind": "constant", "rate": 50.0}, "max_updates": 200, "clip_norm": None}
     with pytest.raises(DivergedError, match="validation perplexity"):
         toy.finish(tmp_path, toy.config(**keys), vocabulary=toy.VOCABULARY)
-    assert not (tmp_path / "checkpoints").exists()
+    assert not list_checkpoints(tmp_path) and not (tmp_path / "last").is_symlink()
 
 
 def test_perplexity_alarm(tmp_path: Path) -> None:

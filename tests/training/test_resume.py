@@ -12,6 +12,7 @@ import pytest
 import toy
 
 from phraseloom.errors import InterruptedRun
+from phraseloom.training import checkpoint
 from phraseloom.training.signals import StopSignal
 
 
@@ -83,7 +84,7 @@ def test_killed_in_a_micro_batch_changes_no_byte(tmp_path: Path, whole: dict[str
 @pytest.mark.parametrize("validation", [1, 2, 5])
 @pytest.mark.parametrize("how", [["signal"], ["kill"], ["signal", "kill"], ["signal", "kill in the save"]])
 def test_stopped_while_validating_changes_no_byte(
-    tmp_path: Path, whole: dict[str, bytes], validation: int, how: list[str]
+    tmp_path: Path, whole: dict[str, bytes], validation: int, how: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for kind in how:
         stop, calls = StopSignal(), 0
@@ -102,14 +103,15 @@ def test_stopped_while_validating_changes_no_byte(
                 stop.name = "SIGINT"
             return inner(j)
 
-        def killed(_: Path) -> None:
+        def killed(*_: Any) -> None:
             raise Killed
 
         job.validate = validate
-        if kind == "kill in the save":
-            job.write_model = killed
-        with pytest.raises(InterruptedRun if kind == "signal" else Killed):
-            toy.runs.train_or_skip(job)
+        with monkeypatch.context() as patch:
+            if kind == "kill in the save":
+                patch.setattr(checkpoint, "save_state", killed)
+            with pytest.raises(InterruptedRun if kind == "signal" else Killed):
+                toy.runs.train_or_skip(job)
         job.close()
     toy.finish(tmp_path)
     assert toy.result(tmp_path) == whole

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -291,3 +295,111 @@ def test_a_lexicon_that_is_there_is_taken(place: Path, tmp_path: Path) -> None:
     changes = [f"decoding.lexicon={tmp_path / 'good.tsv'}", "decoding.unknown=replace", "training.max_updates=2"]
     arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *changes]
     assert phraseloom([*arguments, "training.average_last=0"]) == 0
+
+
+STEPS = ["training.checkpoint_every=2", "training.keep_last=2", "training.bleu_every=0", "training.average_last=0"]
+
+
+def test_a_rate_that_is_far_too_high_costs_no_good_checkpoint_and_the_advice_works(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    arguments = ["train", str(place / "small.yaml"), "--run", str(run), *STEPS]
+    assert phraseloom([*arguments, "training.max_updates=4"]) == 0
+    high = ["training.schedule.peak=1e10", "training.schedule.warmup=1"]
+    capsys.readouterr()
+    assert phraseloom([*arguments, *high, "--allow-changed"]) == 4
+    text = capsys.readouterr().err
+    assert (run / "last").readlink().name == "step_00000004" and (run / "best").exists()
+    assert [p.name for p in sorted((run / "checkpoints").glob("step_*"))] == ["step_00000002", "step_00000004"]
+    advice = text.rpartition("lower the learning rate: ")[2]
+    assert "(it goes on from step_00000004; --from step_00000002 goes further back)" in advice
+    command = shlex.split(advice.partition(" (it goes on")[0])
+    assert command[:2] == ["phraseloom", "train"] and "training.schedule.peak=1e+09" in command
+    low = [word.replace("=1e+09", "=0.001") for word in command[1:]]
+    assert phraseloom([*low, "--from", "step_2"]) == 0
+    said = capsys.readouterr().err
+    assert "step_00000004 is set aside as " in said and "going on after update 2:" in said
+    assert (run / "last").readlink().name == "step_00000012"
+
+
+def test_a_run_that_diverges_before_its_first_checkpoint_is_not_told_of_one(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    high = ["training.schedule.peak=1e10", "training.schedule.warmup=1", *STEPS]
+    assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *high]) == 4
+    text = capsys.readouterr().err
+    assert "whole" not in text and "(it begins anew, for no checkpoint is left)" in text
+
+
+def test_runs_of_one_recipe_have_one_identity_and_others_another(place: Path, done: Path, tmp_path: Path) -> None:
+    arguments = ["train", str(place / "small.yaml"), "training.max_updates=1", "training.average_last=0", "--run"]
+    for name, change in (("same", []), ("other", ["training.seed=2"])):
+        assert phraseloom([*arguments, str(tmp_path / name), *change]) == 0
+    identity = {p: json.loads((p / "run.json").read_bytes())["run"] for p in (done, *tmp_path.iterdir())}
+    assert identity[done] == identity[tmp_path / "same"] != identity[tmp_path / "other"]
+    assert json.loads((done / "last" / "state.json").read_bytes())["run"] == identity[done]
+
+
+def test_checkpoints_of_another_run_are_not_gone_on_from(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), "training.seed=2"]
+    assert phraseloom([*arguments, "training.max_updates=4"]) == 0
+    shutil.copytree(done / "checkpoints" / "step_00000008", tmp_path / "run" / "checkpoints" / "step_00000008")
+    assert phraseloom([*arguments, "training.max_updates=5", "training.average_last=0"]) == 0
+    said = capsys.readouterr().err
+    assert "checkpoint refused" in said and "belongs to another run" in said and "going on after update 4:" in said
+
+
+def test_a_run_of_an_earlier_version_goes_on(place: Path, tmp_path: Path) -> None:
+    """Without an identity in `run.json` and in the states, as it was before there was one."""
+    run = tmp_path / "run"
+    arguments = ["train", str(place / "small.yaml"), "--run", str(run), "training.average_last=0"]
+    assert phraseloom([*arguments, "training.max_updates=4"]) == 0
+    for path in (run / "run.json", *run.glob("checkpoints/*/state.json")):
+        value = json.loads(path.read_bytes())
+        del value["run"]
+        files.atomic_write_json(path, value)
+    for folder in run.glob("checkpoints/step_*"):
+        files.write_manifest(folder, json.loads((folder / "manifest.json").read_bytes())["files"])
+    assert phraseloom([*arguments, "training.max_updates=8"]) == 0
+    assert "run" not in json.loads((run / "last" / "state.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "ending", ["2>&1 | head -1", "2>/dev/full", "2>&-", ">&- 2>&- <&-", ">/dev/full 2>/dev/full", "2>&1 | true"]
+)
+def test_a_broken_display_does_not_end_a_training(place: Path, tmp_path: Path, ending: str) -> None:
+    run = tmp_path / "run"
+    keys = "training.average_last=0 training.bleu_every=0 training.log_every=1"
+    program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} --run {run} {keys}"
+    done = subprocess.run(
+        ["bash", "-c", f"({program}; echo $? > {tmp_path / 'code'}) {ending}"], capture_output=True, timeout=240
+    )
+    assert (tmp_path / "code").read_bytes() == b"0\n", done.stderr
+    log = (run / "train.log").read_bytes().decode()
+    assert "finished: 12 updates are done" in log and log.count("update ") >= 12
+    assert b"Traceback" not in done.stderr
+    assert len([r for r in records(run) if "loss" in r]) == 12
+
+
+def test_a_terminal_that_goes_away_does_not_end_a_training(place: Path, tmp_path: Path) -> None:
+    run, (ours, theirs) = tmp_path / "run", os.openpty()
+    keys = ["training.average_last=0", "training.bleu_every=0", "training.log_every=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "phraseloom", "train", str(place / "small.yaml"), "--run", str(run), *keys],
+        stderr=theirs, stdout=theirs, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    os.close(theirs)
+    os.read(ours, 1)
+    os.close(ours)
+    assert process.wait(240) == 0
+    assert b"finished: 12 updates are done" in (run / "train.log").read_bytes()
+
+
+def test_an_error_whose_display_is_broken_keeps_its_exit_code(place: Path, tmp_path: Path) -> None:
+    for ending in ("2>&-", "2>/dev/full"):
+        program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} training.nothing=1 {ending}"
+        done = subprocess.run(["bash", "-c", program], capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout) == (2, b"")

@@ -20,6 +20,7 @@ from phraseloom.text.config import TextConfig, WordsConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 from phraseloom.text.words import learn
+from phraseloom.training.dataset import batches_of
 from phraseloom.training.validate import Validator
 
 
@@ -107,3 +108,23 @@ def test_a_softmax_has_no_cosine_loss() -> None:
     parts = {"encoder": {"layers": 1}, "decoder": {"layers": 1}}
     config = ModelConfig.model_validate({"width": 8, "heads": 2, "ffn_width": 8, **parts})
     assert "cosine_loss" not in _validated(build_model(config, 9, 9).eval(), PAIRS, 8, 1)
+
+
+@pytest.mark.parametrize("phrases", [False, True])
+def test_long_lines_of_validation_are_cropped(phrases: bool) -> None:
+    """The batch of a line of 12,000 subwords is that of its first ones: memory is bounded by the recipe."""
+
+    class OneSplit:
+        def batch(self, indices: np.ndarray) -> tuple[np.ndarray, ...]:
+            source = np.full((2, 12_000), 5, np.int64)
+            return source, np.array([12_000, 3]), np.full((2, 7), 6, np.int64), np.array([2, 7])
+
+        def phrase_sizes(self, indices: np.ndarray) -> np.ndarray:
+            return np.array([[8, 11_000, 993], [4, 0, 0]], np.int64)
+
+    split: Any = OneSplit()
+    batch = batches_of(split, torch.device("cpu"), phrases=phrases, longest=10)(np.arange(2))
+    assert batch.source_BS.shape == (2, 11) and batch.source_lengths_B.tolist() == [11, 4]
+    assert batch.source_BS[0, 10] == EOS and batch.target_lengths_B.tolist() == [3, 8]
+    if phrases:
+        assert batch.phrase_sizes_BP is not None and batch.phrase_sizes_BP.tolist() == [[8, 2, 1], [4, 0, 0]]

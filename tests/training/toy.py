@@ -156,23 +156,42 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
     settings = config(**keys)
     with contextlib.ExitStack() as stack:
         try:
+            lock = None
             if not distributed.is_child():
-                stack.enter_context(files.FolderLock(run))
+                lock = stack.enter_context(files.FolderLock(run))
             world = distributed.launch(settings, [sys.executable, *sys.argv])
             torch.set_num_threads(1)
             stack.callback(world.close)
             stop = stack.enter_context(StopSignal(at_once=world.kill_children))
             job = make(run, settings, world, stop=stop)
+            job.lock = lock
+            _break(job)
             if world.first:
                 pids = [os.getpid(), *(c.pid for c in world.children)]
                 os.write(1, f"running {' '.join(map(str, pids))}\n".encode())
-            runs.train_or_skip(job)
+            with world.reporting():
+                runs.train_or_skip(job)
             if world.first:
                 files.atomic_write_bytes(run / "gradient", safetensors.torch.save({"gradient": job.flat.grad}))
         except PhraseloomError as error:
+            if distributed.is_child() and isinstance(error, distributed.LostProcess):
+                return error.exit_code
             print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
             return error.exit_code
     return 0
+
+
+def _break(job: Job) -> None:
+    """TOY_OUT_OF_MEMORY=0,1: these ranks have no memory for update 8."""
+    inner = job.batch_of
+
+    def batch_of(indices: np.ndarray) -> Any:
+        if job.state.update == 7:
+            raise MemoryError
+        return inner(indices)
+
+    if str(job.world.rank) in os.environ.get("TOY_OUT_OF_MEMORY", "").split(","):
+        job.batch_of = batch_of
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from phraseloom.align.aligner import Aligner, Table
 from phraseloom.align.prior import DIRECTIONS, TENSIONS
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import atomic_write_bytes, require_file
+from phraseloom.reading import read_header
 
 KIND, FORMAT, METADATA = "word alignment model", 1, "phraseloom"
 ARRAYS = {"source": np.int32, "target": np.int32, "probabilities": np.float32, "null": np.float32}
@@ -53,12 +54,16 @@ def save_aligner(path: str | Path, aligner: Aligner, *, notes: dict[str, Any] | 
 def load_aligner(path: str | Path) -> Aligner:
     """The model in a file. Raises FileProblem, CorruptError (damaged), ModelError (not such a file, or of another format)."""
     path = require_file(path, "word alignment model")
+    hint = "phraseloom align train makes a word alignment model"
+    try:
+        read_header(path)
+    except CorruptError as error:
+        raise CorruptError(f"not a whole safetensors file ({error.what})", file=path, hint=hint) from error
     try:
         with safetensors.safe_open(path, "np") as file:
             about = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
-        hint = "phraseloom align train makes a word alignment model"
         raise CorruptError(f"not a whole safetensors file ({error})", file=path, hint=hint) from error
     if not isinstance(about, dict) or about.get("kind") != KIND:
         raise ModelError("not a word alignment model", file=path, hint="phraseloom align train makes one")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import or_
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.alignment import slot_weights
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Structure
@@ -58,7 +60,7 @@ class Shares:
 class Activation:
     """The shares of every layer (from 1) by use, and what they were counted on.
 
-    `blank`: pairs with a blank side, left out; `cropped`: sources longer than `max_input_tokens`, whose end was left out.
+    `blank`: pairs with a blank side, left out; `cropped`: pairs with a side that is too long, whose end was left out.
     """
 
     tau: float
@@ -166,7 +168,7 @@ def activation_shares(
     if not 0 <= tau < 1:
         raise UsageError(f"tau {tau:g} is not from 0 to below 1: no weight is larger than 1")
     ids, phrases, cropped = cropped_sources(translator, sources, trees)
-    target_ids = translator.tokenizer.target.encode_batch(list(targets))
+    target_ids, cropped_targets = crop_targets(translator, targets)
     real = [n for n, (s, t) in enumerate(zip(ids, target_ids, strict=True)) if s and t]
     if not real:
         raise DataError("no pair of lines with text on both sides", hint="there is nothing to look at")
@@ -182,7 +184,7 @@ def activation_shares(
         mean_heads,
         sentences=len(real),
         blank=len(sources) - len(real),
-        cropped=cropped,
+        cropped=sum(map(or_, cropped, cropped_targets)),
         uses={use: [layer.shares(i) for i, layer in enumerate(found[use], 1)] for use in uses},
     )
 

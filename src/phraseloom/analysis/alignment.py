@@ -37,7 +37,7 @@ Files = tuple[str | Path, str | Path]
 class Aligned(NamedTuple):
     """The links of one pair, and of each link the attention of the target word to the source word.
 
-    `cropped`: the source is longer than the model takes, and the words at its end have no link.
+    `cropped`: a side is longer than the model takes, and the words at its end have no link.
     """
 
     links: Links
@@ -234,5 +234,6 @@ def _pairs(
             except DataError as error:
                 raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
         attended = next(found)
-        pieces = attended.layers[0].shape[-1] - 1
-        yield _Pair(attended, words[0][:pieces], words[1], cropped=len(words[0]) > pieces)
+        rows, columns = (size - 1 for size in attended.layers[0].shape[-2:])
+        cropped = len(words[0]) > columns or len(words[1]) > rows
+        yield _Pair(attended, words[0][:columns], words[1][:rows], cropped)

@@ -20,6 +20,7 @@ from torch import Tensor
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.long_lines import crop
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.layers.attention.structure import Structure
@@ -64,15 +65,15 @@ def forced_attention(
 ) -> Iterator[Attended]:
     """The attention of each pair of raw lines, in order; a target may also be subword ids, such as those of an own output.
 
-    Sources longer than `max_input_tokens` are cropped. `trees` of the sources, where the phrases of the model are made of
-    them. `batch_tokens`: padded tokens computed together, by default as the translator does. Raises UsageError (numbers of
-    lines, trees), DataError (a tree that does not fit), ModelError (no attention; NaN, where it is met).
+    Lines that are too long are cropped. `trees` of the sources, where the phrases of the model are made of them.
+    `batch_tokens`: padded tokens computed together, by default as the translator does. Raises UsageError (numbers of lines,
+    trees), DataError (a tree that does not fit), ModelError (no attention; NaN, where it is met).
     """
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     structures = cross_structures(translator.model)
     source_ids, phrases, _ = cropped_sources(translator, sources, trees)
-    target_ids = _target_ids(translator.tokenizer.target, targets)
+    target_ids = _target_ids(translator.tokenizer.target, targets, translator.config.max_target_tokens)
     return _windows(translator, structures, _Pairs(source_ids, target_ids, phrases), batch_tokens)
 
 
@@ -82,10 +83,10 @@ class _Pairs(NamedTuple):
     phrases: list[list[int]] | None
 
 
-def _target_ids(side: Any, targets: Sequence[str] | Sequence[list[int]]) -> list[list[int]]:
+def _target_ids(side: Any, targets: Sequence[str] | Sequence[list[int]], limit: int) -> list[list[int]]:
     lines = [target for target in targets if isinstance(target, str)]
     encoded: list[list[int]] = side.encode_batch(lines) if lines else []
-    return encoded or [list(target) for target in targets if not isinstance(target, str)]
+    return crop(encoded or [list(target) for target in targets if not isinstance(target, str)], limit)[0]
 
 
 def _windows(

@@ -88,7 +88,7 @@ def judge(translator: Any, items: Sequence[Item]) -> Judged:
         [score.log_prob for score in correct],
         [score.log_prob for score in wrong],
         [c.tokens == w.tokens for c, w in zip(correct, wrong, strict=True)],
-        sum(score.cropped for score in correct),
+        sum(c.cropped or w.cropped for c, w in zip(correct, wrong, strict=True)),
     )
 
 

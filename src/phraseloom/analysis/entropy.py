@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import accumulate
+from operator import or_
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ import torch
 
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
 from phraseloom.decoding.alignment import slot_weights
+from phraseloom.decoding.long_lines import crop, crop_targets
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError
 from phraseloom.layers.attention.structure import Structure
@@ -59,8 +61,8 @@ class AttentionEntropy:
     """What a model has on a text of so many `steps` (target pieces and EOS) in so many `sentences`.
 
     `slots` None: those of a token attention are the tokens. `own`: the targets were the model's own translations; of these,
-    `unfinished` were ended by the maximal length. `blank`: pairs with a blank side, left out; `cropped`: sources longer than
-    `max_input_tokens`, whose end was left out.
+    `unfinished` were ended by the maximal length. `blank`: pairs with a blank side, left out; `cropped`: pairs with a side
+    that is too long, whose end was left out.
     """
 
     steps: int
@@ -118,13 +120,15 @@ def attention_entropy(
             slots.add(_of_slots(attended, structures))
     if not tokens.steps:
         raise DataError("no line with text on every side", hint="there is nothing to look at")
-    limit = translator.config.max_input_tokens
+    cropped = crop(translator.tokenizer.source.encode_batch(list(sources)), translator.config.max_input_tokens)[1]
+    if targets is not None:
+        cropped = list(map(or_, cropped, crop_targets(translator, targets)[1]))
     return AttentionEntropy(
         tokens.steps,
         tokens.sentences,
         own=targets is None,
         blank=blank,
-        cropped=sum(len(ids) > limit for ids in translator.tokenizer.source.encode_batch(list(sources))),
+        cropped=sum(cropped),
         unfinished=unfinished,
         tokens=tokens.reading(structures),
         slots=None if slots is None else slots.reading(structures),

@@ -28,6 +28,7 @@ from phraseloom.analysis.activation import USES
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import alignment_layer, one_head, slot_weights
 from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError, UsageError
@@ -138,7 +139,7 @@ def heat_map(
     """The map of a source line with a forced `target`, or with the model's own translation.
 
     `layer` counts from 1; by default the one that aligns (the last but one). `head` from 1; by default the mean of all. A
-    source longer than `max_input_tokens` is cropped. `tree` of the source, where the phrases of the model are made of trees.
+    side that is too long is cropped. `tree` of the source, where the phrases of the model are made of trees.
     Raises UsageError (use, layer, head, tree), DataError (blank lines, a tree that does not fit).
     """
     if use not in (*USES, *PHRASE_USES):
@@ -151,7 +152,9 @@ def heat_map(
     of_encoder = use.startswith("encoder")
     target_ids: list[int] = []
     if not of_encoder:
-        target_ids = other.encode(target) if target is not None else _own_translation(translator, source, trees)
+        target_ids = (
+            _own_translation(translator, source, trees) if target is None else crop_targets(translator, [target])[0][0]
+        )
     with torch.inference_mode():
         batch = make_batch([source_ids], [target_ids], phrases).to(translator.device)
         looks = translator.model.look(

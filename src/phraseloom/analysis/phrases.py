@@ -57,7 +57,7 @@ def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str]
         for n, sentence in zip(numbers, _look(translator, [ids[n] for n in numbers], of_batch), strict=True):
             found[n] = sentence
     shares = None if phrases.transparent is None else phrases.transparent.shares().tolist()
-    return SourcePhrasesFound(found, shares, cropped)
+    return SourcePhrasesFound(found, shares, sum(cropped))
 
 
 def _look(translator: Any, ids: list[list[int]], sizes: list[list[int]] | None) -> list[list[Phrase]]:

@@ -52,7 +52,7 @@ def command(
     """
     from phraseloom.align.aligner import choose_method
     from phraseloom.align.model_file import load_aligner
-    from phraseloom.cli.score_input import _from_stdin, _invalid, _pairs, _same_length
+    from phraseloom.cli.score_input import _from_stdin, _pairs, _same_length
     from phraseloom.errors import UsageError
     from phraseloom.text.lines import LineReport, write_lines
 
@@ -63,12 +63,12 @@ def command(
         )
     aligner = load_aligner(model)
     choose_method(method, aligner.tables)
-    report, left_out = LineReport(), LeftOut()
+    report, of_target, left_out = LineReport(), LineReport(), LeftOut()
     if source is None or target is None:
         windows = _from_stdin(WINDOW, report)
     else:
         _same_length(source, target)
-        windows = _pairs(source, target, WINDOW, report)
+        windows = _pairs(source, target, WINDOW, report, of_target)
     found = left_out.watch(aligned(aligner, windows, method, scores=scores))
     if output is not None:
         write_lines(output, (text_of(one, scores=scores) for window in found for one in window))
@@ -76,7 +76,7 @@ def command(
         for window in found:
             sys.stdout.write("".join(text_of(one, scores=scores) + "\n" for one in window))
             sys.stdout.flush()
-    for text in (*left_out.told(), *_invalid(report)):
+    for text in (*left_out.told(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 

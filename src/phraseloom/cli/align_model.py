@@ -20,6 +20,7 @@ from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import Aligned, Measured
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.text.lines import LineReport
 
@@ -102,22 +103,23 @@ def _align(
     """Print the links of two files, or write them to one that appears whole."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.text.lines import LineReport, write_lines
 
     choose(translator.config, cross_structures(translator.model))
-    report, cropped = LineReport(), _Cropped(translator.config.max_input_tokens)
-    lines = (_line(one, scores) for one in cropped.watch(_aligned(translator, source, target, trees, report)))
+    reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
+    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, reports), cropped))
     if output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
     else:
         write_lines(output, lines)
-    for text in (*cropped.warnings(), *_invalid(report)):
+    for text in (*cropped.warnings(translator.config), *reports[0].warnings(source), *reports[1].warnings(target)):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 
 def _aligned(
-    translator: Translator, source: Path, target: Path, trees: Path | None, report: LineReport
+    translator: Translator, source: Path, target: Path, trees: Path | None, reports: tuple[LineReport, LineReport]
 ) -> Iterator[Aligned]:
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
@@ -125,7 +127,10 @@ def _aligned(
     from phraseloom.text.lines import read_lines
 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
-    both = [read_lines(path, invalid="replace", report=report) for path in (source, target)]
+    both = [
+        read_lines(path, invalid="replace", report=report)
+        for path, report in zip((source, target), reports, strict=True)
+    ]
     before = 0
     while sources := list(islice(both[0], translator.config.window)):
         targets = list(islice(both[1], len(sources)))
@@ -146,27 +151,11 @@ def _aligned(
         beside.finish()
 
 
-class _Cropped:
-    """Counts pairs whose source was cropped."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.count, self.first, self.lines = limit, 0, 0, 0
-
-    def watch(self, found: Iterator[Aligned]) -> Iterator[Aligned]:
-        """The same pairs, counted."""
-        for self.lines, one in enumerate(found, 1):
-            if one.cropped:
-                self.count, self.first = self.count + 1, self.first or self.lines
-            yield one
-
-    def warnings(self) -> list[str]:
-        """A sentence where there were any."""
-        text = f"sources of more than {self.limit} subwords: words at the end have no links (first: line {self.first})"
-        return [f"{self.count} of {self.lines} {text}"] if self.count else []
-
-
-def _invalid(report: LineReport) -> list[str]:
-    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
+def _noted(found: Iterator[Aligned], cropped: CroppedLines) -> Iterator[Aligned]:
+    """The same pairs; the cropped ones are counted."""
+    for one in found:
+        cropped.note(one.cropped)
+        yield one
 
 
 def _line(one: Aligned, scores: bool) -> str:

@@ -215,7 +215,7 @@ def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, meth
     from phraseloom.text.lines import LineReport, write_lines
 
     left_out = LeftOut()
-    found = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport()), method))
+    found = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport(), LineReport()), method))
     write_lines(links, (text_of(one) for window in found for one in window))
     for text in left_out.told():
         _say(f"{links}: {text}")

@@ -82,8 +82,9 @@ def command(
     if found.blank:
         print(f"phraseloom analyse: warning: {plural(found.blank, 'pair')} with a blank side left out", file=sys.stderr)
     if found.cropped:
-        limit = translator.config.max_input_tokens
-        print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
+        limits = f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
+        text = f"{plural(found.cropped, 'pair')} of more than {limits}: cropped"
+        print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
     if output is Output.json:
         print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
     else:

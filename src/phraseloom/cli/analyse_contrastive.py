@@ -177,8 +177,10 @@ def _judge(models: Sequence[Path], items: Sequence[Item], device: str, options: 
     for model, translator in translators.items():
         judged[model] = found = judge(translator, items)
         if found.cropped:
-            limit = translator.config.max_input_tokens
-            _warn(f"{model}: {found.cropped} items have sources of more than {limit} subwords, which were cropped")
+            limits = (
+                f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
+            )
+            _warn(f"{model}: {found.cropped} items have texts of more than {limits}, which were cropped")
         if any(found.same):
             what = "items are not distinguishable, both translations being the same subwords: counted as wrong"
             _warn(f"{model}: {sum(found.same)} {what}")

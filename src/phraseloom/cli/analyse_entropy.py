@@ -19,6 +19,7 @@ from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
+    from phraseloom.decoding.config import DecodingConfig
 
 
 class Average(Enum):
@@ -114,14 +115,15 @@ def _measure(
             if error.file != TREES:
                 raise
             raise DataError(error.what, file=trees, line=error.line, hint=error.hint) from error
-        _warn_of(found[name], name, translator.config.max_input_tokens)
+        _warn_of(found[name], name, translator.config)
     return found
 
 
-def _warn_of(found: AttentionEntropy, name: str, limit: int) -> None:
+def _warn_of(found: AttentionEntropy, name: str, config: DecodingConfig) -> None:
+    limits = f"{config.max_input_tokens} source or {config.max_target_tokens} target subwords"
     for count, noun, text in (
         (found.blank, "line", "with a blank side: left out"),
-        (found.cropped, "source", f"cropped to {limit} subwords"),
+        (found.cropped, "pair", f"of more than {limits}: cropped"),
         (found.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
     ):
         if count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from enum import Enum
 from pathlib import Path
 from typing import Annotated
@@ -56,10 +57,19 @@ def command(
         raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
     text = _sentence(sentence, source, line)
     from phraseloom.analysis.heatmap import heat_map
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.report.heatmap import draw
 
     translator = Translator.from_pretrained(model, device=device)
+    cropped = CroppedLines("side")
+    for side, words, limit in (
+        (translator.tokenizer.source, text, translator.config.max_input_tokens),
+        (translator.tokenizer.target, target or "", translator.config.max_target_tokens),
+    ):
+        cropped.note(len(side.encode(words)) > limit)
+    for warning in cropped.warnings(translator.config):
+        print(f"phraseloom analyse: warning: {warning}", file=sys.stderr)
     draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head, tree=tree), output)
 
 

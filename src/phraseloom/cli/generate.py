@@ -12,7 +12,7 @@ import typer
 
 from phraseloom.cli.decoding_options import given, workers
 from phraseloom.cli.device import Device
-from phraseloom.errors import UsageError, plural
+from phraseloom.errors import UsageError
 
 
 class Output(Enum):
@@ -109,9 +109,7 @@ def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> 
         limit = generator.config.max_input_tokens
         text = f"{cropped} of {number} prompts longer than {limit} subwords: the beginning was left out (first: line {first})"
         print(f"phraseloom generate: warning: {text}", file=sys.stderr)
-    if report.invalid_utf8:
-        place = report.first.get("invalid_utf8")
-        text = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {place})"
+    for text in report.warnings():
         print(f"phraseloom generate: warning: {text}", file=sys.stderr)
 
 

@@ -9,7 +9,6 @@ Exit codes: 0 done; 1 data, file or model; 2 usage or recipe; 3 interrupted, the
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import importlib
 import io
@@ -22,6 +21,7 @@ import typer
 import typer.core
 
 from phraseloom import __version__
+from phraseloom.cli.streams import replace_closed_streams, silence
 from phraseloom.cli.usage import Verb
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
@@ -146,7 +146,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _silence_stdout()
+        silence(sys.stdout)
         return 141
     except KeyboardInterrupt:
         return 130
@@ -187,7 +187,11 @@ def _report(verb: str, error: Exception) -> int:
     else:
         again = f"phraseloom --debug {verb} … shows where; please report it"
         text, code = f"internal error: {type(error).__name__}: {error}; {again}", 1
-    print(f"{name}: {escape_controls(text)}", file=sys.stderr)
+    try:
+        if sys.stderr is not None:  # print would take stdout instead
+            print(f"{name}: {escape_controls(text)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # the exit code still says it
+        silence(sys.stderr)
     return code
 
 
@@ -195,19 +199,12 @@ def _flush_or_silence_stdout() -> None:
     try:
         sys.stdout.flush()
     except OSError:
-        _silence_stdout()
-
-
-def _silence_stdout() -> None:
-    """Point standard output, which nobody can take any more, to nowhere: the interpreter's last flush is then quiet."""
-    with contextlib.suppress(OSError, ValueError):  # no real file behind it
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        silence(sys.stdout)
 
 
 def main() -> None:
     """Entry point: UTF-8 and bare line feeds on the standard streams in every locale, then `run`."""
+    replace_closed_streams()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")
     if isinstance(sys.stderr, io.TextIOWrapper):

@@ -39,12 +39,10 @@ class ParallelFile:
 
     @contextlib.contextmanager
     def places(self) -> Iterator[None]:
-        """Let an error about one of the trees that were taken last name its line of this file."""
-        from phraseloom.decoding.source_phrases import TREES
-
+        """Let an error about one of the lines that were taken last name its line of this file."""
         try:
             yield
         except DataError as error:
-            if error.file != TREES or error.line is None:
+            if error.file != self.what or error.line is None:
                 raise
             raise DataError(error.what, file=self.path, line=self._before + error.line, hint=error.hint) from error

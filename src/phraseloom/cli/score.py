@@ -63,7 +63,9 @@ def command(
     workers_: Annotated[
         str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
     ] = None,
-    max_input_tokens: Annotated[int | None, typer.Option(min=1, help="Sources of more subwords are cropped.")] = None,
+    max_input_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longer sources and lines, in subwords, are cropped.")
+    ] = None,
     by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
@@ -78,8 +80,8 @@ def command(
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
     require_json(by_sentence, output is Output.summary, "--output summary")
-    options = given(batch_sentences=batch, workers=workers(workers_))
-    for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta, max_input_tokens=max_input_tokens)
+    options = given(batch_sentences=batch, workers=workers(workers_), max_input_tokens=max_input_tokens)
+    for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta)
     from phraseloom.cli import score_input
     from phraseloom.models.store import find_task
     from phraseloom.training.distributed import keep_pages
@@ -98,7 +100,6 @@ def command(
     else:
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
-        options |= given(max_input_tokens=max_input_tokens)
         changes = (length_penalty, alpha, beta)
         scored = score_input.of_pairs(
             model, source, target, trees=trees, device=device, options=options, changes=changes

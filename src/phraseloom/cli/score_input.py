@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from phraseloom.cli.decoding_options import penalty
 from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.windows import standard_input, windows
+from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import LineReport, count_lines, read_lines
 from phraseloom.text.vocabulary import UNK
@@ -35,14 +36,20 @@ def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str
     from phraseloom.decoding.generator import TextGenerator
 
     generator, report = TextGenerator.from_pretrained(model, device=device, **options), LineReport()
-    size = generator.config.window
+    size, cropped = generator.config.window, CroppedLines("line")
 
     def run() -> Iterator[Window]:
         read = windows(standard_input(), size, report=report) if source is None else _from_file(source, size, report)
         for lines in read:
-            yield [*zip(generator.score(lines), lines, strict=True)]
+            scores = generator.score(lines)
+            for score in scores:
+                cropped.note(score.cropped)
+            yield [(score, None if score.cropped else line) for score, line in zip(scores, lines, strict=True)]
 
-    return Scored(run(), generator.side.vocabulary.piece(UNK), lambda: _invalid(report))
+    def warnings() -> list[str]:
+        return cropped.warnings(generator.config) + report.warnings()
+
+    return Scored(run(), generator.side.vocabulary.piece(UNK), warnings)
 
 
 def of_pairs(
@@ -57,7 +64,7 @@ def of_pairs(
 ) -> Scored:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
-    A pair of two blank lines is certain, and not counted.
+    A pair of two blank lines is certain, and not counted; nor is a cropped pair, which would not be that of its words.
     """
     from phraseloom.decoding.translator import Translator
 
@@ -71,32 +78,33 @@ def of_pairs(
     if changed is not None:
         translator = translator.with_options(length_penalty=changed)
     translator.require_trees(trees is not None)
-    size, limit = translator.config.window, translator.config.max_input_tokens
-    read = _from_stdin(size, report) if source is None or target is None else _pairs(source, target, size, report)
-    cropped = [0]
+    size, of_target = translator.config.window, LineReport()
+    read = (
+        _from_stdin(size, report)
+        if source is None or target is None
+        else _pairs(source, target, size, report, of_target)
+    )
+    cropped = CroppedLines("pair")
 
     def run() -> Iterator[Window]:
         for sources, targets in read:
             of_sources = None if beside is None else beside.take(len(sources))
             with contextlib.nullcontext() if beside is None else beside.places():
                 scores = translator.score(sources, targets, trees=of_sources)
-            cropped[0] += sum(s.cropped for s in scores)
+            for score in scores:
+                cropped.note(score.cropped)
             yield [
-                (score, t if s.strip() or t.strip() else None)
+                (score, t if (s.strip() or t.strip()) and not score.cropped else None)
                 for score, s, t in zip(scores, sources, targets, strict=True)
             ]
         if beside is not None:
             beside.finish()
 
     def warnings() -> list[str]:
-        words = f"{cropped[0]} sources of more than {limit} subwords were cropped"
-        return ([words] if cropped[0] else []) + _invalid(report)
+        named = report.warnings(source or "input") + of_target.warnings(target or "input")
+        return cropped.warnings(translator.config) + named
 
     return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
-
-
-def _invalid(report: LineReport) -> list[str]:
-    return [f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced"] if report.invalid_utf8 else []
 
 
 def _same_length(source: Path, target: Path) -> None:
@@ -115,10 +123,12 @@ def _from_file(source: Path, size: int, report: LineReport) -> Iterator[list[str
         yield window
 
 
-def _pairs(source: Path, target: Path, size: int, report: LineReport) -> Iterator[tuple[list[str], list[str]]]:
+def _pairs(
+    source: Path, target: Path, size: int, report: LineReport, of_target: LineReport
+) -> Iterator[tuple[list[str], list[str]]]:
     pairs = zip(
         read_lines(source, invalid="replace", report=report),
-        read_lines(target, invalid="replace", report=report),
+        read_lines(target, invalid="replace", report=of_target),
         strict=True,
     )
     while window := list(islice(pairs, size)):

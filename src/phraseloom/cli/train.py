@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from phraseloom.recipe import AnyRecipe
 
 
 def command(
@@ -15,10 +19,18 @@ def command(
     allow_changed: Annotated[
         bool, typer.Option("--allow-changed", help="Go on with a run although the recipe or the data has changed.")
     ] = False,
+    go_back_to: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="CHECKPOINT",
+            help="Go on from this checkpoint, such as step_400; newer ones are set aside.",
+        ),
+    ] = None,
 ) -> None:
     """Train a model from RECIPE. KEY=VALUE changes a key, such as training.max_updates=500.
 
-    Ctrl-C or SIGTERM saves and leaves with exit code 3; the same command goes on from there, to the same result.
+    Ctrl-C, SIGTERM or SIGHUP saves and leaves with exit code 3; the same command goes on from there, to the same result.
     """
     from phraseloom.errors import DivergedError, InterruptedRun
     from phraseloom.recipe import load_recipe
@@ -27,9 +39,32 @@ def command(
     from phraseloom.training.distributed import LostProcess, is_child
     from phraseloom.training.run import run_recipe
 
+    folder = run or Path("runs") / loaded.name
     try:
-        run_recipe(loaded, run or Path("runs") / loaded.name, allow_changed=allow_changed)
+        run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to)
     except (DivergedError, InterruptedRun, LostProcess) as error:
         if is_child():  # the first process says it
             raise typer.Exit(error.exit_code) from None
+        if isinstance(error, DivergedError):
+            raise DivergedError(
+                error.what, file=error.file, hint=_way_on(recipe, overrides or [], folder, loaded)
+            ) from error
         raise
+
+
+RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}
+
+
+def _way_on(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe) -> str:
+    """How to go on with a run that diverged: the command with a tenth of the learning rate, and where it begins."""
+    from phraseloom.training.checkpoint import list_checkpoints
+
+    schedule = loaded.training.schedule
+    key = RATES.get(schedule.kind, "peak")
+    name = f"training.schedule.{key}"
+    words = ["phraseloom", "train", str(recipe), *(o for o in overrides if o.partition("=")[0] != name)]
+    words += [f"{name}={getattr(schedule, key) / 10:g}", "--run", str(run), "--allow-changed"]
+    steps = [path.name for _, path in list_checkpoints(run)]
+    where = f"it goes on from {steps[-1]}" if steps else "it begins anew, for no checkpoint is left"
+    earlier = f"; --from {steps[-2]} goes further back" if len(steps) > 1 else ""
+    return f"lower the learning rate: {shlex.join(words)} ({where}{earlier})"

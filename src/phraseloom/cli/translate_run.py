@@ -10,8 +10,6 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phraseloom.errors import plural
-
 if TYPE_CHECKING:
     from phraseloom.cli.parallel import ParallelFile
     from phraseloom.decoding.translator import Translation
@@ -78,7 +76,9 @@ class Run:
         seconds = 0.0 if self.stream else GATHER_SECONDS
         for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
             beside = {name: file.take(len(lines)) for name, file in self.beside.items()}
-            with self.beside["trees"].places() if "trees" in self.beside else contextlib.nullcontext():
+            with contextlib.ExitStack() as places:
+                for file in self.beside.values():
+                    places.enter_context(file.places())
                 done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
             yield done
         for file in self.beside.values():
@@ -86,13 +86,7 @@ class Run:
 
     def warn(self) -> None:
         """Say on standard error what did not come out as it was meant."""
-        found = self.report.warnings(self.translator.config.max_input_tokens)
-        if self.lines.invalid_utf8:
-            first = self.lines.first.get("invalid_utf8")
-            found.append(
-                f"{plural(self.lines.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"
-            )
-        for text in found:
+        for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.phrases.config import SegmenterConfig
-from phraseloom.text.config import FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
+from phraseloom.text.config import LINE_TOKENS, FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
@@ -220,6 +220,11 @@ class TextDataConfig(Config):
     def target_language(self) -> str:
         """The one language."""
         return self.language
+
+
+def valid_tokens(filters: FilterConfig | TextFilterConfig) -> int:
+    """The most subwords of a side in validation, where longer lines are cropped: never fewer than training has."""
+    return max(LINE_TOKENS, filters.max_tokens)
 
 
 AnyDataConfig = DataConfig | TextDataConfig

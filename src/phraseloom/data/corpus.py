@@ -6,7 +6,6 @@ With source phrases also the sizes of these, the segmenter that made them, and t
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -19,8 +18,9 @@ from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.data.index import INDEX, SplitInfo, read_index
 from phraseloom.data.shards import PHRASES, Shard
 from phraseloom.errors import CorruptError, DataError, UsageError, plural
-from phraseloom.files import MANIFEST, read_json, require_file, require_folder, verify_manifest
+from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.phrases.source import Segmenter, load_segmenter
+from phraseloom.reading import inside, own_folder
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import PAD
@@ -53,6 +53,7 @@ class Split:
     def _of(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
         """The values of shard `k`, and the offsets of each pair in them: source, target or phrases."""
         shard = self.shard(k)
+        shard.check()
         return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
 
     def _lengths(self, sequence: int) -> Lengths:
@@ -85,6 +86,7 @@ class Split:
             raise IndexError(f"pair {number} of {len(self)}")
         k = int(np.searchsorted(self._starts, number, side="right")) - 1
         shard, i = self.shard(k), number - int(self._starts[k])
+        shard.check()
         offsets = shard.offsets[side]
         return shard.tokens[side][offsets[i] : offsets[i + 1]]
 
@@ -159,7 +161,7 @@ class Split:
     def _kept(self, name: str) -> list[str] | None:
         if name not in self.info.text_sha256:
             return None
-        return [*read_lines(self.folder / self.name / f"{name}.txt")]
+        return [*read_lines(inside(self.folder, f"{self.name}/{name}.txt", "raw text"))]
 
 
 class Dataset:
@@ -179,15 +181,15 @@ class Dataset:
                 raise CorruptError(
                     f"the shards of {name} do not sum up to {plural(info.pairs, 'pair')}", file=folder / INDEX
                 )
-        self.fingerprint = hashlib.sha256((folder / INDEX).read_bytes()).hexdigest()
-        self.tokenizer = Tokenizer.load(folder / "tokenizer")
+        self.fingerprint = sha256_file(folder / INDEX)
+        self.tokenizer = Tokenizer.load(own_folder(folder, "tokenizer", "tokenizer"))
         if self.tokenizer.sha256 != self.index.tokenizer_sha256:
             raise CorruptError(
                 "the tokenizer is not the one that this dataset was made with", file=folder / "tokenizer"
             )
         self.segmenter: Segmenter | None = None
         if self.index.segmenter_sha256 is not None:
-            self.segmenter = load_segmenter(folder / "segmenter")
+            self.segmenter = load_segmenter(own_folder(folder, "segmenter", "segmenter"))
             if self.segmenter.sha256 != self.index.segmenter_sha256:
                 raise CorruptError(
                     "the segmenter is not the one that this dataset was made with", file=folder / "segmenter"
@@ -226,16 +228,9 @@ class Dataset:
 
 def _check(folder: Path, verify: bool | None) -> None:
     """The files of a dataset against its manifest: hashes, or sizes only where the dataset is large."""
-    manifest = read_json(folder / MANIFEST, "manifest")
-    entries = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(entries, dict) or INDEX not in entries:
+    files = read_manifest(folder)
+    if INDEX not in files:
         raise CorruptError("not the manifest of a dataset", file=folder / MANIFEST)
-    sizes = {name: e.get("bytes") if isinstance(e, dict) else None for name, e in entries.items()}
-    total = sum(size for size in sizes.values() if isinstance(size, int))
+    total = sum((folder / name).stat().st_size for name in files)
     if verify is True or (verify is None and total <= VERIFY_BYTES):
-        verify_manifest(folder)
-        return
-    for name, size in sizes.items():
-        path = require_file(folder / name, "dataset file")
-        if path.stat().st_size != size:
-            raise CorruptError(f"size is {path.stat().st_size} bytes, the manifest says {size}", file=path)
+        verify_files(folder, files)

@@ -12,12 +12,15 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import Field
 
-from phraseloom.config import Config
+from phraseloom.config import Config, Whole
 from phraseloom.errors import CorruptError
 from phraseloom.files import read_json
+from phraseloom.reading import MIB, inside
+from phraseloom.text.config import LINE_TOKENS
 
 FORMAT = 1
 INDEX = "index.json"
+INDEX_MAX_BYTES = 8 * MIB
 SPLITS = ("train", "valid", "test")
 
 # Why a training pair is left out, in the order in which it is asked.
@@ -44,7 +47,7 @@ Count = Annotated[int, Field(ge=0)]
 # written, so that its bytes stay the same.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
-OF_BLANKS = {"blank"}
+OF_BLANKS = {"blank", "long"}
 
 
 class Dropped(Config):
@@ -100,7 +103,7 @@ class ShardInfo(Config):
 class SplitInfo(Config):
     """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies, the unknown tokens.
 
-    `blank`: pairs of valid and test without tokens on a side, which are kept.
+    `blank`: pairs of valid and test without tokens on a side; `long`: those with a side that validation crops. Both are kept.
     """
 
     read: Count
@@ -116,6 +119,7 @@ class SplitInfo(Config):
     text_sha256: dict[str, str] = Field({})
     no_tree: NoTree | None = None
     blank: Dropped | None = None
+    long: Dropped | None = None
 
 
 class WordInfo(Config):
@@ -145,7 +149,7 @@ class SubwordInfo(Config):
 class Index(Config):
     """The whole index."""
 
-    format: Literal[1]
+    format: Annotated[Literal[1], Whole]
     config: dict[str, Any]
     token_type: Literal["uint16", "uint32"]
     tokenizer_sha256: str
@@ -157,6 +161,11 @@ class Index(Config):
     def is_text(self) -> bool:
         """Whether this is text of one language, for language models; the source side is then empty."""
         return "language" in self.config
+
+    @property
+    def valid_tokens(self) -> int:
+        """The most subwords of a side in validation, which crops longer lines."""
+        return max(LINE_TOKENS, self.config.get("filter", {}).get("max_tokens", 0))
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -175,8 +184,8 @@ def as_stored(value: Any) -> Any:
 
 def read_index(folder: Path) -> Index:
     """The index of a dataset folder. Raises FileProblem, CorruptError."""
-    path = folder / INDEX
-    value = read_json(path, "dataset index")
+    path = inside(folder, INDEX, "dataset index")
+    value = read_json(path, "dataset index", limit=INDEX_MAX_BYTES)
     if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] > FORMAT:
         hint = "use a later phraseloom, or prepare the data again"
         raise CorruptError(f"dataset of format {value['format']}, this version reads {FORMAT}", file=path, hint=hint)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from phraseloom.data.config import AnyDataConfig, TextDataConfig
+from phraseloom.data.config import AnyDataConfig, TextDataConfig, valid_tokens
 from phraseloom.data.encode import Chunk, Coder
 from phraseloom.data.index import (
     FORMAT,
@@ -214,7 +214,8 @@ class _Work:
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
         writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
-        tally = Tally(self.files[split], self.config.filter if split == "train" else None)
+        filters = self.config.filter if split == "train" else None
+        tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
         unknown = [0, 0]
         try:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
@@ -248,6 +249,7 @@ class _Work:
             text_sha256={} if split == "train" else self.keep_text(split),
             no_tree=tally.no_tree,
             blank=tally.blank,
+            long=tally.long,
         )
 
     def chunks(self, split: str) -> Iterator[Chunk]:

@@ -29,7 +29,12 @@ def table(index: Index) -> str:
     for split in index.splits.values():
         lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
     for name, split in index.splits.items():
-        lines += [*_blank(name, split, unit), *_phrases(name, split), *_unknown(name, split, index.is_text)]
+        lines += [
+            *_blank(name, split, unit),
+            *_long(name, split, unit, index.valid_tokens),
+            *_phrases(name, split),
+            *_unknown(name, split, index.is_text),
+        ]
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
@@ -64,6 +69,13 @@ def _blank(name: str, split: SplitInfo, unit: str) -> Iterator[str]:
         what = plural(count, "blank line") if unit == "line" else f"{plural(count, 'pair')} with a blank side"
         place = f"{split.blank.first_file}:{split.blank.first_line}"
         yield f"warning: {name} has {what}, which are kept (first: {place})"
+
+
+def _long(name: str, split: SplitInfo, unit: str, limit: int) -> Iterator[str]:
+    if split.long is not None:
+        place = f"{split.long.first_file}:{split.long.first_line}"
+        what = f"{plural(split.long.pairs, unit)} of more than {limit:,} subwords"
+        yield f"warning: {name} has {what}, which validation and the model crop (first: {place})"
 
 
 def _phrases(name: str, split: SplitInfo) -> Iterator[str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import mmap
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,7 +24,8 @@ import numpy.typing as npt
 
 from phraseloom.data.index import ShardInfo
 from phraseloom.errors import CorruptError
-from phraseloom.files import disk, require_file
+from phraseloom.files import disk
+from phraseloom.reading import inside
 
 Ids = npt.NDArray[np.int64]
 SIDES = ("source", "target")
@@ -121,22 +123,37 @@ class Shard:
 
     def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
         kind = np.dtype(token_type).newbyteorder("<")
-        self._stem, self._info = str(folder / info.name), info
+        self._folder, self._name, self._stem, self._info = folder, info.name, str(folder / info.name), info
+        self._maps: list[tuple[Path, mmap.mmap]] = []
         counts = (info.source_tokens, info.target_tokens)
         read = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
         self.tokens, self.offsets = [tokens for tokens, _ in read], [offsets for _, offsets in read]
-        self.lines = _map(f"{self._stem}.lines", np.dtype("<i8"), info.pairs)
+        self.lines = self._map("lines", np.dtype("<i8"), info.pairs)
         for (name, _), tokens, size in zip(SEQUENCES, self.tokens, vocabularies, strict=False):
             if tokens.max(initial=0) >= size:
                 raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{self._stem}.{name}")
 
     def _sequence(self, number: int, kind: np.dtype[Any], count: int) -> tuple[npt.NDArray[Any], Ids]:
         """The values and the offsets of one sequence of every pair."""
-        of_values, of_offsets = (f"{self._stem}.{name}" for name in SEQUENCES[number])
-        values, offsets = _map(of_values, kind, count), _map(of_offsets, np.dtype("<i8"), self._info.pairs + 1)
+        of_values, of_offsets = SEQUENCES[number]
+        values = self._map(of_values, kind, count)
+        offsets = self._map(of_offsets, np.dtype("<i8"), self._info.pairs + 1)
         if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
-            raise CorruptError("offsets do not fit the tokens", file=of_offsets)
+            raise CorruptError("offsets do not fit the tokens", file=f"{self._stem}.{of_offsets}")
         return values, offsets
+
+    def _map(self, name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
+        path = inside(self._folder, f"{self._name}.{name}", "shard")
+        if path.stat().st_size != count * kind.itemsize:
+            raise CorruptError(
+                f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path
+            )
+        if count == 0:
+            return np.empty(0, dtype=kind)
+        with path.open("rb") as handle:
+            mapped = mmap.mmap(handle.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ)
+        self._maps.append((path, mapped))
+        return np.frombuffer(mapped, dtype=kind, count=count)
 
     @functools.cached_property
     def phrases(self) -> tuple[npt.NDArray[Any], Ids]:
@@ -151,11 +168,12 @@ class Shard:
             raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
         return sizes, offsets
 
-
-def _map(name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    path = require_file(name, "shard")
-    if path.stat().st_size != count * kind.itemsize:
-        raise CorruptError(f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path)
-    if count == 0:
-        return np.empty(0, dtype=kind)
-    return np.memmap(path, dtype=kind, mode="r", shape=(count,)).view(np.ndarray)
+    def check(self) -> None:
+        """CorruptError where a file was cut short after it was mapped: to read behind its end would end the process."""
+        for path, mapped in self._maps:
+            if mapped.size() < len(mapped):
+                raise CorruptError(
+                    f"was cut to {mapped.size()} bytes while it was read, it had {len(mapped)}",
+                    file=path,
+                    hint="restore the dataset, then run the same command again",
+                )

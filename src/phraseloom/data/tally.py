@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from phraseloom.data.config import AnyFilter
 from phraseloom.data.duplicates import SeenPairs
 from phraseloom.data.encode import Chunk, Encoded
@@ -12,11 +14,12 @@ from phraseloom.phrases.source import has_tree
 class Tally:
     """Counts what is left out or blank, and finds duplicates; chunks come in order, so the first line is the first."""
 
-    def __init__(self, files: list[FileInfo], filters: AnyFilter | None) -> None:
-        self.files, self.filters = files, filters
+    def __init__(self, files: list[FileInfo], filters: AnyFilter | None, *, longest: int) -> None:
+        self.files, self.filters, self.longest = files, filters, longest
         self.seen = SeenPairs()
         self.no_tree: NoTree | None = None
         self.blank: Dropped | None = None
+        self.long: Dropped | None = None
         self._found: dict[str, Dropped] = {}
 
     @property
@@ -29,6 +32,7 @@ class Tally:
         self._count_trees(chunk)
         if self.filters is None:
             self._count_blank(chunk, encoded)
+            self._count_long(chunk, encoded)
         if encoded.keys is not None:
             new = self.seen.new(encoded.keys)
             if not new.all():
@@ -50,6 +54,13 @@ class Tally:
         places = [int(i) for i in encoded.lines[blank]]
         if places:
             self.blank = self._more(self.blank, chunk, places)
+
+    def _count_long(self, chunk: Chunk, encoded: Encoded) -> None:
+        """Pairs with a side that validation crops."""
+        long = np.maximum(*encoded.lengths[:2]) > self.longest
+        places = [int(i) for i in encoded.lines[long]]
+        if places:
+            self.long = self._more(self.long, chunk, places)
 
     def _count_trees(self, chunk: Chunk) -> None:
         """Lines with text and no tree, also where the pair is left out."""

@@ -53,5 +53,5 @@ class Encoder:
                 yield done, future.result()
         except BrokenProcessPool as error:
             raise PhraseloomError(
-                "a worker process was killed, perhaps for want of memory", hint="try processes=1"
+                "a worker process was killed, perhaps for want of memory", hint="try data.processes=1, or --processes 1"
             ) from error

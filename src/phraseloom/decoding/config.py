@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
+from phraseloom.text.config import LINE_TOKENS
 
 
 class WuPenaltyConfig(Config):
@@ -112,7 +113,7 @@ class DecodingConfig(Config):
     batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
     batch_tokens: int = Field(8192, ge=1)
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
+    max_input_tokens: int = Field(LINE_TOKENS, ge=1, le=1_000_000)
     long_lines: Literal["crop", "split"] = "crop"
     alignment_layer: Annotated[int, Field(ge=1)] | None = None
     alignment_head: Annotated[int, Field(ge=1)] | None = None
@@ -127,6 +128,11 @@ class DecodingConfig(Config):
     def sentences_together(self) -> int:
         """The number that `batch_sentences` means; measured on CPUs, see docs/decoding.md."""
         return max(16, min(128, 320 // self.beam)) if self.batch_sentences == "auto" else self.batch_sentences
+
+    @property
+    def max_target_tokens(self) -> int:
+        """The most subwords of a given target: as many as the longest output for the longest source."""
+        return max(self.max_input_tokens, self.max_length.of(self.max_input_tokens))
 
     def check_lengths(self) -> None:
         """ValueError where no output could be within both bounds of length."""
@@ -163,7 +169,7 @@ class GenerationConfig(Config):
     batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
     batch_tokens: int = Field(8192, ge=1)
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    max_input_tokens: int = Field(1024, ge=1, le=1_000_000)
+    max_input_tokens: int = Field(LINE_TOKENS, ge=1, le=1_000_000)
     window: int = Field(2000, ge=1, le=10_000_000)
 
     @property

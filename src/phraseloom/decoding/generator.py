@@ -16,11 +16,12 @@ import torch
 from phraseloom.config import validate
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import GenerationConfig
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.decoding.penalties import NoPenalty
 from phraseloom.decoding.sampling import Sampling, Written, write_on
 from phraseloom.decoding.scoring import Score, score_lines
-from phraseloom.errors import UsageError
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.text.lines import list_of_lines
 
 __all__ = ["Continuation", "TextGenerator"]
 
@@ -96,8 +97,7 @@ class TextGenerator:
         `first`: the number of the first prompt, where they are part of a longer text; draws depend on it. Raises UsageError,
         ConfigError, ModelError.
         """
-        if isinstance(prompts, str):
-            raise UsageError("generate takes a list of prompts, not one string", hint="write generate([text])")
+        prompts = list_of_lines(prompts, "prompts")
         config = _with(self.config, options)
         ids = self.side.encode_batch(list(prompts))
         kept = [i[-config.max_input_tokens :] for i in ids]
@@ -134,16 +134,17 @@ class TextGenerator:
     def score(self, lines: Sequence[str], **options: Any) -> list[Score]:
         """The log-probability of each line, its end counted; a blank line is one that ends at once.
 
+        A line of more than `max_input_tokens` subwords counts as the line that ends there, and its score says `cropped`.
         Raises UsageError, ConfigError, ModelError.
         """
-        if isinstance(lines, str):
-            raise UsageError("score takes a list of lines, not one string", hint="write score([text])")
-        ids = self.side.encode_batch(list(lines))
-        log_probs = score_lines(self.model, ids, _with(self.config, options), self.device)
+        lines = list_of_lines(lines, "lines to score")
+        config = _with(self.config, options)
+        ids, cropped = crop(encode(self.side, lines, config.max_input_tokens), config.max_input_tokens)
+        log_probs = score_lines(self.model, ids, config, self.device)
         piece, penalty = self.side.vocabulary.piece, NoPenalty()
         return [
-            Score.of(of_tokens, [piece(i) for i in line], penalty)
-            for of_tokens, line in zip(log_probs, ids, strict=True)
+            Score.of(of_tokens, [piece(i) for i in line], penalty, is_cropped)
+            for of_tokens, line, is_cropped in zip(log_probs, ids, cropped, strict=True)
         ]
 
     def _continuation(self, prompt: str, ids: Sequence[int], written: Written, cropped: bool) -> Continuation:

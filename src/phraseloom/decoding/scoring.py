@@ -22,7 +22,7 @@ Config = DecodingConfig | GenerationConfig
 class Score:
     """`log_prob` in nats, EOS counted; `score` = `log_prob` / length penalty, as the search ranks.
 
-    `token_log_probs` has one more entry than `tokens`, that of EOS. `cropped`: the end of the source was left out.
+    `token_log_probs` has one more entry than `tokens`, that of EOS. `cropped`: the end of a side was left out.
     """
 
     log_prob: float

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from phraseloom.decoding.batching import Piece
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.errors import UsageError, plural
 from phraseloom.phrases.source import Segmenter, cut_sizes, segment_lines
 from phraseloom.text.tokenizer import Side
@@ -52,15 +53,17 @@ def phrases_of(
 
 def cropped_sources(
     translator: Any, lines: Sequence[str], trees: Sequence[str] | None
-) -> tuple[list[list[int]], list[list[int]] | None, int]:
+) -> tuple[list[list[int]], list[list[int]] | None, list[bool]]:
     """The ids of raw lines without what is beyond `max_input_tokens`, the sizes of their phrases (None for a model that needs
-    none), and how many were cropped. Raises as `Translator.phrases_of`."""
+    none), and which were cropped. Raises as `Translator.phrases_of`."""
     limit = translator.config.max_input_tokens
-    ids = translator.tokenizer.source.encode_batch(list(lines))
+    side = translator.tokenizer.source
+    ids = encode(side, lines, limit) if translator.segmenter is None else side.encode_batch(list(lines))
     sizes = translator.phrases_of(lines, ids, trees)
+    kept, cropped = crop(ids, limit)
     if sizes is not None:
-        sizes = [cut_sizes(n, 0, limit) if len(i) > limit else n for n, i in zip(sizes, ids, strict=True)]
-    return [some[:limit] for some in ids], sizes, sum(len(some) > limit for some in ids)
+        sizes = [cut_sizes(n, 0, limit) if is_cropped else n for n, is_cropped in zip(sizes, cropped, strict=True)]
+    return kept, sizes, cropped
 
 
 def with_phrases(pieces: list[Piece], sizes: list[int]) -> list[Piece]:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,20 @@ from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
 from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.segment_links import refuse_attention
 from phraseloom.decoding.segmental import is_segmental
-from phraseloom.decoding.source_phrases import needs_phrases, phrases_of, require_trees, with_phrases
+from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
-from phraseloom.phrases.source import Segmenter, cut_sizes
+from phraseloom.phrases.source import Segmenter
+from phraseloom.text.lines import list_of_lines
 
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
@@ -154,10 +157,10 @@ class Translator:
         `cancelled` is asked at each step of the search, by each of its threads: where it says so, Cancelled is raised.
         Raises UsageError, ConfigError, ModelError; DataError where a tree does not fit its line (line from 1).
         """
-        if isinstance(lines, str):
-            raise UsageError("translate takes a list of lines, not one string", hint="write translate([text])")
+        lines = list_of_lines(lines, "lines to translate")
+        prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
+        trees = None if trees is None else list_of_lines(trees, "trees")
         config = _with(self.config, options)
-        lines = list(lines)
         if prefixes is not None and len(prefixes) != len(lines):
             raise UsageError(f"{plural(len(lines), 'line')}, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
@@ -173,8 +176,15 @@ class Translator:
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
     ) -> Iterator[Translation]:
         """Translations of an endless supply of lines in bounded memory, `window` lines at a time; see `translate`."""
-        remaining, of_lines = iter(lines), None if trees is None else iter(trees)
+        for name, value in (("lines to translate", lines), ("trees", trees)):
+            if value is not None and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
+                list_of_lines(value, name)  # an error now, not at the first line
         size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
+        return self._stream(iter(lines), None if trees is None else iter(trees), size, options)
+
+    def _stream(
+        self, remaining: Iterator[str], of_lines: Iterator[str] | None, size: int, options: dict[str, Any]
+    ) -> Iterator[Translation]:
         while window := list(islice(remaining, size)):
             of_window = None if of_lines is None else list(islice(of_lines, len(window)))
             yield from self.translate(window, trees=of_window, **options)
@@ -184,19 +194,19 @@ class Translator:
     ) -> list[Score]:
         """The log-probability of each target given its source, as `translate` would count it for the same subwords.
 
+        A line that is too long is cropped, and its score says so (`decoding/long_lines.py`).
         `trees` as in `translate`. Raises UsageError where the numbers of lines differ, ConfigError, ModelError, DataError.
         """
         config = _with(self.config, options)
+        sources, targets = list_of_lines(sources, "sources"), list_of_lines(targets, "targets")
+        trees = None if trees is None else list_of_lines(trees, "trees")
         if len(sources) != len(targets):
             raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
-        limit = config.max_input_tokens
-        source_ids = self.tokenizer.source.encode_batch(list(sources))
-        target_ids = self.tokenizer.target.encode_batch(list(targets))
-        cropped = [len(ids) > limit for ids in source_ids]
-        pairs = [(s[:limit], t) for s, t in zip(source_ids, target_ids, strict=True)]
-        phrases = self.phrases_of(sources, source_ids, trees)
-        if phrases is not None:
-            phrases = [cut_sizes(n, 0, limit) if c else n for n, c in zip(phrases, cropped, strict=True)]
+        translator = Translator(self.model, self.tokenizer, config, segmenter=self.segmenter)
+        source_ids, phrases, cropped_source = cropped_sources(translator, sources, trees)
+        target_ids, cropped_target = crop_targets(translator, targets)
+        cropped = map(or_, cropped_source, cropped_target)
+        pairs = list(zip(source_ids, target_ids, strict=True))
         log_probs = score_pairs(self.model, pairs, config, self.device, phrases)
         piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
@@ -215,13 +225,15 @@ class Translator:
     ) -> list[Translation]:
         side, limit = self.tokenizer.source, config.max_input_tokens
         lexicon = self.check(config, alignments=alignments)
-        ids = side.encode_batch(lines)
+        whole = self.segmenter is not None or config.long_lines == "split"
+        ids = side.encode_batch(lines) if whole else encode(side, lines, limit)
         of_line = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
         phrases = self.phrases_of(lines, ids, trees)
         if phrases is not None:
             of_line = [with_phrases(some, sizes) for some, sizes in zip(of_line, phrases, strict=True)]
         if prefixes is not None:
             of_line = with_prefixes(self.tokenizer.target, of_line, prefixes)
+            refuse_long_prefixes([some[0].prefix if some else () for some in of_line], config.max_target_tokens)
         pieces = [piece for some in of_line for piece in some]
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(

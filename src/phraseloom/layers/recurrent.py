@@ -11,18 +11,31 @@ sums over many steps, so cells work in the precision of their parameters, also u
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phraseloom.layers.dropout import dropout
 from phraseloom.layers.initialisation import Draw, xavier_uniform
 
-__all__ = ["CELLS", "Cell", "GRUCell", "LSTMCell", "State"]
+__all__ = ["CELLS", "Cell", "GRUCell", "LSTMCell", "State", "VariationalMasks"]
 
 State = tuple[Tensor, ...]
 """What a cell remembers: (h, c) of an LSTM, (h,) of a GRU; each (R, D)."""
+
+
+class VariationalMasks(NamedTuple):
+    """Dropout masks that stay the same over the steps of a sentence (Gal and Ghahramani 2016): (R, I) of what a cell reads,
+    (R, D) of the hidden state that comes back; None where nothing is dropped."""
+
+    inputs: Tensor | None = None
+    states: Tensor | None = None
+
+    def on_state(self, state: State) -> State:
+        """The state with its hidden part dropped; the memory of an LSTM stays."""
+        return state if self.states is None else (state[0] * self.states, *state[1:])
 
 
 class Cell(nn.Module):
@@ -71,13 +84,34 @@ class Cell(nn.Module):
     def _hidden_bias(self) -> Tensor:
         return torch.zeros_like(self.bias)
 
-    def run(self, x_BSI: Tensor, lengths_B: Tensor | None = None, state: State | None = None) -> tuple[Tensor, State]:
+    def masks(self, rows: int, like: Tensor, *, inputs: float, states: float) -> VariationalMasks | None:
+        """Masks for `rows` sentences by the rates of variational dropout in training; None without it."""
+        if not self.training or not (inputs or states):
+            return None
+        return VariationalMasks(
+            dropout(like.new_ones(rows, self.input_width), inputs, True) if inputs else None,
+            dropout(like.new_ones(rows, self.width), states, True) if states else None,
+        )
+
+    def run(
+        self,
+        x_BSI: Tensor,
+        lengths_B: Tensor | None = None,
+        state: State | None = None,
+        masks: VariationalMasks | None = None,
+    ) -> tuple[Tensor, State]:
         """Read whole sentences forwards: outputs (B, S, D) and the state after the last position.
+
+        With masks on the state the steps are taken one by one, which is slower than torch's kernel.
 
         What stands behind the end of a sentence changes nothing before it. With `lengths_B` the state is that after the last
         real token, and outputs behind it are zero; torch then reads the sentences packed, which is slower.
         """
         state = self.zeros(len(x_BSI), x_BSI) if state is None else state
+        if masks is not None and masks.inputs is not None:
+            x_BSI = x_BSI * masks.inputs[:, None]
+        if masks is not None and masks.states is not None:
+            return self._run_by_steps(x_BSI, lengths_B, state, masks)
         start = tuple(part[None] for part in state)
         if lengths_B is None:
             return self._kernel(x_BSI, None, start)
@@ -89,6 +123,21 @@ class Cell(nn.Module):
         whole = nn.utils.rnn.PackedSequence(data, packed.batch_sizes, order, back)
         output, _ = nn.utils.rnn.pad_packed_sequence(whole, batch_first=True, total_length=x_BSI.shape[1])
         return output, tuple(part.index_select(0, back) for part in final)
+
+    def _run_by_steps(
+        self, x_BSI: Tensor, lengths_B: Tensor | None, state: State, masks: VariationalMasks
+    ) -> tuple[Tensor, State]:
+        outputs = []
+        for position, from_input_BG in enumerate(self.from_input(x_BSI).unbind(1)):
+            after = self.step(from_input_BG, masks.on_state(state))
+            output_BD = after[0]
+            if lengths_B is not None:
+                real_B1 = (position < lengths_B)[:, None]
+                after = tuple(torch.where(real_B1, new, old) for new, old in zip(after, state, strict=True))
+                output_BD = output_BD * real_B1
+            state = after
+            outputs.append(output_BD)
+        return torch.stack(outputs, 1), state
 
     def _kernel(self, x: Tensor, sizes: Tensor | None, start: tuple[Tensor, ...]) -> tuple[Tensor, State]:
         """torch's kernel for one layer in one direction, over a padded batch or, with `sizes`, packed data."""

@@ -22,7 +22,14 @@ from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.layers.segments import FixedSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.layers.transparent import TransparentAttention
-from phraseloom.models.config import ModelConfig, PositionsConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.models.config import (
+    ModelConfig,
+    NoEncoderConfig,
+    PositionsConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    VariationalDropoutConfig,
+)
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
@@ -282,7 +289,24 @@ def _recurrent_encoder(config: ModelConfig) -> RecurrentEncoder:
         for number in range(options.layers)
     ]
     keep_final = isinstance(config.decoder, RecurrentDecoderConfig) and config.decoder.initial == "final"
-    return RecurrentEncoder(layers, residual=options.residual, dropout=options.dropout, keep_final=keep_final)
+    return RecurrentEncoder(
+        layers,
+        residual=options.residual,
+        dropout=options.dropout,
+        keep_final=keep_final,
+        variational=_rates(options.variational_dropout),
+        norm=nn.LayerNorm(width, eps=NORM_EPSILON) if options.memory_norm else None,
+    )
+
+
+def _rates(options: VariationalDropoutConfig) -> tuple[float, float]:
+    return options.inputs, options.states
+
+
+def _no_encoder(config: ModelConfig) -> NoEncoder:
+    assert isinstance(config.encoder, NoEncoderConfig)
+    width = config.embedding_width or config.width
+    return NoEncoder(nn.LayerNorm(width, eps=NORM_EPSILON) if config.encoder.memory_norm else None)
 
 
 def _transformer_decoder(config: ModelConfig) -> TransformerDecoder:
@@ -304,6 +328,7 @@ def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
         [cell(input_width=first if number == 0 else width, width=width) for number in range(options.layers)],
         attention=attention,
         width=width,
+        variational=_rates(options.variational_dropout),
         **options.model_dump(include={"initial", "input_feeding", "residual", "hidden_dropout", "dropout"}),
     )
 
@@ -312,7 +337,7 @@ ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_encoder,
     "recurrent": _recurrent_encoder,
     "columns": columns_encoder,
-    "none": lambda config: NoEncoder(),
+    "none": _no_encoder,
 }
 DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_decoder,

@@ -14,13 +14,12 @@ from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrP
 from phraseloom.models.phrase_config import PhrasesConfig
 from phraseloom.models.segmental_config import (
     ColumnsEncoderConfig,
+    DropoutRate,
     ReorderingConfig,
     SegmentalDecoderConfig,
     check_segmental,
     fill_segmental,
 )
-
-Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}},
@@ -38,9 +37,11 @@ class TransformerEncoderConfig(Config):
 
 
 class NoEncoderConfig(Config):
-    """No encoder: the decoder attends to the embeddings of the source (P004)."""
+    """No encoder: the decoder attends to the embeddings of the source (P004). `memory_norm`: layer normalisation over them, as
+    Sockeye's encoders end in one."""
 
     kind: Literal["none"] = "none"
+    memory_norm: bool = False
 
     @property
     def layers(self) -> int:
@@ -48,10 +49,19 @@ class NoEncoderConfig(Config):
         return 0
 
 
+class VariationalDropoutConfig(Config):
+    """Dropout whose masks stay the same over the steps of a sentence (Gal and Ghahramani 2016; Sockeye's RNN dropout): on what
+    every cell reads, and on the hidden state that comes back to it (slower in training: no kernel of torch has it)."""
+
+    inputs: DropoutRate = 0.0
+    states: DropoutRate = 0.0
+
+
 class RecurrentEncoderConfig(Config):
     """Recurrent layers; the bottom `bidirectional` ones read both ways, each direction with half the width (P004: 1 of 6).
 
-    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read.
+    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read. `memory_norm`: layer
+    normalisation of the states that the decoder attends to.
     """
 
     kind: Literal["recurrent"] = "recurrent"
@@ -59,7 +69,9 @@ class RecurrentEncoderConfig(Config):
     cell: Literal["lstm", "gru"] = "lstm"
     bidirectional: Annotated[int, Field(ge=0)] = 1
     residual: bool = False
-    dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.0
+    variational_dropout: VariationalDropoutConfig = VariationalDropoutConfig()
+    memory_norm: bool = False
 
     @model_validator(mode="after")
     def _no_more_than_layers(self) -> RecurrentEncoderConfig:
@@ -97,8 +109,9 @@ class RecurrentDecoderConfig(Config):
     initial: Literal["last", "final", "zero"] = "last"
     input_feeding: bool = True
     residual: bool = False
-    hidden_dropout: Fraction = 0.2
-    dropout: Fraction = 0.0
+    hidden_dropout: DropoutRate = 0.2
+    dropout: DropoutRate = 0.0
+    variational_dropout: VariationalDropoutConfig = VariationalDropoutConfig()
 
 
 DecoderConfig = Annotated[
@@ -141,7 +154,7 @@ class SidePositionsConfig(Config):
 
 def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
     """`value` over the sizes of the preset that it names, leaving out the keys `without`."""
-    if not isinstance(value, dict) or value.get("preset") not in PRESETS:
+    if not isinstance(value, dict) or value.get("preset") not in list(PRESETS):  # a list: what is asked for may be one
         return value
     filled = {key: given for key, given in PRESETS[value["preset"]].items() if key not in without}
     for key, given in value.items():
@@ -153,9 +166,10 @@ def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
 
 
 def _kind(value: dict[str, Any], part: str) -> Any:
-    """The kind of the encoder or decoder that plain data ask for."""
+    """The kind of the encoder or decoder that plain data ask for; None where that is no name."""
     given = value.get(part, {})
-    return given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+    kind = given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 def fill_kinds(value: Any) -> Any:
@@ -245,9 +259,9 @@ class ModelConfig(Config):
     norm: Literal["pre", "post"] = "pre"
     embedding_norm: bool = False
     tied: Literal["three_way", "two_way", "none"] = "three_way"
-    dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.1
-    ffn_dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.1
+    attention_dropout: DropoutRate = 0.1
+    ffn_dropout: DropoutRate = 0.0
 
     @model_validator(mode="before")
     @classmethod

@@ -101,9 +101,13 @@ class TransformerEncoder(nn.Module):
 
 
 class NoEncoder(nn.Module):
-    """The embedded source is the memory, as it is."""
+    """The embedded source is the memory, as it is or (`norm`) normalised."""
 
     structures: Sequence[Structure] = ()
+
+    def __init__(self, norm: nn.LayerNorm | None = None) -> None:
+        super().__init__()
+        self.norm = norm
 
     def forward(
         self,
@@ -114,6 +118,7 @@ class NoEncoder(nn.Module):
         kept: list[Tensor] | None = None,
     ) -> Encoded:
         """As of the other encoders; phrases have the one level of the embeddings."""
+        x_BSD = x_BSD if self.norm is None else self.norm(x_BSD)
         if phrases is not None:
             phrases.make(x_BSD)
         return Encoded(x_BSD)

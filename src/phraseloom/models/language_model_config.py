@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config
 from phraseloom.models.attention_config import AttentionConfig
 from phraseloom.models.config import (
-    Fraction,
+    DropoutRate,
     PositionsConfig,
     SinusoidConfig,
     SoftmaxConfig,
@@ -55,9 +55,9 @@ class LanguageModelConfig(Config):
     scale_embeddings: bool = True
     norm: Literal["pre", "post"] = "pre"
     tied: Literal["two_way", "none"] = "two_way"
-    dropout: Fraction = 0.1
-    attention_dropout: Fraction = 0.1
-    ffn_dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.1
+    attention_dropout: DropoutRate = 0.1
+    ffn_dropout: DropoutRate = 0.0
 
     @model_validator(mode="before")
     @classmethod

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat
 
-from phraseloom.config import Config
+from phraseloom.config import Config, Whole
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
@@ -45,9 +45,9 @@ class FertilityConfig(Config):
     `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers.
     """
 
-    classes: Literal[4, 2] = 4
+    classes: Annotated[Literal[4, 2], Whole] = 4
     inputs: Literal["both", "states", "embeddings"] = "both"
-    widths: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = (4096, 1024)
+    widths: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(strict=False)] = (4096, 1024)
 
 
 class WordOrPhraseConfig(ContinuousConfig):

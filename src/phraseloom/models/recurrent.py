@@ -26,7 +26,7 @@ from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.dropout import dropout
 from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
-from phraseloom.layers.recurrent import Cell, State
+from phraseloom.layers.recurrent import Cell, State, VariationalMasks
 from phraseloom.layers.recurrent_attention import last_states
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.encoder import Encoded
@@ -38,19 +38,28 @@ Initial = Literal["last", "final", "zero"]
 class RecurrentEncoder(nn.Module):
     """A stack of layers, each one cell or two, one a direction; `residual` adds its input to each after the first.
 
-    `keep_final`: the memory also has the state of each layer after the last real token.
+    `keep_final`: the memory also has the state of each layer after the last real token. `variational`: rates of the inputs and
+    states of all cells; `norm` acts on the memory.
     """
 
     structures: Sequence[Structure] = ()
 
     def __init__(
-        self, layers: list[list[Cell]], *, residual: bool = False, dropout: float = 0.0, keep_final: bool = False
+        self,
+        layers: list[list[Cell]],
+        *,
+        residual: bool = False,
+        dropout: float = 0.0,
+        keep_final: bool = False,
+        variational: tuple[float, float] = (0.0, 0.0),
+        norm: nn.LayerNorm | None = None,
     ) -> None:
         super().__init__()
         self.layers: Sequence[Sequence[Cell]] = nn.ModuleList(  # type: ignore[assignment]
             nn.ModuleList(cells) for cells in layers
         )
         self.residual, self.dropout, self.keep_final = residual, dropout, keep_final
+        self.variational, self.norm = variational, norm
 
     def forward(
         self,
@@ -71,16 +80,22 @@ class RecurrentEncoder(nn.Module):
             if phrases is not None:
                 phrases.make(x_BSD)
             read_BSD = dropout(x_BSD, self.dropout, self.training) if number else x_BSD
-            output_BSD, state = cells[0].run(read_BSD, packed_B)
+            masks = [self._masks(cell, read_BSD) for cell in cells]
+            output_BSD, state = cells[0].run(read_BSD, packed_B, masks=masks[0])
             if len(cells) > 1:
-                other_BSD, other = cells[1].run(in_order(read_BSD, backwards), packed_B)
+                other_BSD, other = cells[1].run(in_order(read_BSD, backwards), packed_B, masks=masks[1])
                 output_BSD = torch.cat([output_BSD, in_order(other_BSD, backwards)], -1)
                 state = tuple(torch.cat(parts, -1) for parts in zip(state, other, strict=True))
             x_BSD = x_BSD + output_BSD if self.residual and number else output_BSD
             final.append(state)
+        x_BSD = x_BSD if self.norm is None else self.norm(x_BSD)
         if phrases is not None:
             phrases.make(x_BSD)
         return Encoded(x_BSD, final if self.keep_final else None)
+
+    def _masks(self, cell: Cell, read_BSD: Tensor) -> VariationalMasks | None:
+        inputs, states = self.variational
+        return cell.masks(len(read_BSD), read_BSD, inputs=inputs, states=states)
 
 
 def backwards_order(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
@@ -119,10 +134,13 @@ class InitialStates(nn.Module):
 
 
 class CellStates:
-    """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D)."""
+    """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D).
 
-    def __init__(self, layers: list[State], fed_RD: Tensor) -> None:
-        self.layers, self.fed_RD = layers, fed_RD
+    `masks` of each layer in training with variational dropout; search has none.
+    """
+
+    def __init__(self, layers: list[State], fed_RD: Tensor, masks: list[VariationalMasks | None]) -> None:
+        self.layers, self.fed_RD, self.masks = layers, fed_RD, masks
 
     def reorder(self, rows_R: Tensor) -> None:
         """Row i becomes what row `rows_R[i]` was; the number of rows may change."""
@@ -133,7 +151,8 @@ class CellStates:
 class RecurrentDecoder(nn.Module):
     """Stacked cells, attention of the top one over the source, and the layer that joins both.
 
-    `attention`: an entry of `layers/recurrent_attention.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers.
+    `attention`: an entry of `layers/recurrent_attention.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers;
+    `variational`: rates of the inputs and states of all cells.
     """
 
     def __init__(
@@ -147,8 +166,10 @@ class RecurrentDecoder(nn.Module):
         residual: bool = False,
         hidden_dropout: float = 0.0,
         dropout: float = 0.0,
+        variational: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         super().__init__()
+        self.variational = variational
         self.cells: Sequence[Cell] = nn.ModuleList(cells)  # type: ignore[assignment]
         self.attention = attention
         self.initial_states = InitialStates(width=width, layers=len(cells), parts=cells[0].parts)
@@ -194,6 +215,9 @@ class RecurrentDecoder(nn.Module):
 
     def _step_by_step(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
         of_target, of_fed = self._input_weights()
+        masks = state.growing[0].masks[0]
+        if masks is not None and masks.inputs is not None:
+            x_BTD = x_BTD * masks.inputs[:, None, : x_BTD.shape[-1]]
         from_target_BTG = F.linear(x_BTD, of_target, self.cells[0].bias)
         outputs: list[Tensor] = []
         kept: list[Any] = []
@@ -207,9 +231,10 @@ class RecurrentDecoder(nn.Module):
     def _all_at_once(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
         """Without input feeding the steps are known: T queries of a sentence are to the attention as the rows of a beam."""
         read_BTD = x_BTD
-        for number, (cell, before) in enumerate(zip(self.cells, state.growing[0].layers, strict=True)):
+        rows = state.growing[0]
+        for number, (cell, before) in enumerate(zip(self.cells, rows.layers, strict=True)):
             entered = dropout(read_BTD, self.dropout, self.training) if number else read_BTD
-            output_BTD, _ = cell.run(entered, None, before)
+            output_BTD, _ = cell.run(entered, None, before, rows.masks[number])
             read_BTD = read_BTD + output_BTD if self.residual and number else output_BTD
         if state.fixed[0].pending is not None:  # n-gram queries are made step by step
             steps = [self.attention(query, state.fixed[0], state.visibility) for query in read_BTD.unbind(1)]
@@ -225,7 +250,9 @@ class RecurrentDecoder(nn.Module):
         states_BSD = memory.states_BSD
         source = Visibility(key_length=states_BSD.shape[1], lengths_B=memory.lengths_B, device=states_BSD.device)
         fixed = self.attention.remember(states_BSD, source, beam=beam)
-        rows = CellStates(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width))
+        inputs, states = self.variational
+        masks = [cell.masks(len(states_BSD), states_BSD, inputs=inputs, states=states) for cell in self.cells]
+        rows = CellStates(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width), masks)
         if beam > 1:
             rows.reorder(torch.arange(len(states_BSD), device=states_BSD.device).repeat_interleave(beam))
         return DecoderState([rows], [fixed], [], states_BSD.shape[1], memory.lengths_B, beam)
@@ -259,14 +286,21 @@ class RecurrentDecoder(nn.Module):
         """One step of every row, from what the first layer reads of the target."""
         rows = state.growing[0]
         if self.input_feeding:
-            from_target_RG = torch.addmm(from_target_RG, rows.fed_RD, of_fed_GD.t())
+            fed_RD, masks = rows.fed_RD, rows.masks[0]
+            if masks is not None and masks.inputs is not None:
+                fed_RD = fed_RD * masks.inputs[:, -self.width :]
+            from_target_RG = torch.addmm(from_target_RG, fed_RD, of_fed_GD.t())
         query_RD, layers = from_target_RG, []
-        for number, (cell, before) in enumerate(zip(self.cells, rows.layers, strict=True)):
+        for number, (cell, before, masks) in enumerate(zip(self.cells, rows.layers, rows.masks, strict=True)):
+            if masks is not None:
+                before = masks.on_state(before)
             if number == 0:
                 layers.append(cell.step(from_target_RG, before))
                 query_RD = layers[0][0]
                 continue
             entered = dropout(query_RD, self.dropout, self.training)
+            if masks is not None and masks.inputs is not None:
+                entered = entered * masks.inputs
             layers.append(cell.step(cell.from_input(entered), before))
             query_RD = query_RD + layers[-1][0] if self.residual else layers[-1][0]
         context_RD, weights = self.attention(query_RD, state.fixed[0], state.visibility)

@@ -9,6 +9,8 @@ from pydantic import Field, field_validator
 from phraseloom.config import Config
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+# Masks are drawn in steps of 1/65536 (layers/dropout.py), and something has to be left.
+DropoutRate = Annotated[float, Field(ge=0.0, le=0.9999)]
 
 
 class ColumnsEncoderConfig(Config):
@@ -21,7 +23,7 @@ class ColumnsEncoderConfig(Config):
     layers: Annotated[int, Field(ge=1, le=100)] = 2
     cell: Literal["lstm", "gru"] = "gru"
     width: Annotated[int, Field(ge=1, le=16384)] | None = None
-    dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.0
 
 
 class ApproximationConfig(Config):
@@ -49,7 +51,7 @@ class SegmentalDecoderConfig(Config):
     cell: Literal["lstm", "gru"] = "gru"
     max_segment: Annotated[int, Field(ge=1, le=100)] = 6
     connect: bool = False
-    dropout: Fraction = 0.0
+    dropout: DropoutRate = 0.0
     approximation: ApproximationConfig | None = None
 
 

@@ -5,13 +5,19 @@ model.safetensors       each parameter once (a shared matrix under its first nam
 tokenizer/              everything that turns text into ids and back
 segmenter/              what cuts a source into phrases, where the model reads phrases that do not follow from its length
 generation_config.json  how to translate unless told otherwise
+lexicon.tsv             the translations of words that `unknown: replace` uses, where the generation settings name one
 README.md               the model card
 manifest.json           size and SHA-256 of all of these; without it the folder is not a model
+
+A folder may come from anybody. Nothing outside it is read; before memory is taken for a model, the header of its weights
+is compared with the shapes that the configuration asks for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +28,7 @@ from torch import Tensor, nn
 
 from phraseloom import __version__
 from phraseloom.config import validate
-from phraseloom.errors import CorruptError, ModelError
+from phraseloom.errors import CorruptError, ModelError, escape_controls, plural
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
@@ -31,9 +37,10 @@ from phraseloom.files import (
     atomic_write_text,
     json_bytes,
     read_json,
+    read_manifest,
     replace_listed,
     require_folder,
-    verify_manifest,
+    verify_files,
     write_manifest,
 )
 from phraseloom.models.build import AnyModelConfig
@@ -44,10 +51,19 @@ from phraseloom.models.segmental import SegmentalModel
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.models.translation import TranslationModel
 from phraseloom.phrases.source import Segmenter, load_segmenter
+from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, read_header
 from phraseloom.replace import FolderKind, new_folder
+from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 
+logger = logging.getLogger(__name__)
+
 FORMAT = 1
+LEXICON, OPTIMIZER = "lexicon.tsv", "optimizer.safetensors"
+CONFIG_MAX_BYTES = MIB
+# What a folder may hold beside the weights, the optimiser and the vectors of its words.
+REST_MAX_BYTES = 1024 * MIB
+FLOATS = ("F16", "BF16", "F32", "F64")
 CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "config.json",
     "model.safetensors",
@@ -67,6 +83,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file; CorruptError where it is not one."""
+    read_header(path)
     try:
         return safetensors.torch.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -76,11 +93,18 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def write_model(
     folder: Path, model: nn.Module, config: AnyModelConfig, tokenizer: Tokenizer, *, languages: tuple[str, str] = ("", ""),
     generation: dict[str, Any] | None = None, card: str = "", segmenter: Segmenter | None = None,
+    lexicon: bytes | None = None,
 ) -> list[str]:  # fmt: skip
     """Write the files of a model into an existing folder, without the manifest; their names.
 
-    `segmenter`: of a model that `needs_phrases`, the one that its training data were cut with.
+    `segmenter`: of a model that `needs_phrases`, the one that its training data were cut with. `lexicon`: what
+    `lexicon_bytes` made of the file that `generation` names; unless given, that file is read.
     """
+    generation = dict(generation or {})
+    if generation.get("lexicon") is not None:
+        lexicon = lexicon_bytes(generation["lexicon"]) if lexicon is None else lexicon
+        atomic_write_bytes(folder / LEXICON, lexicon)
+        generation["lexicon"] = LEXICON
     task = TASKS[task_of(config)]
     sides = {name: getattr(tokenizer, side).vocabulary for name, side in task.sides.items()}
     spoken = dict(zip(("source", "target"), languages, strict=True))
@@ -98,13 +122,29 @@ def write_model(
         },
     )
     save_tensors(folder / WEIGHTS, dict(model.named_parameters()))
-    atomic_write_json(folder / GENERATION, generation or {})
+    atomic_write_json(folder / GENERATION, generation)
     atomic_write_text(folder / CARD, card or model_card(config, languages, model, tokenizer))
     tokenizer.save(folder / TOKENIZER)
     inner = sorted(p.relative_to(folder).as_posix() for p in (folder / TOKENIZER).rglob("*") if p.is_file())
     if segmenter is not None:
         inner += [f"{SEGMENTER}/{name}" for name in segmenter.save(folder / SEGMENTER)]
+    if generation.get("lexicon") is not None:
+        inner.append(LEXICON)
     return [CONFIG, WEIGHTS, GENERATION, CARD, *inner]
+
+
+def lexicon_bytes(path: str | Path) -> bytes:
+    """The lexicon file of a model: the first two columns of the file that the decoding options name.
+
+    Raises FileProblem, CorruptError, DataError; ModelError for one that is too large for a model folder.
+    """
+    rows = ["\t".join(row.split("\t")[:2]) for row in read_lines(path)]
+    content = "".join(f"{row}\n" for row in rows).encode()
+    limit = limit_of(LEXICON)
+    if limit is not None and len(content) > limit:
+        hint = "align lexicon --min-count N leaves rare words out"
+        raise ModelError(f"a lexicon of {len(content):,} bytes; a model holds {limit:,}", file=path, hint=hint)
+    return content
 
 
 def save_model(
@@ -125,8 +165,12 @@ def find_model(path: str | Path) -> Path:
     """The model folder that `path` means: itself, or the best (else last) checkpoint of a run folder."""
     folder = require_folder(path, "model or run folder")
     for candidate in (folder, folder / "best", folder / "last"):
-        if (candidate / MANIFEST).is_file():
-            return candidate
+        if not (candidate / MANIFEST).is_file():
+            continue
+        if candidate != folder and not candidate.resolve().is_relative_to(folder.resolve()):
+            hint = f"give the model folder itself: {escape_controls(os.path.realpath(candidate))[:200]}"
+            raise CorruptError("a link that leads out of its run folder", file=candidate, hint=hint)
+        return candidate
     for name in (CONFIG, WEIGHTS):
         if (folder / name).exists():
             raise ModelError(f"{MANIFEST} is missing: this model folder is incomplete", file=folder)
@@ -135,10 +179,11 @@ def find_model(path: str | Path) -> Path:
 
 def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
     """The raw content of config.json, and the model configuration in it (of a translation where it names no task)."""
-    raw = read_json(folder / CONFIG, "model configuration")
+    path = inside(folder, CONFIG, "model configuration")
+    raw = read_json(path, "model configuration", limit=CONFIG_MAX_BYTES)
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
         raise CorruptError("not a model configuration", file=folder / CONFIG)
-    if raw.get("format") != FORMAT:
+    if type(raw.get("format")) is not int or raw["format"] != FORMAT:
         raise ModelError(
             f"model format {raw.get('format')!r} is not known to phraseloom {__version__} (it reads {FORMAT})",
             file=folder / CONFIG,
@@ -148,7 +193,7 @@ def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
     if task is None:
         known = f"it knows {' and '.join(TASKS)}"
         raise ModelError(
-            f"task {raw['task']!r} is not known to phraseloom {__version__} ({known})", file=folder / CONFIG
+            f"task {str(raw['task'])[:80]!r} is not known to phraseloom {__version__} ({known})", file=folder / CONFIG
         )
     return raw, validate(task.config, raw["model"], file=folder / CONFIG)
 
@@ -187,28 +232,111 @@ OTHER = {
 
 def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.Module, Tokenizer, dict[str, Any]]:
     device, folder = usable(device), find_model(path)
-    names = verify_manifest(folder)
-    for name in (CONFIG, WEIGHTS, GENERATION):
-        if name not in names:
+    listed = read_manifest(folder)
+    for name in (CONFIG, WEIGHTS, GENERATION, f"{TOKENIZER}/tokenizer.json"):
+        if name not in listed:
             raise CorruptError(f"the manifest does not name {name}", file=folder / MANIFEST)
+    _check_sizes(folder, listed)
+    large = [name for name in listed if name.endswith(".safetensors")]
+    verify_files(folder, {name: entry for name, entry in listed.items() if name not in large})
     raw, config = read_config(folder)
     if (found := task_of(config)) != task:
         what, _, hint = OTHER[found].partition("; ")
         raise ModelError(what, file=folder, hint=hint)
-    tokenizer = Tokenizer.load(folder / TOKENIZER)
+    tokenizer = Tokenizer.load(own_folder(folder, TOKENIZER, "tokenizer"))
+    described = raw.get("vocabularies")
     for name, of_tokenizer in TASKS[task].sides.items():
         side = getattr(tokenizer, of_tokenizer)
-        said = raw.get("vocabularies", {}).get(name, {})
+        said = described.get(name) if isinstance(described, dict) else None
+        if not isinstance(said, dict):
+            raise CorruptError(f"no vocabularies.{name} with its size and sha256", file=folder / CONFIG)
         if said.get("sha256") != side.vocabulary.sha256:
+            size = said.get("size")
             raise ModelError(
                 f"the {name} vocabulary ({len(side.vocabulary)} entries) is not the one this model was trained with "
-                f"({said.get('size')} entries)",
+                f"({str(size)[:20]} entries)",
                 file=folder / TOKENIZER,
             )
+    check_weights(config, tokenizer, folder / WEIGHTS)
+    verify_files(folder, {name: listed[name] for name in large})
     with torch.random.fork_rng(devices=[]):  # loading draws no random numbers from the caller's stream
         model = build(config, tokenizer).to(device)
-    load_parameters(model, load_tensors(folder / WEIGHTS), folder / WEIGHTS)
-    return model.eval(), tokenizer, read_json(folder / GENERATION, "generation settings")
+    tensors = load_tensors(folder / WEIGHTS)
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ModelError(f"parameter {name} holds NaN or infinity", file=folder / WEIGHTS)
+    load_parameters(model, tensors, folder / WEIGHTS)
+    return model.eval(), tokenizer, _generation(folder, listed)
+
+
+def _check_sizes(folder: Path, listed: Iterable[str]) -> None:
+    """CorruptError where a folder holds more beside its weights than a model has: hashing it would take hours."""
+    sizes = {name: (folder / name).stat().st_size for name in listed}
+    weights = sizes.pop(WEIGHTS)
+    optimizer = sizes.pop(OPTIMIZER, 0)
+    if optimizer > 4 * weights + MIB:
+        raise CorruptError(f"{optimizer:,} bytes for a model of {weights:,}", file=folder / OPTIMIZER)
+    rest = sum(size for name, size in sizes.items() if not name.startswith(f"{TOKENIZER}/"))
+    if rest > REST_MAX_BYTES:
+        raise CorruptError(f"{rest:,} bytes beside the weights; a model has less than 1 GiB", file=folder / MANIFEST)
+
+
+def check_weights(config: AnyModelConfig, tokenizer: Tokenizer, file: Path) -> None:
+    """Compare the header of a weights file with the parameters of a configuration; no memory is taken for either.
+
+    Raises CorruptError for a file that is no whole safetensors file; ModelError names the first parameter that is missing,
+    extra, of another shape or not of floating point, and a model that is larger than the memory of the machine.
+    """
+    stored = {tensor.name: tensor for tensor in read_header(file)}
+    layers = sum(getattr(getattr(config, part, None), "layers", 0) for part in ("encoder", "decoder"))
+    if layers > len(stored):  # each has parameters of its own; a hundred layers need not be made to be counted
+        what = f"{plural(len(stored), 'parameter')}, the configuration has {plural(layers, 'layer')}"
+        raise ModelError(what, file=file)
+    with torch.device("meta"):
+        shapes = {name: tuple(p.shape) for name, p in build(config, tokenizer).named_parameters()}
+    _compare(shapes, stored, file)
+    needed, there = 4 * sum(t.size for t in stored.values()), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > there:
+        raise ModelError(f"the model needs {needed:,} bytes of memory, this machine has {there:,}", file=file)
+
+
+def _compare(shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, TensorInfo], file: Path) -> None:
+    """ModelError names the first parameter that does not fit."""
+    for name, shape in shapes.items():
+        if name not in stored:
+            raise ModelError(f"parameter {name} is missing", file=file)
+        if stored[name].shape != shape:
+            said = f"{stored[name].shape}, the configuration says {shape}"
+            raise ModelError(f"parameter {name} has shape {said}", file=file)
+        if stored[name].dtype not in FLOATS:
+            raise ModelError(f"parameter {name} is of type {stored[name].dtype}, not of floating point", file=file)
+    if extra := sorted(stored.keys() - shapes.keys()):
+        raise ModelError(f"parameter {extra[0][:200]} is not of this model", file=file)
+
+
+def read_generation(folder: Path) -> dict[str, Any]:
+    """The generation settings of a model folder as they stand there. Raises FileProblem, CorruptError."""
+    path = inside(folder, GENERATION, "generation settings")
+    value = read_json(path, "generation settings", limit=CONFIG_MAX_BYTES)
+    if not isinstance(value, dict):
+        raise CorruptError("generation settings are an object", file=path)
+    return value
+
+
+def _generation(folder: Path, listed: Iterable[str]) -> dict[str, Any]:
+    """The generation settings, `lexicon` as the path of the file in the folder; a path to anywhere else is left out."""
+    value = read_generation(folder)
+    named = value.get("lexicon")
+    if named is None:
+        return value
+    if named == LEXICON and LEXICON in listed:
+        return {**value, "lexicon": str(inside(folder, LEXICON, "lexicon"))}
+    logger.warning(
+        "%s names the lexicon %s, which is not a file of the model: not read; give it with --lexicon FILE, or train again",
+        folder / GENERATION,
+        escape_controls(repr(named))[:200],
+    )
+    return {**value, "lexicon": None}
 
 
 def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
@@ -218,7 +346,7 @@ def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
     """
     folder = find_model(path)
     with FolderLock(folder):
-        settings = {**read_json(folder / GENERATION, "generation settings"), **changes}
+        settings = {**read_generation(folder), **changes}
         replace_listed(folder, GENERATION, json_bytes(settings))
     return folder
 
@@ -232,7 +360,7 @@ def load_segmenter_of(path: str | Path) -> Segmenter | None:
     said = read_config(folder)[0].get(SEGMENTER)
     if said is None:
         return None
-    segmenter = load_segmenter(folder / SEGMENTER)
+    segmenter = load_segmenter(own_folder(folder, SEGMENTER, "segmenter"))
     if not isinstance(said, dict) or said.get("sha256") != segmenter.sha256:
         raise ModelError("the segmenter is not the one this model was trained with", file=folder / SEGMENTER)
     return segmenter
@@ -252,3 +380,10 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) ->
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
+
+
+def read_parameters(model: nn.Module, file: Path) -> None:
+    """Read a weights file into the parameters of a model, its header first. Raises CorruptError, ModelError."""
+    shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
+    _compare(shapes, {tensor.name: tensor for tensor in read_header(file)}, file)
+    load_parameters(model, load_tensors(file), file)

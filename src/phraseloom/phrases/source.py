@@ -27,6 +27,7 @@ from phraseloom.phrases.segmenters import (
 )
 from phraseloom.phrases.table import read_phrases
 from phraseloom.phrases.trees import parse_tree, scan, skeleton
+from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.text.tokenizer import Side
 
 __all__ = [
@@ -116,8 +117,8 @@ def build_segmenter(config: SegmenterConfig, data_root: str | Path) -> Segmenter
 def load_segmenter(folder: str | Path) -> Segmenter:
     """Read what `save` wrote; all of it is checked. Raises FileProblem, CorruptError."""
     folder = Path(folder)
-    path = require_file(folder / FILE, "segmenter")
-    value = read_json(path, "segmenter")
+    path = inside(folder, FILE, "segmenter")
+    value = read_json(path, "segmenter", limit=MIB)
     if not isinstance(value, dict):
         raise CorruptError("a segmenter is an object", file=path)
     if value.get("format") != FORMAT:
@@ -136,7 +137,9 @@ def load_segmenter(folder: str | Path) -> Segmenter:
 
 
 def _load_table(folder: Path, value: dict[str, Any]) -> TableSegmenter:
-    path = require_file(folder / TABLE, "phrase table")
+    path, limit = inside(folder, TABLE, "phrase table"), limit_of(TABLE)
+    if limit is not None and path.stat().st_size > limit:
+        raise CorruptError(f"larger than {limit >> 20} MiB, which no phrase table of a folder is", file=path)
     if value.get("table_sha256") != sha256_file(path):
         raise CorruptError(f"not the table that {FILE} was written with", file=path, hint="prepare or train again")
     try:

@@ -15,8 +15,8 @@ from typing import Any
 from phraseloom.errors import FileProblem, PhraseloomError
 from phraseloom.files import MANIFEST, read_json, require_folder, verify_manifest
 from phraseloom.phrases.source import load_segmenter
+from phraseloom.reading import MIB, TensorInfo, inside, own_folder, read_header
 from phraseloom.report.history import METRICS, read_history
-from phraseloom.report.weights import TensorInfo, read_header
 
 Description = dict[str, Any]
 WEIGHTS, STATE, INDEX, RUN_CONFIG = "model.safetensors", "state.json", "index.json", "config.yaml"
@@ -44,13 +44,13 @@ def describe(path: str | Path, *, verify: bool = True, depth: int = 1) -> Descri
 def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Description:
     """A model folder, or a checkpoint (a model folder with the state of its training)."""
     found = _start("checkpoint" if (folder / STATE).is_file() else "model", folder, verify)
-    config = _try(found, lambda: read_json(folder / "config.json", "model configuration"))
+    config = _try(found, lambda: _json(folder, "config.json", "model configuration"))
     if isinstance(config, dict):
         for key in ("phraseloom", "task", "languages", "vocabularies", "model"):
             found[key] = config.get(key)
         if config.get("segmenter"):
-            found["segmenter"] = _try(found, lambda: str(load_segmenter(folder / "segmenter")))
-    tensors = _try(found, lambda: read_header(folder / WEIGHTS))
+            found["segmenter"] = _try(found, lambda: str(load_segmenter(own_folder(folder, "segmenter"))))
+    tensors = _try(found, lambda: read_header(inside(folder, WEIGHTS)))
     if tensors is not None:
         found["parameters"] = sum(t.size for t in tensors)
         found["parts"] = parts(tensors, depth)
@@ -59,10 +59,14 @@ def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Desc
         if said not in (None, found["parameters"]):
             found["problems"].append(f"config.json says {said} parameters, {WEIGHTS} holds {found['parameters']}")
     if (folder / "generation_config.json").is_file():
-        found["generation"] = _try(found, lambda: read_json(folder / "generation_config.json", "generation settings"))
+        found["generation"] = _try(found, lambda: _json(folder, "generation_config.json", "generation settings"))
     if (folder / STATE).is_file():
-        found["training"] = _try(found, lambda: read_json(folder / STATE, "training state"))
+        found["training"] = _try(found, lambda: _json(folder, STATE, "training state"))
     return found
+
+
+def _json(folder: Path, name: str, what: str) -> Any:
+    return read_json(inside(folder, name, what), what, limit=MIB)
 
 
 def parts(tensors: Sequence[TensorInfo], depth: int) -> list[dict[str, Any]]:
@@ -94,7 +98,11 @@ def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Descri
     for link in ("best", "last", "averaged"):
         if (folder / link).is_dir():
             found[link] = (folder / link).resolve().name
+            if not (folder / link).resolve().is_relative_to(folder.resolve()):
+                found["problems"].append(f"{folder / link}: a link that leads out of its run folder")
     chosen = next((folder / n for n in ("best", "last") if (folder / n).is_dir()), None)
+    if chosen is not None and not chosen.resolve().is_relative_to(folder.resolve()):
+        chosen = None
     if chosen is not None:
         found["model_folder"] = describe_model(chosen, verify=False, depth=depth)
     return found

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from phraseloom.reading import inside
 from phraseloom.text.lines import read_lines
 
 METRICS = "metrics.jsonl"
@@ -72,7 +73,7 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     if not path.exists():
         return [], 0
     records, bad = [], 0
-    for line in read_lines(path, invalid="replace"):
+    for line in read_lines(inside(path.parent, path.name, "log of the run"), invalid="replace"):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError):

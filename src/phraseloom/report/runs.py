@@ -6,6 +6,7 @@ known. What a folder lacks is left None and said by `gaps`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from phraseloom.config import read_yaml
 from phraseloom.errors import FileProblem, UsageError
 from phraseloom.files import read_json
+from phraseloom.reading import MIB, inside
 from phraseloom.report.averages import common_curve, deviation, mean, thin
 from phraseloom.report.folders import RUN_CONFIG, describe
 from phraseloom.report.history import TIMING, History, read_history, read_records
@@ -124,7 +126,7 @@ def _facts(folder: Path, history: History) -> Facts:
         "task": (model or {}).get("task") or (config or {}).get("task"),
         "seed": ((config or {}).get("training") or {}).get("seed"),
         "config": config if config is not None else _of_model(model),
-        "facts": read_json(folder / FACTS, "facts of the run") if (folder / FACTS).is_file() else None,
+        "facts": _run_facts(folder),
         "updates": found.get("updates"),
         "checkpoint": found.get("best") or found.get("last"),
         "unreadable_lines": history.unreadable,
@@ -132,11 +134,18 @@ def _facts(folder: Path, history: History) -> Facts:
     return facts | _speed(folder) | _best(history)
 
 
+def _run_facts(folder: Path) -> Any:
+    """What `run.json` says; None where there is none."""
+    if not os.path.lexists(folder / FACTS):
+        return None
+    return read_json(inside(folder, FACTS, "facts of the run"), "facts of the run", limit=MIB)
+
+
 def _config(folder: Path) -> dict[str, Any] | None:
     path = folder / RUN_CONFIG
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
-    value, _ = read_yaml(path)
+    value, _ = read_yaml(inside(folder, RUN_CONFIG, "recipe of the run"))
     if not isinstance(value, dict):
         raise FileProblem("not a recipe", file=path)
     return value

@@ -21,6 +21,7 @@ from typing import Any
 
 from phraseloom.config import merge, read_yaml
 from phraseloom.errors import ConfigError
+from phraseloom.recipe import base_of
 from phraseloom.reproduce.inputs import ROOT, Reads, reads
 from phraseloom.reproduce.table import Scale, ScaleConfig, StepConfig, TableConfig
 
@@ -246,7 +247,7 @@ def recipe_digest(path: Path) -> str:
     value, _ = read_yaml(path)
     base = value.pop("base", None)
     if base is not None:
-        value = merge(read_yaml(path.parent / str(base))[0], value)
+        value = merge(read_yaml(base_of(path, base))[0], value)
     value.pop("name", None)
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 

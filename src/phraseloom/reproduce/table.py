@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, Whole
 
 FORMAT = 1
 Scale = Literal["tiny", "small", "paper"]
@@ -209,7 +209,7 @@ class ScaleConfig(Config):
 class TableConfig(Config):
     """A table or figure of a paper; what the keys mean stands in docs/reproduce.md."""
 
-    format: Literal[1]
+    format: Annotated[Literal[1], Whole]
     paper: str
     title: str
     says: str = ""

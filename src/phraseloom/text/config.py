@@ -19,6 +19,10 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
+# Lines of more subwords are cropped unless the recipe or an option allows more (docs/decoding.md, "Long lines").
+LINE_TOKENS = 1024
+
+
 class TextConfig(Config):
     """Normalisation and tokenisation; undone after translation, except for `lowercase` and what `normalize` changed."""
 

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from phraseloom.errors import CorruptError, DataError, FileProblem, plural
+from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError, plural
 from phraseloom.files import atomic_write, disk, require_file
 
 BLOCK = 2**20
@@ -66,6 +66,11 @@ class LineReport:
         for kind, (noun, what) in CHANGES.items():
             if count := getattr(self, kind):
                 yield f"{plural(count, noun)} {what} (first: line {self.first[kind]})"
+
+    def warnings(self, name: str | Path = "input") -> list[str]:
+        """One sentence on everything in the file `name` that was not as it should be, if there was anything."""
+        changes = list(self.changes())
+        return [f"{name}: " + "; ".join(changes)] if changes else []
 
 
 class _Decompressed(io.RawIOBase):
@@ -142,6 +147,18 @@ class _Decompressed(io.RawIOBase):
                 return bytes(data)
             if ended and self._engine is not None:
                 raise CorruptError("the compressed file ends in the middle", file=self._path, hint="fetch it again")
+
+
+def list_of_lines(lines: Iterable[str], what: str) -> list[str]:
+    """`lines` as a list. UsageError for one string, whose letters would count as lines, and for what is no text."""
+    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
+        kind = "one string" if isinstance(lines, str) else type(lines).__name__
+        raise UsageError(f"{what} are a list of lines, not {kind}", hint="write [text]")
+    found = list(lines)
+    for number, line in enumerate(found, 1):
+        if not isinstance(line, str):
+            raise UsageError(f"{what}: item {number} is {type(line).__name__}, not text")
+    return found
 
 
 def open_binary(path: str | Path, what: str = "text file") -> io.BufferedReader:

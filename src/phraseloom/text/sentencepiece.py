@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import CorruptError, DataError, ModelError
-from phraseloom.files import atomic_write_bytes, require_file
+from phraseloom.files import atomic_write_bytes
+from phraseloom.reading import inside, read_bounded
 from phraseloom.text.config import SentencepieceConfig
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -132,10 +133,8 @@ class Sentencepiece:
     @classmethod
     def load(cls, folder: Path, name: str) -> Sentencepiece:
         """Read what `save` wrote. Raises CorruptError, FileProblem."""
-        path = require_file(folder / f"{name}.model", "sentencepiece model")
-        if path.stat().st_size > MAX_MODEL_BYTES:
-            raise CorruptError(f"sentencepiece model is larger than {MAX_MODEL_BYTES >> 20} MiB", file=path)
-        return cls(path.read_bytes(), file=path)
+        path = inside(folder, f"{name}.model", "sentencepiece model")
+        return cls(read_bounded(path, "sentencepiece model", MAX_MODEL_BYTES), file=path)
 
 
 def learn(lines: Iterable[str], config: SentencepieceConfig) -> Sentencepiece:

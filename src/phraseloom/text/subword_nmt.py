@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from phraseloom.errors import CorruptError, DataError, ModelError
-from phraseloom.files import atomic_write_bytes, require_file
+from phraseloom.files import atomic_write_bytes
+from phraseloom.reading import inside, read_bounded
 from phraseloom.text.config import SubwordNmtConfig
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
@@ -132,11 +133,9 @@ class SubwordNmt:
     @classmethod
     def load(cls, folder: Path, name: str) -> SubwordNmt:
         """Read what `save` wrote. Raises CorruptError, FileProblem."""
-        path = require_file(folder / f"{name}.codes", "codes file")
-        if path.stat().st_size > MAX_CODES_BYTES:
-            raise CorruptError(f"codes file is larger than {MAX_CODES_BYTES >> 20} MiB", file=path)
+        path = inside(folder, f"{name}.codes", "codes file")
         try:
-            codes = path.read_bytes().decode("utf-8")
+            codes = read_bounded(path, "codes file", MAX_CODES_BYTES).decode("utf-8")
         except UnicodeDecodeError as error:
             raise CorruptError(f"codes file is not UTF-8 (byte {error.start})", file=path) from error
         return cls(codes, Vocabulary.load(folder / f"{name}.vocab"), file=path)

@@ -20,7 +20,8 @@ from typing import Any
 import pydantic
 
 from phraseloom.errors import CorruptError
-from phraseloom.files import atomic_write_json, read_json, require_file, sha256_file
+from phraseloom.files import atomic_write_json, read_json, sha256_file
+from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
 from phraseloom.text.config import SubwordsConfig, TextConfig
@@ -214,8 +215,8 @@ class Tokenizer:
     def load(cls, folder: str | Path) -> Tokenizer:
         """Read what `save` wrote; every file is checked. Raises FileProblem, CorruptError."""
         folder = Path(folder)
-        path = folder / FILE
-        value = read_json(path, "tokenizer")
+        path = inside(folder, FILE, "tokenizer")
+        value = read_json(path, "tokenizer", limit=MIB)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise CorruptError(f"not a tokenizer of format {FORMAT}", file=path)
         joint, files = value.get("joint"), value.get("files")
@@ -234,7 +235,7 @@ class Tokenizer:
         if not own - optional <= set(files) <= own:
             raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
         for name, expected in files.items():
-            if sha256_file(require_file(folder / name, "tokenizer file")) != expected:
+            if sha256_file(_checked(folder, name)) != expected:
                 raise CorruptError(
                     "checksum differs from tokenizer.json: damaged, or of another run", file=folder / name
                 )
@@ -242,6 +243,14 @@ class Tokenizer:
         if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(kinds, sides, strict=True)):
             raise CorruptError("the vocabulary file and the subword model differ", file=path)
         return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1])
+
+
+def _checked(folder: Path, name: str) -> Path:
+    """A file of a tokenizer, within its limit of size."""
+    path, limit = inside(folder, name, "tokenizer file"), limit_of(name)
+    if limit is not None and path.stat().st_size > limit:
+        raise CorruptError(f"larger than {limit >> 20} MiB, which no tokenizer file is", file=path)
+    return path
 
 
 def _kinds(described: Any, joint: bool) -> dict[str, str] | None:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import atomic_write_bytes, require_file
+from phraseloom.reading import read_bounded
 
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 SPECIALS = ("<pad>", "<unk>", "<s>", "</s>")
-MAX_VOCABULARY_BYTES = 2**28
+MAX_VOCABULARY_BYTES = 2**26
 
 
 class Vocabulary:
@@ -83,10 +84,8 @@ class Vocabulary:
     def load(cls, path: str | Path) -> Vocabulary:
         """Read a vocabulary file, byte for byte. Raises CorruptError."""
         path = require_file(path, "vocabulary")
-        if path.stat().st_size > MAX_VOCABULARY_BYTES:
-            raise CorruptError(f"vocabulary is larger than {MAX_VOCABULARY_BYTES >> 20} MiB", file=path)
         try:
-            text = path.read_bytes().decode("utf-8")
+            text = read_bounded(path, "vocabulary", MAX_VOCABULARY_BYTES).decode("utf-8")
         except UnicodeDecodeError as error:
             raise CorruptError(f"vocabulary is not UTF-8 (byte {error.start})", file=path) from error
         if not text.endswith("\n"):

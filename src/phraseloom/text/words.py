@@ -26,6 +26,7 @@ import safetensors.numpy
 
 from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
+from phraseloom.reading import MIB, inside, read_header
 from phraseloom.text.config import WordsConfig
 from phraseloom.text.joined import JOINER, is_phrase
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
@@ -149,15 +150,17 @@ class Words:
     @classmethod
     def load(cls, folder: Path, name: str) -> Words:
         """Read what `save` wrote. Raises CorruptError, FileProblem."""
-        path = folder / f"{name}{ABOUT}"
-        about = read_json(path, "description of a word vocabulary")
+        path = inside(folder, f"{name}{ABOUT}", "description of a word vocabulary")
+        about = read_json(path, "description of a word vocabulary", limit=MIB)
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("joined"), bool):
             raise CorruptError(f"not a description of a word vocabulary of format {FORMAT}", file=path)
         of_vectors = folder / f"{name}{VECTORS}"
         if (about.get("vectors") is not None) != of_vectors.exists():
             raise CorruptError("of the vectors either the file or what is said of it is missing", file=path)
-        vectors = _load_vectors(of_vectors) if of_vectors.exists() else None
-        vocabulary = Vocabulary.load(folder / f"{name}.vocab")
+        vocabulary = Vocabulary.load(inside(folder, f"{name}.vocab", "vocabulary"))
+        vectors = (
+            _load_vectors(inside(folder, of_vectors.name, "vectors"), len(vocabulary)) if of_vectors.exists() else None
+        )
         words = cls(vocabulary, joined=about["joined"], vectors=vectors, file=folder / f"{name}.vocab")
         if words.content != path.read_bytes():
             raise CorruptError("the vectors are not those of this vocabulary", file=of_vectors)
@@ -169,13 +172,20 @@ def _bare(piece: str) -> str:
     return _MARKS.sub("", piece) if ESCAPE in piece else piece
 
 
-def _load_vectors(path: Path) -> np.ndarray:
+def _load_vectors(path: Path, size: int) -> np.ndarray:
+    """The vectors of `size` tokens. Raises CorruptError, of a file that claims more before it is read."""
+    stored = read_header(path)
+    if [(t.name, t.dtype, t.shape[:1], len(t.shape)) for t in stored] != [("vectors", "F32", (size,), 2)]:
+        found = ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in stored[:3])
+        raise CorruptError(
+            f"holds {found or 'nothing'}; vectors of F32, one for each of {size} tokens, are needed", file=path
+        )
     try:
         arrays = safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise CorruptError(f"not a readable safetensors file ({error})", file=path) from error
-    if set(arrays) != {"vectors"}:
-        raise CorruptError(f"holds {sorted(arrays)}; one array, vectors, is needed", file=path)
+    if not np.isfinite(arrays["vectors"]).all():
+        raise CorruptError("a vector holds NaN or infinity", file=path)
     return arrays["vectors"]
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
 from phraseloom.models.store import MODEL
+from phraseloom.reading import read_header
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.training.checkpoint import list_checkpoints
 
@@ -30,6 +31,7 @@ def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
     total: dict[str, Tensor] = {}
     first: dict[str, Tensor] = {}
     for path in paths:
+        read_header(path)
         try:
             tensors = safetensors.torch.load_file(path)
         except (safetensors.SafetensorError, OSError) as error:

@@ -1,7 +1,8 @@
 """Checkpoints of a run folder: written whole or not at all, read only if whole, rotated without ever losing the best.
 
     run/checkpoints/step_00001000/   a model folder + optimizer.safetensors + state.json + manifest.json over all files
-    run/best, run/last               links to two of them
+    run/checkpoints/undone/          checkpoints of updates that were undone (`--from`, divergence): nothing reads them
+    run/best, run/last               links to two checkpoints
 
 A checkpoint is built under a hidden name, every file fsynced, the manifest last, and renamed. It exists only if its
 manifest verifies. The links are a convenience: what resumes is the newest whole checkpoint.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,22 +23,27 @@ import safetensors.torch
 from torch import Tensor
 
 from phraseloom import files
-from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
-from phraseloom.replace import FolderKind, discard, move_own, point_link, remove_marked, swap
+from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
+from phraseloom.reading import read_header
+from phraseloom.replace import FolderKind, discard, move_own, point_link, remove_marked, remove_own, swap
 from phraseloom.training.state import Progress
 
 __all__ = [
     "check_space",
     "disk_errors",
+    "go_back",
     "list_checkpoints",
     "load_optimizer",
     "newest_whole",
     "rotate",
     "save_checkpoint",
+    "save_state",
+    "set_aside",
     "set_link",
+    "settle",
 ]
 
-FOLDER, OPTIMIZER, STATE = "checkpoints", "optimizer.safetensors", "state.json"
+FOLDER, UNDONE, OPTIMIZER, STATE = "checkpoints", "undone", "optimizer.safetensors", "state.json"
 CHECKPOINT = FolderKind("checkpoint", needs=(STATE,))
 # What shows that a hidden folder is a checkpoint of ours; config.json is written first.
 MARKS = (files.MANIFEST, STATE, OPTIMIZER, "model.safetensors", "config.json")
@@ -65,7 +73,8 @@ def disk_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the disk is full (or the quota is used up)" if full else f"cannot write: {error.strerror or error}"
-        raise FileProblem(what, file=path, hint="the checkpoints before it are whole; mend it and run again") from error
+        hint = "mend it and run the same command again: it goes on from the newest whole checkpoint"
+        raise FileProblem(what, file=path, hint=hint) from error
 
 
 def save_checkpoint(
@@ -100,9 +109,19 @@ def save_checkpoint(
     return final
 
 
+def save_state(run: Path, state: Progress) -> None:
+    """Replace the state in the checkpoint of the present update, which stays whole at every instant. Raises FileProblem."""
+    folder = run / FOLDER / step_name(state.update)
+    with disk_errors(folder):
+        files.replace_listed(folder, STATE, files.json_bytes(state.as_json()))
+
+
 def set_link(run: Path, name: str, update: int | None) -> None:
-    """Make `run/name` a link to the checkpoint of `update`, in one step; nothing if there is no such checkpoint."""
+    """Make `run/name` a link to the checkpoint of `update`, in one step; without one, a link to nothing is removed."""
     if update is None or not (run / FOLDER / step_name(update)).is_dir():
+        if (run / name).is_symlink() and not (run / name).exists():
+            with disk_errors(run / name):
+                remove_own(run / name)
         return
     text = f"{FOLDER}/{step_name(update)}"
     link = run / name
@@ -136,25 +155,99 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
             warn(f"cannot delete the old checkpoint {path}: {error}")
 
 
-def newest_whole(run: Path, warn: Warn) -> tuple[Path, Progress] | None:
-    """The newest checkpoint whose files all fit its manifest, and its state; each refused one is named to `warn`."""
+def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
+    """Move the checkpoints from `update` on into `checkpoints/undone`, newest first, and let the links follow; their names.
+
+    `last` points to the newest that is left. Beside one of the same name that was set aside before it gets a number
+    (`step_00000400_2`): nothing is ever deleted there. Raises FileProblem.
+    """
+    present = list_checkpoints(run)
+    left = [u for u, _ in present if u < update]
+    moved = [path for u, path in reversed(present) if u >= update]
+    if moved and left:
+        set_link(run, "last", left[-1])
+    undone = run / FOLDER / UNDONE
+    with disk_errors(undone):
+        for path in moved:
+            files.disk.mkdir(undone)
+            aside, number = undone / path.name, 1
+            while os.path.lexists(aside):
+                number += 1
+                aside = undone / f"{path.name}_{number}"
+            move_own(path, aside)
+            warn(f"{path.name} is set aside as {aside}")
+        if moved:
+            files.disk.fsync_folder(run / FOLDER)
+    for name in ("best", "last"):
+        set_link(run, name, None)
+    return [path.name for path in moved]
+
+
+def go_back(run: Path, name: str, warn: Warn) -> int:
+    """Set aside all checkpoints after the one called `name` (`step_00000400`, `step_400`, `400`, `best`, `last`); its update.
+
+    The log of the undone updates is kept beside them. UsageError where the run has no such checkpoint, CorruptError where
+    it is not whole; nothing is then moved.
+    """
+    present = dict(list_checkpoints(run))
+    link = run / name
+    if name in ("best", "last") and link.is_symlink():
+        name = link.readlink().name
+    match = re.fullmatch(r"(?:step_)?0*([0-9]{1,18})", name, re.ASCII)
+    update = int(match[1]) if match else None
+    if update is None or update not in present:
+        known = ", ".join(path.name for path in present.values()) or "none"
+        raise UsageError(f"--from {name}: no such checkpoint", file=run, hint=f"this run has {known}")
+    _read_state(present[update], update)
+    newer = [u for u in present if u > update]
+    metrics = run / "metrics.jsonl"
+    if newer and (run / FOLDER / UNDONE).exists():
+        files.require_folder(run / FOLDER / UNDONE)
+    if newer and metrics.is_file():
+        copy = run / FOLDER / UNDONE / f"metrics_{max(newer):08d}.jsonl"
+        files.atomic_write_bytes(copy, metrics.read_bytes())
+    set_aside(run, update + 1, warn)
+    return update
+
+
+def newest_whole(run: Path, warn: Warn, identity: str | None = None) -> tuple[Path, Progress] | None:
+    """The newest checkpoint whose files all fit its manifest, and its state; each refused one is named to `warn`.
+
+    One of another run than `identity` is refused too.
+    """
     for update, path in reversed(list_checkpoints(run)):
         try:
-            names = files.verify_manifest(path)
-            for needed in (STATE, OPTIMIZER, "model.safetensors"):
-                if needed not in names:
-                    raise CorruptError(f"the manifest does not name {needed}", file=path / files.MANIFEST)
-            state = Progress.from_json(files.read_json(path / STATE, "training state"), path / STATE)
-            if state.update != update:
-                raise CorruptError(f"is of update {state.update}, not of {update}", file=path / STATE)
+            state = _read_state(path, update)
+            if state.run != identity:
+                raise CorruptError("belongs to another run: its identity is not that of run.json", file=path / STATE)
             return path, state
         except PhraseloomError as error:
             warn(f"checkpoint refused: {error}; using the one before")
     return None
 
 
+def _read_state(path: Path, update: int) -> Progress:
+    """The state of a checkpoint that is found whole. Raises CorruptError."""
+    names = files.verify_manifest(path)
+    for needed in (STATE, OPTIMIZER, "model.safetensors"):
+        if needed not in names:
+            raise CorruptError(f"the manifest does not name {needed}", file=path / files.MANIFEST)
+    state = Progress.from_json(files.read_json(path / STATE, "training state"), path / STATE)
+    if state.update != update:
+        raise CorruptError(f"is of update {state.update}, not of {update}", file=path / STATE)
+    return state
+
+
+def settle(folder: Path) -> None:
+    """Finish a `save_state` that a kill cut short: the manifest of a whole checkpoint then names one content of each file."""
+    manifest = files.read_json(folder / files.MANIFEST, "manifest")
+    if any("next" in entry for entry in manifest["files"].values()):
+        files.write_manifest(folder, list(manifest["files"]))
+
+
 def load_optimizer(folder: Path) -> dict[str, Tensor]:
     """The optimiser's tensors of a checkpoint."""
+    read_header(folder / OPTIMIZER)
     try:
         return safetensors.torch.load_file(folder / OPTIMIZER)
     except (safetensors.SafetensorError, OSError) as error:

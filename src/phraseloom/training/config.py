@@ -17,6 +17,7 @@ __all__ = [
     "TrainingConfig",
     "changed_keys",
     "flatten",
+    "shaping_keys",
 ]
 
 
@@ -220,11 +221,20 @@ def changed_keys(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], l
         if before.get(key) == after.get(key):
             continue
         text = f"{key}: {before.get(key)} → {after.get(key)}"
-        free = key in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
-        if key == "training.max_updates":
-            free = not _end_shapes_the_rate(after)
-        (allowed if free else refused).append(text)
+        (allowed if _free(key, after) else refused).append(text)
     return refused, allowed
+
+
+def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The dotted keys of a resolved recipe that determine the steps of a run, with their values."""
+    values = flatten(recipe)
+    return {key: values[key] for key in sorted(values) if not _free(key, values)}
+
+
+def _free(key: str, recipe: dict[str, Any]) -> bool:
+    if key == "training.max_updates":
+        return not _end_shapes_the_rate(recipe)
+    return key in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
 
 
 def _end_shapes_the_rate(recipe: dict[str, Any]) -> bool:

@@ -11,6 +11,7 @@ import torch
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.tensors import Batch, from_padded
 from phraseloom.errors import FileProblem, UsageError
+from phraseloom.phrases.segment import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 
 __all__ = ["batches_of", "open_dataset", "reads_phrases"]
@@ -44,12 +45,33 @@ def reads_phrases(recipe: AnyRecipe) -> bool:
     return recipe.model.phrases is not None and recipe.model.phrases.segments.kind == "dataset"
 
 
-def batches_of(split: Split, device: torch.device, *, phrases: bool = False) -> Callable[[np.ndarray], Batch]:
-    """The function from example indices to a batch on the device; `phrases`: with those of the dataset."""
+def batches_of(
+    split: Split, device: torch.device, *, phrases: bool = False, longest: int | None = None
+) -> Callable[[np.ndarray], Batch]:
+    """The function from example indices to a batch on the device; `phrases`: with those of the dataset.
+
+    Sides of more than `longest` subwords are cropped.
+    """
 
     def batch_of(indices: np.ndarray) -> Batch:
         sizes = split.phrase_sizes(indices) if phrases else None
-        batch = from_padded(*split.batch(indices), phrase_sizes=sizes)
+        source, source_lengths, target, target_lengths = split.batch(indices)
+        if longest is not None:
+            if sizes is not None and source_lengths.max(initial=0) > longest:
+                sizes = _cropped_sizes(sizes, source_lengths, longest)
+            source, source_lengths = source[:, :longest], source_lengths.clip(max=longest)
+            target, target_lengths = target[:, :longest], target_lengths.clip(max=longest)
+        batch = from_padded(source, source_lengths, target, target_lengths, phrase_sizes=sizes)
         return batch if device.type == "cpu" else batch.to(device)
 
     return batch_of
+
+
+def _cropped_sizes(sizes_BP: np.ndarray, source_lengths: np.ndarray, longest: int) -> np.ndarray:
+    """The phrases of sources that are cropped to `longest` subwords."""
+    result = np.zeros_like(sizes_BP, shape=(len(sizes_BP), sizes_BP.shape[1] + 1))
+    for row, sizes, length in zip(result, sizes_BP, source_lengths, strict=True):
+        kept = sizes[sizes > 0].tolist()
+        kept = cut_sizes(kept, 0, longest) if length > longest else kept
+        row[: len(kept)] = kept
+    return result[:, : max(1, int((result > 0).sum(1).max(initial=0)))]

@@ -18,13 +18,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from phraseloom.errors import PhraseloomError, UsageError
+from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.sharing import SharedGradient, share_gradient
 
@@ -41,7 +42,10 @@ __all__ = [
 ]
 
 WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
-START_SECONDS = 300  # a busy machine may take minutes to import torch several times
+START_SECONDS = 300  # a busy machine may take minutes to import torch several times, but is never idle in them
+IDLE_SECONDS = 25  # a process that starts and has used no processor time for so long hangs
+MEETING_SECONDS = 25  # for processes that have all started to connect to each other
+PROCESSES_A_CORE = 2
 PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
 
 
@@ -63,9 +67,11 @@ def choose_device(config: TrainingConfig) -> torch.device:
 
 
 def choose_processes(config: TrainingConfig, device: torch.device) -> int:
-    """How many processes to run here: as given, or one a core (GPU), but never more than micro-batches."""
+    """How many processes to run here: one a core (GPU), but never more than micro-batches; or as given, but at most two a
+    core (one a GPU), so that the recipe of a large machine runs on a small one."""
     if config.processes != "auto":
-        return config.processes
+        most = PROCESSES_A_CORE * available_cores() if device.type == "cpu" else torch.cuda.device_count()
+        return min(config.processes, most)
     return min(available_cores() if device.type == "cpu" else torch.cuda.device_count(), config.micro_batches)
 
 
@@ -81,6 +87,8 @@ class World:
         self.device = device or torch.device("cpu")
         self.children: list[subprocess.Popen[bytes]] = []
         self.one_machine = True
+        self.notice = ""  # what the user should know about the processes
+        self.store: Any = None  # where local processes leave why they ended
         self._shared: SharedGradient | None = None
 
     @property
@@ -158,12 +166,27 @@ class World:
         deadline = time.monotonic() + 2
         while self.children and time.monotonic() < deadline:
             codes = [(i + 1, c.poll()) for i, c in enumerate(self.children)]
-            failed = [(rank, code) for rank, code in codes if code not in (None, 0)]
-            if failed:
-                rank, code = failed[0]
-                return f" (rank {rank}, " + (f"killed by signal {-code})" if code < 0 else f"exit code {code})")
+            for rank, code in codes:
+                if self.store is not None and self.store.check([f"error {rank}"]):
+                    return f" (rank {rank}: {self.store.get(f'error {rank}').decode()})"
+                if code not in (None, 0):
+                    return f" (rank {rank}, " + (f"killed by signal {-code})" if code < 0 else f"exit code {code})")
             time.sleep(0.05)
         return ""
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Leave the error of a child for the first process, which alone says what happened: LostProcess in its place."""
+        try:
+            yield
+        except (DivergedError, InterruptedRun, LostProcess):
+            raise
+        except PhraseloomError as error:
+            if self.first or self.store is None:
+                raise
+            with contextlib.suppress(RuntimeError):
+                self.store.set(f"error {self.rank}", str(error))
+            raise LostProcess(str(error)) from error
 
     def kill_children(self) -> None:
         """End the other local processes at once."""
@@ -194,13 +217,19 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> Worl
     if "TORCHELASTIC_RUN_ID" in os.environ or "WORLD_SIZE" in os.environ:
         return _join_torchrun(device)
     size = choose_processes(config, device)
+    notice = ""
+    if config.processes != "auto" and size < config.processes:
+        notice = f"training.processes is {config.processes}: this machine runs {size}, the most that its {_parts(device)} allow"
     _share_cores(size)
     if size == 1:
-        return World(0, 1, device if device.type == "cpu" else torch.device("cuda", 0))
+        world = World(0, 1, device if device.type == "cpu" else torch.device("cuda", 0))
+        world.notice = notice
+        return world
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     start = timedelta(seconds=START_SECONDS)
     store = dist.TCPStore("127.0.0.1", 0, size, is_master=True, wait_for_workers=False, timeout=start)
     world = World(0, size, device)
+    world.store, world.notice = store, notice
     command = list(command or [sys.executable, "-m", "phraseloom", *sys.argv[1:]])
     for rank in range(1, size):
         place = {"RANK": str(rank), "WORLD_SIZE": str(size), PORT: str(store.port), PARENT: str(os.getpid())}
@@ -209,7 +238,7 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> Worl
         world.children.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL))
     try:
         _wait_for_children(world, store)
-        _start_group(world, store)
+        _meet_children(world, store)
     except BaseException:
         world.kill_children()
         for child in world.children:
@@ -218,18 +247,61 @@ def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> Worl
     return world
 
 
+def _parts(device: torch.device) -> str:
+    return f"{available_cores()} core(s)" if device.type == "cpu" else f"{torch.cuda.device_count()} GPU(s)"
+
+
 def _wait_for_children(world: World, store: Any) -> None:
-    deadline = time.monotonic() + START_SECONDS
+    start = time.monotonic()
+    used: dict[int, tuple[float, float]] = {}  # rank: processor time, and when it last grew
     while store.add("here", 0) < world.size - 1:
+        _raise_if_dead(world, "did not start")
+        now = time.monotonic()
         for rank, child in enumerate(world.children, 1):
-            if child.poll() is not None:
-                raise PhraseloomError(f"training process of rank {rank} did not start (exit code {child.returncode})")
-        if time.monotonic() > deadline:
+            seconds = _processor_seconds(child.pid)
+            if seconds is None:
+                continue
+            before, since = used.get(rank, (-1.0, now))
+            if seconds > before:
+                used[rank] = (seconds, now)
+            elif now - since > IDLE_SECONDS and not store.check([f"here {rank}"]):
+                what = f"training process of rank {rank} hangs: it did nothing for {IDLE_SECONDS} s while it started"
+                raise PhraseloomError(what, hint="try again, or set training.processes=1")
+        if now - start > START_SECONDS:
             raise PhraseloomError(
                 f"training processes did not start within {START_SECONDS} s",
                 hint="the machine is busy, or too small for so many: try again, or set training.processes=1",
             )
         time.sleep(0.02)
+
+
+def _raise_if_dead(world: World, what: str) -> None:
+    for rank, child in enumerate(world.children, 1):
+        code = child.poll()
+        if code is not None:
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise PhraseloomError(f"training process of rank {rank} {what} ({how})", hint="run the same command again")
+
+
+def _processor_seconds(process: int) -> float | None:
+    """Processor time that a process has used, by its system; None where that cannot be seen."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _meet_children(world: World, store: Any) -> None:
+    try:
+        _start_group(world, store)
+    except RuntimeError as error:
+        _raise_if_dead(world, "ended before the processes met")
+        ranks = ", ".join(str(rank) for rank in range(1, world.size))
+        raise PhraseloomError(
+            f"training processes did not meet within {MEETING_SECONDS} s: one of rank {ranks} hangs",
+            hint="try again, or set training.processes=1",
+        ) from error
 
 
 def _join_as_child(device: torch.device) -> World:
@@ -238,9 +310,14 @@ def _join_as_child(device: torch.device) -> World:
     _share_cores(size)
     start = timedelta(seconds=START_SECONDS)
     store = dist.TCPStore("127.0.0.1", int(os.environ[PORT]), size, is_master=False, timeout=start)
+    store.set(f"here {rank}", "")
     store.add("here", 1)
     world = World(rank, size, device)
-    _start_group(world, store)
+    world.store = store
+    try:
+        _start_group(world, store)
+    except RuntimeError as error:  # the first process says who is missing
+        raise LostProcess("training processes did not meet") from error
     return world
 
 
@@ -267,7 +344,10 @@ def _start_group(world: World, store: Any) -> None:
     if store is None:
         dist.init_process_group(backend, timeout=WAIT)
     else:
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=WAIT)
+        meeting = timedelta(seconds=MEETING_SECONDS)
+        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=meeting)
+        dist.all_reduce(torch.zeros(1, device=world.device))  # the meeting itself, where connections are made late
+        dist.distributed_c10d._set_pg_timeout(WAIT, dist.group.WORLD)
 
 
 def _share_cores(processes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from phraseloom.errors import DivergedError, PhraseloomError
+from phraseloom.errors import DivergedError, FileProblem, PhraseloomError
 from phraseloom.files import atomic_write_json
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.state import Progress
 
-__all__ = ["accept_step", "check_perplexity", "check_weights", "naming_the_batch"]
+__all__ = ["accept_step", "check_finite", "check_perplexity", "naming_memory", "naming_the_batch"]
+
+SLOWER = "lower the learning rate or lengthen the warm-up"
 
 
 def accept_step(
@@ -46,12 +49,15 @@ def accept_step(
             "steps_taken": state.applied,
             "examples": [[int(i) for i in b] for b in batches],
         }
-        atomic_write_json(folder / "diverged.json", bundle)
+        try:
+            atomic_write_json(folder / "diverged.json", bundle)
+        except FileProblem:  # a full disk must not hide the divergence
+            where = ""
     first = int(batches[0][0])
     raise DivergedError(
         f"{state.bad_in_a_row} updates in a row were not finite (loss {loss}, gradient norm {norm}), the last is update "
         f"{state.update + 1}, whose first example is {first}{where}",
-        hint="lower the learning rate or lengthen the warm-up; the checkpoints before are whole",
+        hint=SLOWER,
     )
 
 
@@ -60,15 +66,15 @@ def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int)
     limit = min(2.0 * vocabulary, config.alarm_perplexity or math.inf)
     if not perplexity <= limit:  # NaN is not
         raise DivergedError(
-            f"validation perplexity {perplexity:.4g} is above {limit:g}: the model has diverged",
-            hint="lower the learning rate or lengthen the warm-up; the checkpoints before are whole",
+            f"validation perplexity {perplexity:.4g} is above {limit:g}: the model has diverged", hint=SLOWER
         )
 
 
-def check_weights(weights: torch.Tensor, update: int) -> None:
-    """DivergedError if a weight is not finite: such a state is never saved."""
-    if not bool(torch.isfinite(weights).all()):
-        raise DivergedError(f"a weight is not finite after update {update}", hint="resume from the checkpoint before")
+def check_finite(tensors: dict[str, torch.Tensor], update: int) -> None:
+    """DivergedError if a number in `tensors` (what it is: its values) is not finite: such a state is never saved."""
+    for what, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise DivergedError(f"{what} is not finite after update {update}", hint=SLOWER)
 
 
 @contextlib.contextmanager
@@ -87,6 +93,21 @@ def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndar
         ) from error
 
 
+@contextlib.contextmanager
+def naming_memory(when: str, hint: str) -> Iterator[None]:
+    """Turn running out of memory into an error that says when, and what to do."""
+    try:
+        yield
+    except (MemoryError, RuntimeError, OSError) as error:
+        if not _out_of_memory(error):
+            raise
+        raise PhraseloomError(f"out of memory {when}", hint=hint) from error
+
+
 def _out_of_memory(error: BaseException) -> bool:
-    words = ("can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or any(w in str(error) for w in words)
+    words = ("can't allocate memory", "Cannot allocate memory", "not enough memory", "out of memory", "ALLOC_FAILED")
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return any(w in str(error) for w in words)

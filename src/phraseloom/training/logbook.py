@@ -12,16 +12,19 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from pathlib import Path
 from typing import IO, Any
 
 from phraseloom import files
 from phraseloom.errors import FileProblem, escape_controls
+from phraseloom.reading import MIB, inside, read_bounded
 from phraseloom.training.checkpoint import disk_errors
 
 __all__ = ["METRICS", "TIMING", "Logbook", "read_records"]
 
+MAX_LOG_BYTES = 1024 * MIB
 METRICS, TIMING, LOG = "metrics.jsonl", "timing.jsonl", "train.log"
 
 
@@ -33,7 +36,7 @@ def read_records(path: Path, update: int | None = None, validated: int = -1) -> 
     if not path.is_file():
         return [], b""
     records, kept = [], bytearray()
-    for line in path.read_bytes().split(b"\n")[:-1]:
+    for line in read_bounded(inside(path.parent, path.name), "log of the run", MAX_LOG_BYTES).split(b"\n")[:-1]:
         try:
             record = json.loads(line)
         except ValueError:
@@ -60,6 +63,9 @@ class Logbook:
         self.start = time.monotonic()
         self.before = 0.0
         self.tokens = (0, 0)
+        for name in (METRICS, TIMING, LOG):
+            if os.path.lexists(run / name):  # a pipe would wait, and a link leads out of the run
+                inside(run, name, "log of the run")
         for name in (METRICS, TIMING):
             records, kept = read_records(run / name, update, validated)
             if name == TIMING and records:

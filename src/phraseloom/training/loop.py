@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from phraseloom import files
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, PhraseloomError
 from phraseloom.training import checkpoint, guard
@@ -56,6 +57,8 @@ class Job:
     tracker: Tracker | None = None
     stop: StopSignal = field(default_factory=StopSignal)
     saved: tuple[int, int] | None = None  # (update, update of the last validation) of the newest checkpoint
+    lock: files.FolderLock | None = None  # on `run`
+    unproven: bool = False  # no finite loss or validation has come from the newest checkpoint yet
 
     def __post_init__(self) -> None:
         self.flat = FlatParameters(self.model, self.world.gradient_buffer)
@@ -83,13 +86,16 @@ def train(job: Job) -> str:
     try:
         while True:
             if job.state.wants_validation(job.config):
-                _validate_and_save(job)
+                _save_and_validate(job)
             reason = _reason_to_stop(job)
             if reason is not None:
                 break
             run_update(job)
+            if job.unproven and not job.state.bad_in_a_row:
+                rotate(job)
         if job.state.validated != job.state.update:
-            _validate_and_save(job)
+            _save_and_validate(job)
+        rotate(job)
         return reason
     except (InterruptedRun, ValidationInterrupted):
         save(job)
@@ -97,8 +103,11 @@ def train(job: Job) -> str:
             f"stopped by {job.stop.name or 'a signal'} after update {job.state.update}, all saved",
             hint="the same command goes on from there",
         ) from None
+    except DivergedError:
+        _undo_bad_checkpoints(job)
+        raise
     except PhraseloomError as error:
-        if not isinstance(error, DivergedError | FileProblem):  # out of memory, or another process is lost:
+        if not _of_run_folder(error, job):  # out of memory, another process is lost, a damaged dataset:
             save(job)  # the weights are those after the last whole update
         raise
 
@@ -162,25 +171,83 @@ def probe_largest(job: Job) -> None:
 
 
 def save(job: Job) -> None:
-    """Write a checkpoint of the present update, unless there is one, and set the links. First process only."""
-    if not job.world.first or job.run is None or job.log is None:
-        return
+    """Write a checkpoint of the present update, unless there is one, and set the links. Only the first process writes."""
+    _write(job)
+    if job.run is not None:
+        link(job.run, job.state)
+
+
+def _write(job: Job) -> None:
     state = job.state
-    if job.saved != (state.update, state.validated):
-        guard.check_weights(job.flat.data, state.update)
-        job.log.sync()
+    if job.saved is None or job.saved[0] != state.update:
+        guard.check_finite({"a weight": job.flat.data, **job.optimizer.moments}, state.update)
+    if not job.world.first or job.run is None or job.log is None or job.saved == (state.update, state.validated):
+        return
+    _check_folder(job)
+    job.log.sync()
+    if job.saved is not None and job.saved[0] == state.update:
+        checkpoint.save_state(job.run, state)
+    else:
         checkpoint.save_checkpoint(job.run, state, job.optimizer.tensors(), job.write_model)
-        job.saved = (state.update, state.validated)
-    checkpoint.set_link(job.run, "last", state.update)
-    checkpoint.set_link(job.run, "best", state.best_update)
+        job.unproven = True
+    job.saved = (state.update, state.validated)
+
+
+def link(run: Path, state: Progress) -> None:
+    """Let `last` and `best` point to the checkpoints of a state; `last` stays where the newest losses were not finite."""
+    if state.validated == state.update or not state.bad_in_a_row:
+        checkpoint.set_link(run, "last", state.update)
+    checkpoint.set_link(run, "best", state.best_update)
+
+
+def rotate(job: Job) -> None:
+    """Delete checkpoints that are no longer needed: only once the newest has given a finite loss or ended the run validated."""
+    job.unproven = False
+    if job.run is None:
+        return
+    _check_folder(job)
     every, keep = job.config.checkpoint_every, job.config.keep_last
-    checkpoint.rotate(job.run, state, keep_last=keep, regular_every=every, warn=job.say)
+    checkpoint.rotate(job.run, job.state, keep_last=keep, regular_every=every, warn=job.say)
 
 
-def _validate_and_save(job: Job) -> None:
-    job.model.eval()
+def _check_folder(job: Job) -> None:
+    if job.lock is None:
+        return
     try:
-        results = job.validate(job)
+        job.lock.check()
+    except files.LostFolder as error:
+        raise files.LostFolder(
+            error.what,
+            file=error.file,
+            hint="this run stops and writes nothing more; put its folder back, or start again",
+        ) from None
+
+
+def _of_run_folder(error: PhraseloomError, job: Job) -> bool:
+    """Whether an error says that the run folder cannot be written: saving again would fail again."""
+    if not isinstance(error, FileProblem) or job.run is None or error.file is None:
+        return False
+    return isinstance(error, files.LostFolder) or Path(error.file).is_relative_to(job.run)
+
+
+def _undo_bad_checkpoints(job: Job) -> None:
+    """Set aside the checkpoints whose weights gave the values that are not finite: a resume would only diverge again."""
+    if job.run is None:
+        return
+    _check_folder(job)
+    state = job.state
+    stopped = state.bad_in_a_row >= job.config.bad_steps  # then `update` does not count the last of them
+    first = state.update - state.bad_in_a_row + stopped
+    checkpoint.set_aside(job.run, first, lambda text: job.say(f"{text}: its weights had diverged"))
+
+
+def _save_and_validate(job: Job) -> None:
+    _write(job)  # first, so that a validation that fails costs nothing; `last` follows only after it
+    job.model.eval()
+    hint = "lower training.valid_tokens or training.bleu_beam; the state before the validation is saved"
+    try:
+        with guard.naming_memory(f"in the validation after update {job.state.update}", hint):
+            results = job.validate(job)
     finally:
         job.model.train()
     guard.check_perplexity(results["perplexity"], job.config, job.vocabulary)
@@ -217,6 +284,7 @@ def _report(job: Job, record: dict[str, Any]) -> None:
         return
     job.log.count(record["source_tokens"], record["tokens"])
     if record["update"] % job.config.log_every == 0:
+        _check_folder(job)
         job.log.timing(record["update"])
     if job.display is not None:
         line = job.display.update(record, job.log.seconds())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Any, TextIO
@@ -21,6 +23,55 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
+class QuietStream:
+    """A text stream that goes silent when it can no longer be written (no reader, a full disk, a closed terminal).
+
+    A display that fails must not end a training. The broken stream itself is pointed to nowhere as well, so that what others
+    write to it, and the last flush of the interpreter, raises nothing.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> int:
+        """Write `text` if that is still possible."""
+        try:
+            if self._stream is not None:
+                self._stream.write(text)
+        except (OSError, ValueError):
+            self._give_up()
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush if that is still possible."""
+        try:
+            if self._stream is not None:
+                self._stream.flush()
+        except (OSError, ValueError):
+            self._give_up()
+
+    def isatty(self) -> bool:
+        """Whether this is a terminal."""
+        try:
+            return self._stream is not None and self._stream.isatty()
+        except (OSError, ValueError):
+            return False
+
+    def fileno(self) -> int:
+        """The number of the file; OSError without one."""
+        if self._stream is None:
+            raise OSError("no stream")
+        return self._stream.fileno()
+
+    def _give_up(self) -> None:
+        stream, self._stream = self._stream, None
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # no real file behind it
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())  # type: ignore[union-attr]
+            os.close(nowhere)
+
+
 class Display:
     """Shows updates as they come. `update` gives back the line of the log, if it is time for one."""
 
@@ -33,7 +84,7 @@ class Display:
         seconds: float = 0.0,
         stream: TextIO | None = None,
     ) -> None:
-        self.stream = stream or sys.stderr
+        self.stream: Any = QuietStream(stream or sys.stderr)
         self.config = config
         ends = [config.max_updates, config.max_epochs and config.max_epochs * updates_per_epoch]
         self.total = min((e for e in ends if e), default=None)

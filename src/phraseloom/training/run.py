@@ -8,6 +8,7 @@ run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see c
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -18,24 +19,25 @@ import yaml
 from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
+from phraseloom.data.config import valid_tokens
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
-from phraseloom.models.store import load_parameters, load_tensors, write_model
+from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
-from phraseloom.training import checkpoint
+from phraseloom.training import checkpoint, guard
 from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.groups import freeze
 from phraseloom.training.logbook import METRICS, Logbook
-from phraseloom.training.loop import Job, probe_largest, train
+from phraseloom.training.loop import Job, link, probe_largest, rotate, train
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
-from phraseloom.training.run_folder import note_transfers, prepare_folder
+from phraseloom.training.run_folder import note_transfers, prepare_folder, run_identity
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
 from phraseloom.training.state import Progress
@@ -48,11 +50,17 @@ WEIGHTS_STREAM = 3
 
 
 def run_recipe(
-    recipe: AnyRecipe, run: Path, *, allow_changed: bool = False, command: Sequence[str] | None = None
+    recipe: AnyRecipe,
+    run: Path,
+    *,
+    allow_changed: bool = False,
+    go_back_to: str | None = None,
+    command: Sequence[str] | None = None,
 ) -> str:
     """Train a recipe in the folder `run`, or go on where it stopped; why it ended, in words.
 
-    Every process of a run calls this. `command` starts the other local processes (default: this command line).
+    Every process of a run calls this. `go_back_to` names the checkpoint to go on from (see `checkpoint.go_back`; newer ones
+    are set aside). `command` starts the other local processes (default: this command line).
     Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
     """
     dataset = open_dataset(recipe)
@@ -60,18 +68,29 @@ def run_recipe(
     changes: list[str] = []
     transfers: list[Transfer] = []
     with contextlib.ExitStack() as stack:
+        lock = None
         if not is_child():
-            stack.enter_context(files.FolderLock(run))
+            lock = stack.enter_context(files.FolderLock(run))
             if not checkpoint.list_checkpoints(run):
                 transfers = read_transfers(recipe, dataset.tokenizer)
-            changes = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+            changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
+            changes = [f"changed since this run was started: {change}" for change in changed]
             note_transfers(run, transfers)
+            if go_back_to is not None:
+                checkpoint.go_back(run, go_back_to, changes.append)
         world = launch(recipe.training, command)
         stack.callback(world.close)
+        stack.enter_context(world.reporting())
         stop = stack.enter_context(StopSignal(at_once=world.kill_children))
         settle_torch(world)
-        job = make_job(recipe, dataset, run, world, stop, transfers)
+        smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
+        stack.enter_context(guard.naming_memory("in training", smaller))
+        with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
+            job = make_job(recipe, dataset, run, world, stop, transfers)
         stack.callback(job.close)
+        job.lock = lock
+        if world.notice:
+            job.say(world.notice)
         fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
         for transfer in transfers:
             job.say(f"{transfer}{fixed}")
@@ -79,8 +98,10 @@ def run_recipe(
         if world.first and not job.state.update:
             report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
-            job.say(f"changed since this run was started: {change}")
+            job.say(change)
         reason = train_or_skip(job)
+        if lock is not None:
+            lock.check()
         if world.first:
             finish(job, recipe)
         return reason
@@ -145,16 +166,18 @@ def make_job(
     phrases = segmenter is not None
     languages = (recipe.data.source_language, recipe.data.target_language)
     generation = recipe.decoding.model_dump(mode="json")
+    lexicon = generation.get("lexicon")
+    rest: dict[str, Any] = {"segmenter": segmenter, "lexicon": None if lexicon is None else lexicon_bytes(lexicon)}
 
     def write(folder: Path) -> None:
-        write_model(
-            folder, model, recipe.model, tokenizer, languages=languages, generation=generation, segmenter=segmenter
-        )
+        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **rest)
 
-    batches = batches_of(valid, world.device, phrases=phrases)
-    lengths = (valid.source_lengths, valid.target_lengths)
+    longest = valid_tokens(recipe.data.filter)
+    batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
+    lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
     if isinstance(recipe, LanguageModelRecipe):
-        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]))
+        whole = valid.target_lengths.max(initial=0) <= longest  # of a cropped line, the words left cannot be told
+        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if whole else None)
     else:
         text = valid.text() if config.bleu_every else None
         validator = Validator(
@@ -180,7 +203,7 @@ def make_job(
         world=world,
         stop=stop,
     )
-    resume(job, run, lambda path: load_parameters(model, load_tensors(path / "model.safetensors"), path))
+    resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 
 
@@ -189,18 +212,20 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
     if job.world.first:
         job.run = run
         warnings: list[str] = []
-        found = checkpoint.newest_whole(run, warnings.append)
+        identity = run_identity(run)
+        found = checkpoint.newest_whole(run, warnings.append, identity)
         if found is None and warnings:
             raise CorruptError(
                 f"no whole checkpoint is left: {warnings[0]}", file=run, hint="choose another --run folder"
             )
         if found is not None:
             path, job.state = found
+            checkpoint.settle(path)
             read_model(path)
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
             job.saved = (job.state.update, job.state.validated)
-            checkpoint.set_link(run, "last", job.state.update)
-            checkpoint.set_link(run, "best", job.state.best_update)
+            link(run, job.state)
+        job.state.run = identity
         parameters = sum(p.numel() for p in job.model.parameters())
         checkpoint.check_space(run, parameters, checkpoints=3 if found is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
@@ -235,6 +260,7 @@ def train_or_skip(job: Job) -> str:
     reason = state.reason_to_stop(config, job.plan.updates_per_epoch, seconds) if job.world.first else None
     reason = job.world.send_text(reason or "")
     if reason and state.validated == state.update:
+        rotate(job)
         if job.display is not None:
             job.display.say(f"this run is finished: {reason}")
         return reason
@@ -274,6 +300,12 @@ def draw_curves(run: Path, say: Callable[[str], None]) -> None:
         from phraseloom.report.plots import learning_curves
 
         if learning_curves(run, run / CURVES) is None:
-            say("no learning curves drawn: they need matplotlib (pip install 'phraseloom[plot]')")
+            drawn_by = importlib.util.find_spec("matplotlib")
+            why = (
+                f"{run / METRICS} has no update"
+                if drawn_by
+                else "they need matplotlib (pip install 'phraseloom[plot]')"
+            )
+            say(f"no learning curves drawn: {why}")
     except (ImportError, PhraseloomError, OSError, ValueError) as error:
         say(f"no learning curves drawn: {error}")

@@ -1,11 +1,13 @@
 """The two files that say what a run is: made when it begins, compared when it goes on.
 
 run/config.yaml     the recipe, fully resolved
-run/run.json        what it was trained on, with what, and which embeddings it began with
+run/run.json        what it was trained on, with what, which embeddings it began with, and the identity of the run
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,11 +19,12 @@ import yaml
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, UsageError
+from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
-from phraseloom.training.config import changed_keys
+from phraseloom.training.config import changed_keys, shaping_keys
 from phraseloom.training.embeddings import Transfer
 
-__all__ = ["note_transfers", "prepare_folder"]
+__all__ = ["note_transfers", "prepare_folder", "run_identity"]
 
 CONFIG, FACTS = "config.yaml", "run.json"
 
@@ -32,17 +35,20 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
     A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
     """
     new = recipe.model_dump(mode="json")
+    for name in (CONFIG, FACTS):
+        if os.path.lexists(run / name):  # what is written goes where a link points to
+            inside(run, name)
     if not (run / CONFIG).is_file():
         strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
         if strangers and not set(strangers) <= {FACTS, "train.log"}:
             raise UsageError(f"not a run folder, and not empty ({strangers[0]} is there)", file=run)
-        files.atomic_write_json(run / FACTS, _facts(fingerprint))
+        files.atomic_write_json(run / FACTS, {**_facts(fingerprint), "run": _identity(new, fingerprint)})
         files.atomic_write_text(run / CONFIG, dump_yaml(new))
         return []
-    value, places = read_yaml(run / CONFIG)
+    value, places = read_yaml(inside(run, CONFIG, "recipe of the run"))
     old = check_recipe(value, file=run / CONFIG, places=places).model_dump(mode="json")
     refused, allowed = changed_keys(old, new)
-    facts = files.read_json(run / FACTS, "facts of the run")
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     if not isinstance(facts, dict) or "dataset" not in facts:
         raise CorruptError("does not name the dataset of the run", file=run / FACTS)
     if facts["dataset"] != fingerprint:
@@ -70,10 +76,27 @@ def _facts(fingerprint: str) -> dict[str, Any]:
     }
 
 
+def _identity(recipe: dict[str, Any], fingerprint: str) -> str:
+    """Tells runs apart by what determines their steps, so that two runs of one recipe still end with the same bytes."""
+    shape = {"dataset": fingerprint, "recipe": shaping_keys(recipe)}
+    return hashlib.sha256(files.json_bytes(shape)).hexdigest()[:32]
+
+
+def run_identity(run: Path) -> str | None:
+    """The identity in the facts of a run; None in a folder without facts, or of an earlier version."""
+    if not (run / FACTS).is_file():
+        return None
+    facts = files.read_json(run / FACTS, "facts of the run")
+    identity = facts.get("run") if isinstance(facts, dict) else None
+    if not (identity is None or isinstance(identity, str)):
+        raise CorruptError(f"run is {identity!r}", file=run / FACTS)
+    return identity
+
+
 def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
     """Say in the facts of a run that begins which embeddings it begins with."""
     if transfers:
-        facts = files.read_json(run / FACTS, "facts of the run")
+        facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
         files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
 
 

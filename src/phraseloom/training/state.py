@@ -37,6 +37,7 @@ class Progress:
     rate_factor: float = 1.0  # plateau schedule
     plateau_wait: int = 0
     plateau_best: float | None = None
+    run: str | None = None  # the identity of the run in `run.json`; None in runs of earlier versions
 
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
         """Take note of a validation at the present update; True if it is the best so far."""
@@ -82,14 +83,20 @@ class Progress:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for `state.json`."""
-        return {"format": 1, **asdict(self)}
+        values = asdict(self)
+        if self.run is None:
+            del values["run"]
+        return {"format": 1, **values}
 
     @classmethod
     def from_json(cls, value: Any, file: Any) -> Progress:
         """The state in a parsed `state.json`; CorruptError if it is not one."""
-        names = cls.__dataclass_fields__.keys()
-        if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format"} != names:
+        names = cls.__dataclass_fields__.keys() - {"run"}
+        if not isinstance(value, dict) or value.get("format") != 1 or value.keys() - {"format", "run"} != names:
             raise CorruptError("not a training state of format 1", file=file)
+        run = value.get("run")
+        if not (run is None or isinstance(run, str)):
+            raise CorruptError(f"run is {run!r}", file=file)
         whole = {
             "update",
             "applied",
@@ -109,4 +116,4 @@ class Progress:
             )
             if not fits:
                 raise CorruptError(f"{name} is {v!r}", file=file)
-        return cls(**{name: value[name] for name in names})
+        return cls(**{name: value[name] for name in names}, run=run)

@@ -71,7 +71,8 @@ class Validator:
             results["cosine_loss"] = cosine_loss / max(1, tokens)
         results |= {"nll": nll / max(1, tokens), "tokens": tokens}
         every = job.config.bleu_every
-        if every and self.text is not None and (job.state.validations + 1) % every == 0:
+        finite_so_far = math.isfinite(results["perplexity"])  # a model that gives NaN has nothing to search
+        if every and finite_so_far and self.text is not None and (job.state.validations + 1) % every == 0:
             results |= self._bleu(job, *self.text)
         return results
 
@@ -103,7 +104,7 @@ class Validator:
                 sums[1, begin + world.rank] = torch.as_tensor(loss.nll).double()
                 sums[2, begin + world.rank] = loss.tokens
                 sums[3, begin + world.rank] = math.nan if loss.cosine_loss is None else loss.cosine_loss
-        objective, nll, tokens, cosine_loss = (math.fsum(row) for row in world.sum_(sums).tolist())
+        objective, nll, tokens, cosine_loss = (_sum(row) for row in world.sum_(sums).tolist())
         return objective, nll, int(tokens), cosine_loss
 
     def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
@@ -121,6 +122,14 @@ class Validator:
                 outputs += [t.text for t in translator.translate(own[part], trees=of_part)]
         plain = self.tokenizer.target.plain
         return corpus_bleu(job.world.gather_lines(outputs), [plain(line) for line in references])
+
+
+def _sum(values: list[float]) -> float:
+    """The exact sum; of values that are not finite, or whose sum is not, what floating point makes of them."""
+    try:
+        return math.fsum(values)
+    except (ValueError, OverflowError):  # inf - inf, or too large
+        return sum(values)
 
 
 @contextlib.contextmanager
