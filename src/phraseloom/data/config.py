@@ -119,7 +119,8 @@ class DataConfig(Config):
     """Files, text options, subwords, filters and source phrases of one dataset.
 
     `phrases`: how each source sentence is cut into phrases, which are stored with it; null = not at all. `folder` is written
-    by `prepare`. `processes` and `folder` do not change what is written.
+    by `prepare`. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies are used in place
+    of `text` and `subwords` (null: they are learned). `processes` and `folder` do not change what is written.
     """
 
     folder: FileName
@@ -130,6 +131,7 @@ class DataConfig(Config):
     test: list[ParallelFiles] = Field([])
     text: TextConfig = TextConfig()
     subwords: SubwordsConfig = SentencepieceConfig()
+    tokenizer: FileName | None = None
     filter: FilterConfig = FilterConfig()
     phrases: SegmenterConfig | None = None
     processes: int = Field(2, ge=1, le=512)
@@ -183,6 +185,7 @@ class TextDataConfig(Config):
     test: list[TextFile] = Field([])
     text: TextConfig = TextConfig()
     subwords: SubwordsConfig = SentencepieceConfig()
+    tokenizer: FileName | None = None
     filter: TextFilterConfig = TextFilterConfig()
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
