@@ -17,6 +17,7 @@ from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageE
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 
 OLD = ["the old man sleeps", "a cow is small", "the winter garden is dark", "we invite them tonight"] * 3
@@ -128,3 +129,51 @@ def test_text_of_one_language(tmp_path: Path) -> None:
     report = prepare(TextDataConfig.model_validate({**given, **more}))
     train = report.index.splits["train"]
     assert train.source_unknown is None and (train.target_unknown or 0) >= 3 and "naïve" in (train.unknown_words or ())
+
+
+# --- new pieces -------------------------------------------------------------------------------------------------------
+
+DOMAIN = ["the winter winter sleeps", "old winter gardens winter", "a naïve winter", "sleeps sleeps sleeps"] * 2
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind["kind"]))
+def test_new_pieces_come_after_the_old_ones(tmp_path: Path, kind: dict[str, Any], joint: bool) -> None:
+    few = {**kind, "joint": joint} | ({"size": 35} if kind["kind"] == "sentencepiece" else {"merges": 8})
+    prepare(config(tmp_path / "old", OLD, subwords=few))
+    old = Dataset.open(tmp_path / "old" / "out").tokenizer
+    report = prepare(config(tmp_path / "new", DOMAIN, tokenizer=str(tmp_path / "old" / "out"), new_pieces=6))
+    new = Dataset.open(tmp_path / "new" / "out").tokenizer
+    assert new.joint == joint
+    for theirs, ours in ((old.source, new.source), (old.target, new.target)):
+        before, after = list(theirs.vocabulary), list(ours.vocabulary)
+        assert after[: len(before)] == before and len(after) == len(before) + 6
+        for line in [*OLD, *DOMAIN, *NEW, "zzz  €€ the"]:
+            assert ours.subwords.undo(ours.pieces(line)) == line
+            assert len(ours.pieces(line)) <= len(theirs.pieces(line))
+        assert sum(len(ours.pieces(line)) for line in DOMAIN) < sum(len(theirs.pieces(line)) for line in DOMAIN)
+        separator = "@@" if kind["kind"] == "subword_nmt" else ""
+        for piece in after[len(before) :]:
+            parts = spelling(piece, theirs.vocabulary, separator=separator)
+            assert len(parts) >= 2 and all(part in theirs.vocabulary for part in parts)
+            assert "".join(p.removesuffix("@@") for p in parts) == piece.removesuffix("@@")
+    count = 6 if joint else 12
+    assert report.index.subwords.new_pieces == count
+    assert f"subwords of data.tokenizer and {count} new pieces learned on 8 pairs" in table(report.index)
+    again = prepare(config(tmp_path / "more", DOMAIN, tokenizer=str(tmp_path / "old" / "out"), new_pieces=6))
+    assert again.index.tokenizer_sha256 == report.index.tokenizer_sha256
+
+
+def test_new_pieces_need_merges(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"new_pieces are added to the subwords of data\.tokenizer"):
+        config(tmp_path, OLD, new_pieces=5)
+    unigram = {"kind": "sentencepiece", "model": "unigram", "size": 60, "byte_fallback": False}
+    prepare(config(tmp_path / "old", OLD, subwords=unigram))
+    refused(tmp_path, UsageError, "BPE subwords only", tokenizer=str(tmp_path / "old" / "out"), new_pieces=5)
+
+
+def test_the_fewest_pieces() -> None:
+    assert spelling("abc", ["a", "b", "c", "bc"]) == ["a", "bc"]
+    assert spelling("abc@@", ["a@@", "b@@", "c@@", "ab@@", "c"], separator="@@") == ["ab@@", "c@@"]
+    assert spelling("abc", ["a@@", "b@@", "c@@", "ab@@", "c"], separator="@@") == ["ab@@", "c"]
+    assert spelling("abd", ["a", "b"]) == []

@@ -26,6 +26,7 @@ from phraseloom.models.config import ModelConfig
 from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import load_tensors, save_model
 from phraseloom.recipe import load_recipe
+from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import distributed
 from phraseloom.training import run as runs
@@ -307,6 +308,31 @@ def test_the_optimiser_is_taken_over_on_demand(place: Path, tmp_path: Path, trai
     assert rates[0] == rates[1][2:4]
     moments = [load_tensors(f / "optimizer.safetensors") for f in (tmp_path / "run/checkpoints/step_00000000", origin)]
     assert all(torch.equal(moments[0][name], moments[1][name]) for name in moments[1])
+
+
+def test_new_pieces_begin_as_the_mean_of_the_old_ones(place: Path, tmp_path: Path, train: Train) -> None:
+    dataset = tmp_path / "dataset"
+    domain = load_recipe(place / "small.yaml").data.model_dump(mode="json")
+    for language in ("en", "de"):
+        lines = ["blueberry greenhouse dogcat", "greenhouse blueberry", "dogcat"] * 20
+        text = "".join(f"{x.upper() if language == 'de' else x}\n" for x in lines)
+        files.atomic_write_text(tmp_path / f"train.{language}", text)
+    own = [{"source": str(tmp_path / "train.en"), "target": str(tmp_path / "train.de")}]
+    changes = {"folder": str(dataset), "train": own, "tokenizer": str(place / "plain"), "new_pieces": 4}
+    recipe = load_recipe(place / "small.yaml").data
+    prepare(recipe.model_validate({**domain, **changes}), data_root=place)
+    keys = (f"data.folder={dataset}", f"training.start_from={place / 'plain'}", "training.max_updates=2")
+    assert train(tmp_path / "run", *keys) == 0
+    theirs, ours = (Tokenizer.load(f / "tokenizer").source for f in (place / "dataset", dataset))
+    size = len(theirs.vocabulary)
+    before, after = weights(place / "plain" / "best"), weights(tmp_path / "run" / "checkpoints" / "step_00000000")
+    name = "source_embedding.weight"
+    assert len(ours.vocabulary) == size + 4 and torch.equal(after[name][:size], before[name])
+    for number, piece in enumerate(list(ours.vocabulary)[size:], start=size):
+        parts = spelling(piece, theirs.vocabulary, separator="@@")
+        mean = before[name][theirs.vocabulary.ids(parts)].mean(0)
+        torch.testing.assert_close(after[name][number], mean)
+    assert "  extended  target: 4 new pieces" in (tmp_path / "run" / "train.log").read_text()
 
 
 # --- refused before anything is written -------------------------------------------------------------------------------

@@ -48,7 +48,7 @@ Count = Annotated[int, Field(ge=0)]
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
 OF_BLANKS = {"blank", "long"}
-OF_REUSED = {"reused", "unknown_words"}
+OF_REUSED = {"reused", "new_pieces", "unknown_words"}
 
 
 class Dropped(Config):
@@ -139,7 +139,8 @@ class WordInfo(Config):
 class SubwordInfo(Config):
     """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown.
 
-    `sample_pairs`: of the target, where the source has a number of its own. `reused`: they were learned elsewhere.
+    `sample_pairs`: of the target, where the source has a number of its own. `reused`: they were learned elsewhere, but
+    for `new_pieces` of all vocabularies together.
     """
 
     sample_pairs: Count
@@ -148,6 +149,7 @@ class SubwordInfo(Config):
     source_words: WordInfo | None = None
     target_words: WordInfo | None = None
     reused: bool | None = None
+    new_pieces: Count | None = None
 
 
 class Index(Config):

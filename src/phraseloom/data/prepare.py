@@ -43,6 +43,7 @@ from phraseloom.files import atomic_write_json, disk, require_folder, sha256_fil
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
 from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
+from phraseloom.text.extension import extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
@@ -229,7 +230,7 @@ class _Work:
         index = Index.model_validate(
             {
                 "format": FORMAT,
-                "config": as_stored(self.config.model_dump(exclude={"folder", "processes", "tokenizer"})),
+                "config": as_stored(self.config.model_dump(exclude={"folder", "processes", "tokenizer", "new_pieces"})),
                 "token_type": self.token_type,
                 "tokenizer_sha256": tokenizer.sha256,
                 "segmenter_sha256": None if self.segmenter is None else self.segmenter.sha256,
@@ -244,15 +245,8 @@ class _Work:
     def learn(self) -> tuple[Tokenizer, SubwordInfo]:
         """Learn the subwords on a sample of the training pairs; of text without a source, one vocabulary.
 
-        Those of `data.tokenizer` are taken as they are.
+        Those of `data.tokenizer` are taken as they are, with `data.new_pieces` after them.
         """
-        if self.tokenizer is not None:
-            return self.tokenizer, SubwordInfo(
-                sample_pairs=0,
-                source_vocabulary=len(self.tokenizer.source.vocabulary),
-                target_vocabulary=len(self.tokenizer.target.vocabulary),
-                reused=True,
-            )
         config, total = self.config, self.lines("train")
         wanted = min(total, config.subwords.sample_lines)
         languages = {"source": config.source_language, "target": config.target_language}
@@ -266,6 +260,27 @@ class _Work:
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
 
+        old = self.tokenizer
+        if old is not None:
+            sides = (old.source.subwords, old.target.subwords)
+            if config.new_pieces and old.joint:
+                sides = (extend(sides[0], sampled(*config.train[0].sides), config.new_pieces),) * 2
+            elif config.new_pieces:
+                source, target = (
+                    extend(subwords, sampled(side), config.new_pieces)
+                    for side, subwords in zip(("source", "target"), sides, strict=True)
+                )
+                sides = (source, target)
+            tokenizer = Tokenizer(config.text, config.source_language, config.target_language, *sides)
+            added = {id(new): len(new.vocabulary) for new in sides}
+            there = {id(one): len(one.vocabulary) for one in (old.source.subwords, old.target.subwords)}
+            return tokenizer, SubwordInfo(
+                sample_pairs=wanted if config.new_pieces else 0,
+                source_vocabulary=len(sides[0].vocabulary),
+                target_vocabulary=len(sides[1].vocabulary),
+                reused=True,
+                new_pieces=sum(added.values()) - sum(there.values()) if config.new_pieces else None,
+            )
         if config.subwords.joint:
             source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
         else:

@@ -38,7 +38,10 @@ def table(index: Index) -> str:
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
-    origin = "of data.tokenizer" if words.reused else f"learned on {plural(words.sample_pairs, unit)}"
+    origin = f"learned on {plural(words.sample_pairs, unit)}"
+    if words.reused:
+        added = f" and {plural(words.new_pieces, 'new piece')} {origin}" if words.new_pieces is not None else ""
+        origin = f"of data.tokenizer{added}"
     lines.append(f"{tokens} {origin}; vocabulary: {sizes}")
     if words.source_words is not None and not index.is_text:
         lines.append("source" + _learned(words.source_words))

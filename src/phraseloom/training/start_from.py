@@ -9,7 +9,9 @@ Parameters are matched by name, a shared matrix by each of its names:
     new        it stays as it was drawn
     left out   the new model has no such parameter
 
-Another size is an error. Vocabularies must be those of the origin: prepare the data with `data.tokenizer`.
+Another size is an error. Vocabularies must be those of the origin: prepare the data with `data.tokenizer`. Pieces may come
+after the old ones (`data.new_pieces`); their rows of embeddings and output begin as the mean of those of the fewest old
+pieces that spell them.
 The origin is read once, when a run begins, by its first process. From then on the weights are part of its checkpoints.
 """
 
@@ -33,7 +35,10 @@ from phraseloom.layers.replacement import begins_equal, copy_output, copy_projec
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.recipe import AnyRecipe
+from phraseloom.text.extension import spelling
+from phraseloom.text.subword_nmt import SEPARATOR
 from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import UNK
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
 from phraseloom.training.config import flatten
 from phraseloom.training.groups import freeze, rate_factors
@@ -108,11 +113,11 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
         raise type(problem)(
             f"{KEY}: {problem.what}", file=problem.file, line=problem.line, hint=problem.hint
         ) from problem
-    _check_vocabularies(tokenizer, their_tokenizer, folder, TASKS[task].sides)
+    spelled = _check_vocabularies(tokenizer, their_tokenizer, folder, TASKS[task].sides)
     with torch.random.fork_rng(devices=[]):
         model = build(recipe.model, tokenizer).eval()
     differing = _differing(read_config(folder)[1].model_dump(mode="json"), recipe.model.model_dump(mode="json"))
-    match = _match(origin, model, folder, differing)
+    match = _match(origin, model, folder, differing, spelled)
     checkpoint = folder.resolve().name
     shown = config.path if checkpoint == Path(config.path).name else f"{config.path} ({checkpoint})"
     sha256 = sha256_file(folder / WEIGHTS)
@@ -124,17 +129,25 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
     table += [f"  differs   {text}" for text in differing]
     for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
         table.append(f"  warning: {text}")
-    table.append(_compared(origin, model, tokenizer))
+    table += [f"  extended  {name}: {plural(len(rows), 'new piece')}" for name, rows in spelled.items() if rows]
+    table.append(_compared(origin, model, their_tokenizer))
     facts = {"path": config.path, "checkpoint": checkpoint, "sha256": sha256, "optimizer": config.optimizer}
     parameters = dict(model.named_parameters())
     tensors = {name: parameters[name].detach() for name in (*match.taken, *match.grafted, *match.zero)}
     return StartingPoint(tensors, optimizer, applied, table, facts)
 
 
-def _check_vocabularies(own: Tokenizer, theirs: Tokenizer, folder: Path, sides: Mapping[str, str]) -> None:
+def _check_vocabularies(
+    own: Tokenizer, theirs: Tokenizer, folder: Path, sides: Mapping[str, str]
+) -> dict[str, list[list[int]]]:
+    """For each side the old pieces that spell each of the new ones, none where the vocabularies are the same.
+
+    Raises ModelError where one does not begin with that of the origin.
+    """
+    spelled: dict[str, list[list[int]]] = {}
     for name, side in sides.items():
         ours, there = (getattr(t, side).vocabulary for t in (own, theirs))
-        if ours != there:
+        if list(ours)[: len(there)] != list(there):
             size = f"{len(there):,} pieces, the dataset's has {len(ours):,}"
             same = " in another order or of other text" if len(ours) == len(there) else ""
             raise ModelError(
@@ -142,6 +155,20 @@ def _check_vocabularies(own: Tokenizer, theirs: Tokenizer, folder: Path, sides: 
                 file=folder,
                 hint=f"prepare the data with data.tokenizer: {folder}; or take the embeddings alone (training.embeddings)",
             )
+        separator = SEPARATOR if getattr(own, side).kind == "subword_nmt" else ""
+        pieces = [spelling(piece, there, separator=separator) for piece in list(ours)[len(there) :]]
+        spelled[side] = [there.ids(parts) for parts in pieces]
+    return spelled
+
+
+def _extended(name: str, old: Tensor, spelled: Mapping[str, list[list[int]]]) -> Tensor:
+    """A matrix of embeddings or output, or its bias, with rows for new pieces; any other parameter as it is."""
+    side = {"source_embedding": "source", "target_embedding": "target", "output": "target", "embedding": "target"}
+    rows = spelled.get(side.get(name.split(".")[0], ""), [])
+    if not rows or not name.endswith(("embedding.weight", "output.weight", "output.bias")):
+        return old
+    means = [old.detach()[torch.tensor(parts or [UNK])].mean(0) for parts in rows]
+    return torch.cat([old.detach(), torch.stack(means)])
 
 
 def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> list[str]:
@@ -150,7 +177,8 @@ def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> 
     if own.text != theirs.text:
         result.append("data.text is not that of the origin: the same line becomes other pieces")
     for name, side in sides.items():
-        if getattr(own, side).subwords.content != getattr(theirs, side).subwords.content:
+        ours, there = getattr(own, side), getattr(theirs, side)
+        if len(ours.vocabulary) == len(there.vocabulary) and ours.subwords.content != there.subwords.content:
             result.append(f"the {name} subwords cut words in another way than those of the origin")
     return result
 
@@ -192,9 +220,16 @@ def _short(names: Iterable[str]) -> str:
     return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
 
 
-def _match(origin: nn.Module, model: nn.Module, folder: Path, differing: list[str]) -> _Match:
+def _match(
+    origin: nn.Module,
+    model: nn.Module,
+    folder: Path,
+    differing: list[str],
+    spelled: Mapping[str, list[list[int]]] | None = None,
+) -> _Match:
     """Write the weights of `origin` into `model`; what came from where. Raises ModelError, UsageError."""
-    match, old = _Match(), dict(origin.named_parameters(remove_duplicate=False))
+    match, whole = _Match(), dict(origin.named_parameters(remove_duplicate=False))
+    old = {name: _extended(name, parameter, spelled or {}) for name, parameter in whole.items()}
     _graft(origin, model, match)
     done, used, misfits = {*match.grafted, *match.zero}, set[int](), []
     aliases: dict[int, list[str]] = {}
@@ -202,7 +237,7 @@ def _match(origin: nn.Module, model: nn.Module, folder: Path, differing: list[st
         aliases.setdefault(id(parameter), []).append(name)
     for name, parameter in model.named_parameters():
         there = [(alias, old[alias]) for alias in aliases[id(parameter)] if alias in old]
-        used |= {id(p) for _, p in there}
+        used |= {id(whole[alias]) for alias, _ in there}
         if name in done:
             continue
         if not there:
