@@ -107,7 +107,7 @@ def run_recipe(
             start.tensors.clear()
         if recipe.training.freeze:
             job.say(_frozen(job.model))
-        if world.first and not job.state.update:
+        if world.first and not job.state.update and recipe.training.start_from is None:
             report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
             job.say(change)
