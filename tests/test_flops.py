@@ -455,7 +455,7 @@ SEGMENTAL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SEGMENTAL)
 def test_forward_pass_of_segmental_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an update adds to it depends on the posterior: between two and three times as much."""
-    monkeypatch.setattr("phraseloom.models.segmental.can_pack", lambda weight: False)
+    monkeypatch.setattr("phraseloom.npmt.model.can_pack", lambda weight: False)
     given = SEGMENTAL[name]
     decoder = {"kind": "segmental", "layers": 2, "max_segment": 3, **given.get("decoder", {})}
     model_config = ModelConfig.model_validate(

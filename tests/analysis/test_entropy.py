@@ -71,7 +71,7 @@ def of(attended: Sequence[Attended], structures: list[Structure], monkeypatch: p
     """The entropies of given attention in place of that of a model."""
     monkeypatch.setattr(module, "cross_structures", lambda model: structures)
     monkeypatch.setattr(module, "forced_attention", lambda *_, **__: iter(attended))
-    side = SimpleNamespace(encode_batch=lambda lines: [])
+    side = SimpleNamespace(encode_batch=lambda lines: [], subwords=SimpleNamespace(longest_piece=1))
     tokenizer = SimpleNamespace(source=side, target=side)
     given = SimpleNamespace(model=None, tokenizer=tokenizer, config=DecodingConfig())
     return attention_entropy(given, [""] * len(attended), [""] * len(attended))

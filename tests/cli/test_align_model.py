@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -185,8 +186,8 @@ def test_translate_follows_what_was_remembered(net: str, command: Command) -> No
 
 def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_path: Path) -> None:
     """A run folder remembers in its best checkpoint; gold links from 1 and the other way round are the same."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "best").symlink_to("../net")
+    shutil.copytree(net, tmp_path / "run" / "checkpoints" / "step_00000001")
+    (tmp_path / "run" / "best").symlink_to("checkpoints/step_00000001")
     first = command("align", net, *FILES, "--select", "auto", "--gold", "gold").out
     other = [re.sub(r"(\d+)([-p])(\d+)", lambda m: f"{int(m[3]) + 1}{m[2]}{int(m[1]) + 1}", line) for line in GOLD]
     written(tmp_path, other=other)

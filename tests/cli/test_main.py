@@ -185,7 +185,6 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 def test_other_errors(
     error: BaseException, code: int, text: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_silence_stdout", lambda: None)
     fake(monkeypatch, error)
     outcome = command("schema")
     assert outcome.code == code

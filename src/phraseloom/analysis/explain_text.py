@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from phraseloom.analysis.explain_model import explainer_of
 from phraseloom.analysis.heatmap import tokens_of
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.translation import Translation
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import EOS, UNK
@@ -110,8 +110,6 @@ def notes(translator: Any, pair: Pair) -> list[str]:
     for name, ids in (("source", pair.source), ("target", pair.target)):
         if UNK in ids:
             found.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
-    if is_segmental(model):
-        found.append("this model has no attention: each segment is written by one source position")
-    elif not model.decoder.cross_structures:
-        found.append("this model attends to no source tokens: its decoder sees one fixed vector of the source")
+    if missing := explainer_of(model).note(model):
+        found.append(missing)
     return found

@@ -15,7 +15,7 @@ from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.segments import Forced, Segmented
+    from phraseloom.npmt.analysis import Forced, Segmented
 
 
 class Output(Enum):
@@ -63,9 +63,9 @@ def command(
     if phrases is not None and target is None:
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
     from phraseloom.analysis.gold import same_length
-    from phraseloom.analysis.segments import lengths_of, of_pairs, of_translations, read_target_phrases
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
+    from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
     from phraseloom.text.lines import read_lines
 
     lines = {path: list(read_lines(path, invalid="stop")) for path in (source, target, phrases) if path is not None}

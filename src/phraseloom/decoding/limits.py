@@ -36,6 +36,7 @@ class Output(Protocol):
 class SearchModel(Protocol):
     """An incremental model; row r = sentence · beam + hypothesis."""
 
+    writes: str
     output: Any
 
     def start(self, memory: Any, *, beam: int, max_length: int) -> Any:

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from phraseloom.models.flops_parts import GATES, RecurrentEncoderCost, TransformerEncoderCost, cell_cost
-from phraseloom.models.segment_rows import SegmentRows
+from phraseloom.npmt.rows import SegmentRows
 
 EXTRA_TYPES = 2  # START and END
 

@@ -4,7 +4,7 @@ Random tokens are read by the new model. For the states of the encoder, those of
 the embedded source (in a language model, the embedded text):
 
     separation        1 - mean cosine between two tokens of a sentence, without dropout           0: all tokens are one vector
-    signal / noise    in training: √(variance over tokens of a state's mean / its variance over dropout masks)
+    signal / noise    in training, for states less the mean of their sentence: √(variance over tokens / over dropout masks)
     spread            root mean square distance of a state's coordinates from their mean over the sentence
 
 A start is collapsed where the separation is below 0.01, the signal below a tenth of the noise, or the spread below 0.01:
@@ -108,9 +108,9 @@ def random_batch(*, source_size: int, target_size: int, seed: int = 0) -> Batch:
 def _part(states_BSD: Tensor, noisy_KBSD: Tensor) -> PartStart:
     states_BSD, noisy_KBSD = states_BSD.double(), noisy_KBSD.double()
     length = states_BSD.shape[1]
-    means_BSD = noisy_KBSD.mean(0)
+    noisy_KBSD = noisy_KBSD - noisy_KBSD.mean(2, keepdim=True)  # what all tokens have in common tells none from another
     noise = noisy_KBSD.var(0).mean()
-    signal = (means_BSD - means_BSD.mean(1, keepdim=True)).square().mean() * length / (length - 1) - noise / MASKS
+    signal = (noisy_KBSD.mean(0).square().mean() - noise / MASKS) * length / (length - 1)
     spread = (states_BSD - states_BSD.mean(1, keepdim=True)).square().mean().sqrt()
     ratio = (signal.clamp(min=0.0) / noise).sqrt() if noise > 0 else torch.tensor(float("inf"))
     return PartStart(_separation(states_BSD), ratio.item(), spread.item())

@@ -8,13 +8,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.decoding.segmental_toys import END, START, WORDS, ToySegmental
+from tests.npmt.toys import END, START, WORDS, ToySegmental
 
-import phraseloom.decoding.segments as segments_module
+import phraseloom.npmt.candidates as segments_module
 from phraseloom.decoding.penalties import NoPenalty, SockeyePenalty, WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
-from phraseloom.decoding.segments import best_segments, greedy_segments
 from phraseloom.errors import ModelError, UsageError
+from phraseloom.npmt.candidates import best_segments, greedy_segments
 
 WIDE = 300
 BANNED = (0, 1, 2)

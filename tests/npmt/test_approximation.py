@@ -7,12 +7,12 @@ import math
 
 import pytest
 import torch
-from tests.models.test_segmental import SOURCES, TARGETS, batch, built, by_loops, each, tokens_by_loops, total
+from tests.npmt.test_model import SOURCES, TARGETS, batch, built, by_loops, each, tokens_by_loops, total
 from tests.reference.segmental import cuts
 
-from phraseloom.models.segment_rows import SegmentRows
-from phraseloom.models.segmental import SegmentalModel
-from phraseloom.models.segmental_config import ApproximationConfig
+from phraseloom.npmt.config import ApproximationConfig
+from phraseloom.npmt.model import SegmentalModel
+from phraseloom.npmt.rows import SegmentRows
 
 
 def approximate(model: SegmentalModel, *, posterior: float = 0.0, band: float | None = None) -> SegmentalModel:

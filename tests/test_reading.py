@@ -12,7 +12,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
-from phraseloom.report.weights import TensorInfo, read_header
+from phraseloom.reading import TensorInfo, read_header
 
 ARRAYS = {
     "encoder.0.w": np.zeros((3, 4), np.float32),

@@ -8,10 +8,18 @@ a `history`, from the words written before it: its top state there is added to h
 
 Both sides lose their EOS: a memory has as many positions as the source has words, and the end of the last segment is the end
 of the translation. An empty source can only give an empty target, and does so surely.
+
+Its encoder (`kind: columns`): two columns of recurrent layers that turn round from layer to layer.
+
+    xˡ = RNNˡ(xˡ⁻¹) + xˡ⁻¹,   in column c layer l (both from 0) reads forwards if l + c is even
+    m  = dropout(W [x of the one column ; x of the other])
+
+A bias-free map stands in the residual of the first layers where the width changes. Dropout also acts between the layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,17 +28,71 @@ from torch import Tensor, nn
 
 from phraseloom.data.tensors import Batch
 from phraseloom.errors import ModelError
+from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.dropout import dropout
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.packed import Packed, can_pack
-from phraseloom.losses.segment_softmax import Softmax
-from phraseloom.losses.segmental import best_segmentation, token_log_probs
+from phraseloom.layers.recurrent import CELLS, Cell
+from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
-from phraseloom.models.segment_decoder import CellStates, ResidualCells
-from phraseloom.models.segment_likelihood import log_likelihood_of_rows, segmentations_of_rows
-from phraseloom.models.segment_rows import SegmentRows
-from phraseloom.models.segment_run import Inputs, Job, Sentences
-from phraseloom.models.segmental_config import ApproximationConfig
+from phraseloom.models.encoder import Encoded
+from phraseloom.models.phrases import PhraseLevels
+from phraseloom.models.recurrent import backwards_order, in_order
+from phraseloom.npmt.config import ApproximationConfig, ColumnsEncoderConfig, SegmentalDecoderConfig
+from phraseloom.npmt.likelihood import Softmax, log_likelihood_of_rows, segmentations_of_rows
+from phraseloom.npmt.rows import CellStates, Inputs, Job, ResidualCells, SegmentRows, Sentences
+from phraseloom.npmt.segmentations import best_segmentation, token_log_probs
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
+
+
+class ColumnsEncoder(nn.Module):
+    """`columns`: the cells of both, from the bottom up; states of `width` come out."""
+
+    structures: Sequence[Structure] = ()
+
+    def __init__(self, columns: list[list[Cell]], *, width: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        first = columns[0][0]
+        self.columns: Sequence[Sequence[Cell]] = nn.ModuleList(  # type: ignore[assignment]
+            nn.ModuleList(cells) for cells in columns
+        )
+        same = first.input_width == first.width
+        self.residuals: Sequence[nn.Module] = nn.ModuleList(  # type: ignore[assignment]
+            nn.Identity() if same else nn.Linear(first.input_width, first.width, bias=False) for _ in columns
+        )
+        self.joined = nn.Linear(len(columns) * first.width, width, bias=False)
+        self.dropout = dropout
+
+    @property
+    def layers(self) -> Any:
+        """The cells of the first column: as many as there are layers."""
+        return self.columns[0]
+
+    def forward(
+        self,
+        x_BSD: Tensor,
+        lengths_B: Tensor | None,
+        *,
+        phrases: PhraseLevels | None = None,
+        kept: list[Tensor] | None = None,
+    ) -> Encoded:
+        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
+
+        The columns have no levels in common of which phrases could be made: `phrases` is None.
+        """
+        assert phrases is None
+        order = backwards_order(lengths_B, x_BSD)
+        tops = []
+        for number, (cells, residual) in enumerate(zip(self.columns, self.residuals, strict=True)):
+            turned, x = bool(number % 2), x_BSD
+            for layer, cell in enumerate(cells):
+                read = x if layer == 0 else dropout(x, self.dropout, self.training)
+                output, _ = cell.run(in_order(read, order) if turned else read)
+                x = (in_order(output, order) if turned else output) + (residual(read) if layer == 0 else read)
+                turned = not turned
+            tops.append(x)
+        states_BSD = dropout(self.joined(torch.cat(tops, -1)), self.dropout, self.training)
+        return Encoded(states_BSD.to(self.joined.weight.dtype))
 
 
 class SegmentDecoder(nn.Module):
@@ -46,7 +108,7 @@ class SegmentDecoder(nn.Module):
 
 class Segments(NamedTuple):
     """The likeliest segmentation of each pair: words that each source position writes, (B, S), its log p and that of all
-    together, (B,); and how likely each segment is, (B, S, C, X), given the pair (`losses/segmental.py`)."""
+    together, (B,); and how likely each segment is, (B, S, C, X), given the pair (`segmentations.py`)."""
 
     lengths_BS: Tensor
     log_p_B: Tensor
@@ -62,6 +124,7 @@ class SegmentalModel(nn.Module):
     training leaves out.
     """
 
+    writes = "segments"
     phrases = None
     needs_phrases = False
 
@@ -223,3 +286,50 @@ class SegmentalModel(nn.Module):
         start_B1 = torch.full_like(target_out_BT[:, :1], self.start_token)
         read_BT = torch.cat([start_B1, target_out_BT[:, :-1]], 1)
         return history.run(self.target_embedding(read_BT))[positions <= target_B[:, None]]
+
+
+EXTRA_TOKENS = 2
+"""START and END, behind the target vocabulary."""
+
+
+def columns_encoder(config: ModelConfig) -> ColumnsEncoder:
+    """An entry of ENCODERS."""
+    options: Any = config.encoder
+    assert isinstance(options, ColumnsEncoderConfig)
+    cell, width = CELLS[options.cell], options.width or config.width // 2
+    embedded = config.embedding_width or config.width
+    columns = [
+        [cell(input_width=width if layer else embedded, width=width) for layer in range(options.layers)]
+        for _ in range(2)
+    ]
+    return ColumnsEncoder(columns, width=config.width, dropout=options.dropout)
+
+
+def segmental_model(
+    config: ModelConfig,
+    *,
+    source_embedding: TokenEmbedding,
+    target_embedding: TokenEmbedding,
+    encoder: nn.Module,
+    output: SoftmaxOutput,
+) -> SegmentalModel:
+    """A segmental model from its ends, which have rows for START and END, and its encoder."""
+    options: Any = config.decoder
+    assert isinstance(options, SegmentalDecoderConfig)
+    target_embedding.dropout = 0.0  # spec §5.1: of the source alone
+    cell, width = CELLS[options.cell], config.width
+    embedded = config.embedding_width or width
+
+    def cells() -> ResidualCells:
+        layers = [cell(input_width=width if layer else embedded, width=width) for layer in range(options.layers)]
+        return ResidualCells(layers, embedding_width=embedded, dropout=options.dropout)
+
+    return SegmentalModel(
+        source_embedding=source_embedding,
+        target_embedding=target_embedding,
+        encoder=encoder,
+        decoder=SegmentDecoder(cells(), cells() if options.connect else None),
+        output=output,
+        max_segment=options.max_segment,
+        approximation=options.approximation,
+    )

@@ -10,7 +10,13 @@ import pytest
 import torch
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.analysis.segments import (
+from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.config import DecodingConfig
+from phraseloom.decoding.translator import Translator
+from phraseloom.errors import DataError, ModelError, UsageError
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
+from phraseloom.npmt.analysis import (
     Segmented,
     TargetPhrase,
     Written,
@@ -21,12 +27,6 @@ from phraseloom.analysis.segments import (
     of_translations,
     read_target_phrases,
 )
-from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.translator import Translator
-from phraseloom.errors import DataError, ModelError, UsageError
-from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 
 SOURCES = ["the old man sleeps .", "", "a cow", "we invite them tonight ."]
 TARGETS = ["a cow is small .", "zwei", "the winter garden", "tonight ."]

@@ -14,11 +14,11 @@ from tests.helpers import tiny_tokenizer
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.limits import Segment
 from phraseloom.decoding.search import Limits, SearchOptions, search
-from phraseloom.decoding.segment_links import link_segments, unknown_of_segments
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
+from phraseloom.npmt.search import link_segments, unknown_of_segments
 from phraseloom.text.vocabulary import EOS, UNK
 
 BANNED = (0, 1, 2)

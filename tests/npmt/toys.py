@@ -9,7 +9,7 @@ from collections import defaultdict
 import torch
 
 from phraseloom.models.decoder import Memory
-from phraseloom.models.segment_decoder import CellStates
+from phraseloom.npmt.rows import CellStates
 
 WORDS = (4, 5)  # 0 … 3 are the special ids
 START, END = 6, 7
@@ -31,6 +31,7 @@ class ToySegmental:
     `dtype`: of the log-probabilities. `spoiled`: (sentence, position, words) → log-probabilities in their place.
     """
 
+    writes = "segments"
     start_token, end_token = START, END
 
     def __init__(self, seed=0, max_segment=2, connects=False, sharpness=1.5, dtype=torch.float64, spoiled=None):

@@ -1,7 +1,7 @@
 """How a segmental model cuts a text into segments, and whether known phrases are segments (spec §5; docs/segments.md).
 
 Of translations: the segmentation that the search found. Of given pairs: the likeliest segmentation, and the posterior
-probability of each segment,  Σ_t w[t, j, l]  with w as in `losses/segmental.py`: how likely the model finds it, now that it
+probability of each segment,  Σ_t w[t, j, l]  with w as in `segmentations.py`: how likely the model finds it, now that it
 sees both sides, that the l subwords behind the first j are one segment, whichever position emits it.
 
 A known phrase is a run of two or more target words. In the likeliest segmentation it is
@@ -16,6 +16,7 @@ of n subwords is a segment with s / (T - n + 1).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,13 +26,17 @@ from typing import Any, NamedTuple
 import torch
 
 from phraseloom.analysis.coverage import parse_spans
-from phraseloom.data.tensors import make_batch
+from phraseloom.analysis.explain_links import plain_links
+from phraseloom.analysis.explain_text import Pair
+from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import plan_batches
-from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.segmental import is_segmental
+from phraseloom.decoding.limits import Segment, refuse_nan
 from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.metrics.accuracy import wilson
+from phraseloom.npmt.model import SegmentalModel
+from phraseloom.npmt.search import link_segments
 
+LEAST = 5e-324  # of which there still is a logarithm
 BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 PLACES = ("segment", "inside", "split")
 
@@ -112,7 +117,7 @@ def lengths_of(sentences: Iterable[Segmented | None]) -> dict[int, int]:
 
 def require_segments(model: Any) -> None:
     """ModelError unless a model writes segments."""
-    if not is_segmental(model):
+    if not isinstance(model, SegmentalModel):
         raise ModelError("this model writes no segments", hint="train one with model.decoder: {kind: segmental}")
 
 
@@ -272,3 +277,73 @@ class _Tally:
             "posterior": self.posterior / total if total else None,
             "from_its_source": self.at_source / whole if whole else None,
         }
+
+
+def describe(model: Any) -> str:
+    """The model in one line."""
+    reads = ", each given the words before it" if model.connects else ""
+    return f"segmental (NPMT): segments of up to {model.max_segment} subwords{reads}"
+
+
+def note(model: Any) -> str | None:
+    """What it does not have."""
+    return "this model has no attention: each segment is written by one source position"
+
+
+def fill_view(view: dict[str, Any], translator: Any, pair: Pair, batch: Batch, uses: Sequence[str]) -> dict[str, Any]:
+    """A view (schema: `analysis/explain.py`) with its segments; the source loses EOS, which the model does not read."""
+    found = _segments(translator, pair, batch)
+    cut = {name: view[name][:-1] for name in ("source_tokens", "source_word")}
+    return view | found | cut | {"notes": view["notes"] + found["notes"]}
+
+
+def _segments(translator: Any, pair: Pair, batch: Batch) -> dict[str, Any]:
+    """The segments of a segmental model, and the links that they are: of its own translation, or the likeliest of a pair.
+
+    A word link weighs as much as the likeliest segment that makes it. `notes` says what the segments are.
+    """
+    notes: list[str] = []
+    if pair.translation is not None:
+        found = [segment for segment in pair.translation.segments or [] if segment.end <= len(pair.target)]
+    elif len(pair.target) > len(pair.source) * translator.model.max_segment:
+        found = []
+        notes.append("the target is longer than all segments of this source together: it has no segmentation")
+    else:
+        found = _likeliest(translator.model, batch, len(pair.source))
+        notes.append("the target was given: its likeliest segments, each with the log of its posterior probability")
+    source_word = translator.tokenizer.source.word_of_piece(pair.source)
+    words = translator.tokenizer.target.words_of_piece(pair.target)
+    links = link_segments(found, source_word, words)
+    heaviest: dict[tuple[int, int], float] = {}
+    for segment in found:
+        for word in {word for span in words[segment.start : segment.end] for word in span}:
+            link, weight = (source_word[segment.source], word), min(1.0, math.exp(segment.log_prob))
+            heaviest[link] = max(heaviest.get(link, 0.0), weight)
+    return {
+        "notes": notes,
+        "segments": [
+            {
+                "source": source_word[s.source],
+                "target": [words[s.start].start, words[s.end - 1].stop],
+                "source_token": s.source,
+                "target_tokens": [s.start, s.end],
+                "log_prob": s.log_prob,
+            }
+            for s in found
+        ],
+        "word_links": [[s, t, heaviest[s, t]] for s, t in links.words],
+        "phrase_links": plain_links(links.phrases),
+    }
+
+
+def _likeliest(model: Any, batch: Batch, positions: int) -> list[Segment]:
+    """The likeliest segmentation of a pair, each segment with the log of its posterior probability."""
+    found = model.segments(batch)
+    refuse_nan(found.marginal_B)
+    result, start = [], 0
+    for position, size in enumerate(found.lengths_BS[0, :positions].tolist()):
+        if size:
+            posterior = float(found.posterior_BSCX[0, position, start, size])
+            result.append(Segment(position, start, start + size, math.log(max(posterior, LEAST))))
+        start += size
+    return result

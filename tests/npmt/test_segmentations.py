@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.reference.segmental import enumerate_all
 from torch import Tensor
 
-from phraseloom.losses.segmental import (
+from phraseloom.npmt.segmentations import (
     best_segmentation,
     can_segment,
     forward_scores,
