@@ -126,7 +126,8 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
         optimizer, applied = _read_optimizer(folder, model, recipe.training.freeze)
     taken_over = f"taken over after {plural(applied, 'step')}" if optimizer is not None else "fresh"
     table = [f"start_from {shown}: SHA-256 of the weights {sha256[:16]}, optimiser {taken_over}", *match.table(model)]
-    table += [f"  differs   {text}" for text in differing]
+    told = "model.attention." if match.blocks else "\0"  # of grafted blocks a row has told
+    table += [f"  differs   {text}" for text in differing if not text.startswith(told)]
     for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
         table.append(f"  warning: {text}")
     table += [f"  extended  {name}: {plural(len(rows), 'new piece')}" for name, rows in spelled.items() if rows]
