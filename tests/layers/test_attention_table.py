@@ -86,4 +86,7 @@ def test_what_is_stored_is_what_it_was() -> None:
     read = AttentionConfig.model_validate(stored)
     assert read.model_dump() == stored
     assert read == AttentionConfig.model_validate("queryk interleaved 1-2 keys-per-order")
+    gated = AttentionConfig.model_validate("queryk interleaved 1-2 keys-per-order gated")
+    assert gated.model_dump() == {**stored, "gated": True}
+    assert AttentionConfig.model_validate(gated.model_dump()) == gated != read
     assert isinstance(read.score, config.QueryKOptions)

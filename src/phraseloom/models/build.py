@@ -102,9 +102,10 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
     options = config.init
     if options.kind == "uniform":
         assert options.range is not None
-        norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        kept = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        kept |= {id(m.gate) for m in model.modules() if isinstance(m, MultiHeadAttention)}
         for parameter in model.parameters():
-            if id(parameter) not in norms:
+            if id(parameter) not in kept:
                 nn.init.uniform_(parameter, -options.range, options.range)
     elif options.kind != "xavier_uniform":
         initialise(model, DRAWS[options.kind])
@@ -199,6 +200,7 @@ def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
         arrangement=arrangement.pop("kind"),
         reads_ahead=use == "encoder_self",
         dropout=config.attention_dropout,
+        gated=block.gated,
         **score,
         **arrangement,
     )

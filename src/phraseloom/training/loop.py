@@ -23,6 +23,7 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World
+from phraseloom.training.groups import rate_factors
 from phraseloom.training.logbook import Logbook, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate
 from phraseloom.training.progress import Display, Tracker
@@ -61,7 +62,7 @@ class TrainingJob:
 
     def __post_init__(self) -> None:
         self.flat = FlatParameters(self.model, self.world.gradient_buffer)
-        self.optimizer = FlatAdam(self.flat, self.config.optimizer)
+        self.optimizer = FlatAdam(self.flat, self.config.optimizer, rate_factors(self.model, self.config.rates))
         loss: Callable[[Any], Any] = cast(Any, self.model).loss
         self.loss = torch.compile(loss) if self.config.compile else loss
 

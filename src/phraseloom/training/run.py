@@ -32,13 +32,15 @@ from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
+from phraseloom.training.groups import freeze
 from phraseloom.training.logbook import METRICS, Logbook
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
-from phraseloom.training.run_folder import note_transfers, prepare_folder, run_identity
+from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
+from phraseloom.training.start_from import StartingPoint, check_names, read_start
 from phraseloom.training.state import Progress
 from phraseloom.training.validate import Validator
 
@@ -66,15 +68,20 @@ def run_recipe(
     check_lexicon(recipe)
     changes: list[str] = []
     transfers: list[Transfer] = []
+    start: StartingPoint | None = None
     with contextlib.ExitStack() as stack:
         lock = None
         if not is_child():
             lock = stack.enter_context(files.FolderLock(run))
+            check_names(recipe, dataset.tokenizer)
             if not checkpoint.list_checkpoints(run):
                 transfers = read_transfers(recipe, dataset.tokenizer)
+                start = read_start(recipe, dataset.tokenizer)
             changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
             changes = [f"changed since this run was started: {change}" for change in changed]
             note_transfers(run, transfers)
+            if start is not None:
+                note_start(recipe, run, dataset.fingerprint, start)
             if go_back_to is not None:
                 checkpoint.go_back(run, go_back_to, changes.append)
         world = launch(recipe.training, command)
@@ -85,7 +92,7 @@ def run_recipe(
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
-            job = make_job(recipe, dataset, run, world, stop, transfers)
+            job = make_job(recipe, dataset, run, world, stop, transfers, start)
         stack.callback(job.close)
         job.lock = lock
         if world.notice:
@@ -94,7 +101,13 @@ def run_recipe(
         for transfer in transfers:
             job.say(f"{transfer}{fixed}")
         transfers.clear()
-        if world.first and not job.state.update:
+        if start is not None:
+            for line in start.table:
+                job.say(line)
+            start.tensors.clear()
+        if recipe.training.freeze:
+            job.say(_frozen(job.model))
+        if world.first and not job.state.update and recipe.training.start_from is None:
             report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
             job.say(change)
@@ -104,6 +117,12 @@ def run_recipe(
         if world.first:
             finish(job, recipe)
         return reason
+
+
+def _frozen(model: torch.nn.Module) -> str:
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    fixed, total = sum(n for n, trained in sizes if not trained), sum(n for n, _ in sizes)
+    return f"frozen: {fixed:,} of {total:,} parameters (training.freeze)"
 
 
 def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
@@ -139,17 +158,21 @@ def settle_torch(world: World) -> None:
 
 
 def make_job(
-    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = ()
-) -> TrainingJob:
+    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = (),
+    start: StartingPoint | None = None,
+) -> TrainingJob:  # fmt: skip
     """Build the model and everything around it, at the state of the newest whole checkpoint if there is one.
 
-    `transfers`: the embeddings that the run begins with, in its first process.
+    `transfers`, `start`: the embeddings or the model that the run begins with, in its first process.
     """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = build(recipe.model, tokenizer).to(world.device)
     put(model, transfers)
+    if start is not None:
+        start.put(model)
     fix(model, config.embeddings)
+    freeze(model, config.freeze)
     pair, valid = dataset.split("train"), dataset.split("valid")
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
@@ -201,6 +224,9 @@ def make_job(
         world=world,
         stop=stop,
     )
+    if start is not None and start.optimizer is not None:
+        job.optimizer.load(start.optimizer, start.applied)
+        job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 

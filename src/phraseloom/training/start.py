@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.text.vocabulary import SPECIALS
 
-__all__ = ["PartStart", "StartReport", "measure_start"]
+__all__ = ["PartStart", "StartReport", "measure_start", "random_batch"]
 
 SENTENCES, LENGTH, MASKS, PHRASE = 4, 20, 6, 4
 LEAST_SEPARATION, LEAST_SIGNAL, LEAST_SPREAD = 0.01, 0.1, 0.01
@@ -76,14 +76,7 @@ def measure_start(model: Any, *, source_size: int, target_size: int, seed: int =
     The state of torch's random numbers, the gradients and the mode of the model are left as they are.
     """
     device = next(model.parameters()).device
-    rng = np.random.default_rng(seed)
-    few = len(SPECIALS)
-    sources, targets = (
-        [rng.integers(min(few, size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
-        for size in (source_size, target_size)
-    )
-    sizes = [PHRASE] * (LENGTH // PHRASE) + [1]
-    batch = make_batch(sources, targets, [sizes] * SENTENCES).to(device)
+    batch = random_batch(source_size=source_size, target_size=target_size, seed=seed).to(device)
     was_training = model.training
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -98,6 +91,18 @@ def measure_start(model: Any, *, source_size: int, target_size: int, seed: int =
             model.train(was_training)
     parts = {name: _part(states, torch.stack([n[name] for n in noisy])) for name, states in clean.items()}
     return StartReport(parts, gradient)
+
+
+def random_batch(*, source_size: int, target_size: int, seed: int = 0) -> Batch:
+    """Four pairs of twenty random tokens for vocabularies of these sizes, with source phrases of four tokens."""
+    rng = np.random.default_rng(seed)
+    few = len(SPECIALS)
+    sources, targets = (
+        [rng.integers(min(few, size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
+        for size in (source_size, target_size)
+    )
+    sizes = [PHRASE] * (LENGTH // PHRASE) + [1]
+    return make_batch(sources, targets, [sizes] * SENTENCES)
 
 
 def _part(states_BSD: Tensor, noisy_KBSD: Tensor) -> PartStart:
