@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command, phraseloom
+from tests.helpers import HANGS
 
 from phraseloom.cli.windows import windows
 from phraseloom.text.lines import LineReport
@@ -171,7 +172,9 @@ def test_same_bytes_in_another_locale(command: Command, project: Path) -> None:
 
 def test_quiet_end_when_the_reader_goes(project: Path) -> None:
     shell = f"yes 'a dog runs' | {sys.executable} -m phraseloom translate run --window 20 --beam 1 | head -n 2"
-    done = subprocess.run(shell, shell=True, cwd=project, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+    done = subprocess.run(
+        shell, shell=True, cwd=project, capture_output=True, env=ENVIRONMENT, timeout=HANGS, check=False
+    )
     assert done.stdout.count(b"\n") == 2
     assert b"Traceback" not in done.stderr
     assert b"Broken" not in done.stderr

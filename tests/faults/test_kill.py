@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import toy
+from tests.helpers import HANGS
 
 KILLER = Path(__file__).with_name("killer.py")
 PROGRAM = Path(toy.__file__)
@@ -19,7 +20,7 @@ KEYS = {"max_updates": 45, "checkpoint_every": 7}
 
 def kill(run: Path, kills: int, *names: str) -> dict[str, int]:
     command = [sys.executable, KILLER, run, json.dumps(KEYS), str(kills), "1", *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return json.loads(done.stdout.rpartition("counts ")[2])
 
@@ -51,7 +52,7 @@ def test_second_run_on_a_folder_is_refused_and_the_first_saves_on_a_signal(tmp_p
         toy.files.FolderLock(tmp_path / "run").__enter__()
     time.sleep(0.3)
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=30)
+    _, err = first.communicate(timeout=HANGS)
     assert first.returncode == 3, err
     assert "InterruptedRun: stopped by SIGTERM after update" in err
     state = json.loads((tmp_path / "run" / "last" / "state.json").read_bytes())

@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 import toy
+from tests.helpers import HANGS
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, DivergedError, FileProblem, InterruptedRun, PhraseloomError, UsageError
@@ -342,7 +343,7 @@ def signalled(run: Path, names: list[str], *, ignored: bool = False) -> tuple[in
     assert process.stdout is not None and process.stdout.readline().startswith("running")
     for name in names:
         process.send_signal(getattr(signal, name))
-    _, said = process.communicate(timeout=240)
+    _, said = process.communicate(timeout=HANGS)
     return process.returncode, said
 
 
@@ -367,7 +368,7 @@ def test_too_little_memory_in_any_process_is_one_line(tmp_path: Path, ranks: str
     keys = {"max_updates": 20, "processes": 2, "micro_batches": 2}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path), json.dumps(keys)],
-        capture_output=True, text=True, timeout=240, env={**os.environ, "TOY_OUT_OF_MEMORY": ranks},
+        capture_output=True, text=True, timeout=HANGS, env={**os.environ, "TOY_OUT_OF_MEMORY": ranks},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("out of memory") == 1, done.stderr
