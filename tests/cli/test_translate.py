@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -209,7 +208,7 @@ def test_windows_do_not_wait_for_lines_that_do_not_come() -> None:
 
     def write() -> None:
         os.write(write_end, b"one\ntwo\n")
-        release.wait(20)
+        release.wait(HANGS)
         os.write(write_end, b"three\n")
         os.close(write_end)
 
@@ -217,9 +216,7 @@ def test_windows_do_not_wait_for_lines_that_do_not_come() -> None:
     thread.start()
     with io.FileIO(read_end) as stream:
         found = windows(stream, 100, seconds=0.05)
-        start = time.monotonic()
         assert next(found) == ["one", "two"]
-        assert time.monotonic() - start < 10
         release.set()
         assert list(found) == [["three"]]
     thread.join()
