@@ -338,12 +338,18 @@ def test_a_run_whose_folder_is_gone_stops_at_the_next_line_of_its_log(tmp_path: 
 def signalled(run: Path, names: list[str], *, ignored: bool = False) -> tuple[int, str]:
     """Send signals to a running process, each in the next instant; its exit code and messages."""
     command = [sys.executable, str(PROGRAM), str(run), json.dumps({"max_updates": 10**6, "checkpoint_every": 10**5})]
-    before = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before)
-    assert process.stdout is not None and process.stdout.readline().startswith("running")
-    for name in names:
-        process.send_signal(getattr(signal, name))
-    _, said = process.communicate(timeout=HANGS)
+    hangup = signal.SIG_IGN if ignored else signal.SIG_DFL  # whatever it is in these tests, as under nohup
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None and process.stdout.readline().startswith("running")
+        for name in names:
+            process.send_signal(getattr(signal, name))
+        _, said = process.communicate(timeout=HANGS)
+    finally:
+        process.kill()
     return process.returncode, said
 
 
