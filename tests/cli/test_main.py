@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.helpers import HANGS
 
 from phraseloom import __version__, errors
 from phraseloom.cli import main as cli
@@ -242,7 +243,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     ) as process:
         _wait_until_it_waits(process.pid)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANGS)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 

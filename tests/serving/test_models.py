@@ -6,7 +6,7 @@ import time
 
 import pytest
 from tests.decoding.conftest import lines_of_words
-from tests.serving.harness import connect, post, running
+from tests.serving.harness import PATIENCE, connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain import explain
@@ -222,7 +222,7 @@ def test_what_takes_too_long_is_ended(path: str, slow: Translator) -> None:
         status, body, _ = server.call("POST", path, ASKED[path])
         assert status == 503
         assert "answer_seconds = 0.5" in body["error"]["message"]
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while server.batcher is None or server.batcher.busy_seconds > 0:
             assert time.monotonic() < end
             time.sleep(0.01)
