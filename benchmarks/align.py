@@ -29,10 +29,11 @@ systran_align.generate_alignment_probabilities(
     variational_bayes=True)
 """
 PAIRS = 100_000
+QUICK = {"rounds": 1, "pairs": 100, "iterations": 2}
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     result.add_argument("--source", type=Path, help="text, plain or compressed; with --target")
     result.add_argument("--target", type=Path)
     result.add_argument("--pairs", type=int, default=PAIRS, help="of the built-in world, without files")

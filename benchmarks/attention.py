@@ -18,6 +18,8 @@ from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
 from phraseloom.layers.dropout import add_dropout, dropout
 
+QUICK = {"lengths": [16], "tokens": 32, "seconds": 0.1}
+
 WIDTH, HEADS = 256, 4
 
 
@@ -75,7 +77,7 @@ def dropouts(tokens: int) -> dict[str, Callable[[], None]]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128, 256, 512])
     arguments.add_argument("--tokens", type=int, default=1024)
     arguments.add_argument("--threads", type=int, default=1, help="1 as in training with one process a core")

@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from phraseloom.files import atomic_write_json
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PEERS = Path(__file__).resolve().parent / "peers"
-WORK = REPOSITORY / "local" / "bench"
+# Prepared data, trained models and results.
+WORK = Path(os.environ.get("PHRASELOOM_BENCH_WORK", REPOSITORY / "local" / "bench"))
 
 # The model every speed is measured with: Transformer 3+3, 7.5 million parameters with 8,000 joint subwords.
 REFERENCE: dict[str, Any] = {
@@ -31,6 +32,7 @@ REFERENCE: dict[str, Any] = {
     "dropout": 0.1,
     "attention_dropout": 0.1,
 }
+SMALL: dict[str, Any] = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 PEER_VARIABLES = {
     "hf": "PHRASELOOM_PEER_HF",
     "onmt": "PHRASELOOM_PEER_ONMT",
@@ -39,12 +41,35 @@ PEER_VARIABLES = {
 }
 
 
-def parser(text: str | None) -> argparse.ArgumentParser:
-    """An argument parser with what every benchmark takes."""
-    result = argparse.ArgumentParser(description=(text or "").split("\n")[0])
-    result.add_argument("--cores", type=int, default=2, help="processor cores that everything may use")
-    result.add_argument("--json", type=Path, help="write the figures and ratios to this file")
-    return result
+class BenchmarkParser(argparse.ArgumentParser):
+    """An argument parser whose `--quick` replaces the defaults by `quick`; options on the command line still win."""
+
+    def __init__(self, text: str | None, quick: Mapping[str, Any]) -> None:
+        super().__init__(description=(text or "").split("\n")[0], allow_abbrev=False)
+        self.quick = {"cores": 1, **quick}
+        self.add_argument("--cores", type=int, default=2, help="processor cores that everything may use")
+        self.add_argument("--json", type=Path, help="write the figures and ratios to this file")
+        self.add_argument(
+            "--quick", action="store_true", help="the smallest size, to see that it runs; the ratios mean nothing"
+        )
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse the command line (or `args`)."""
+        if "--quick" in (sys.argv[1:] if args is None else args):
+            known = {action.dest for action in self._actions}
+            assert known >= self.quick.keys(), f"no such options: {self.quick.keys() - known}"
+            self.set_defaults(**self.quick)
+        return super().parse_args(args, namespace)
+
+
+def parser(text: str | None, *, quick: Mapping[str, Any]) -> BenchmarkParser:
+    """An argument parser with what every benchmark takes. `quick`: the values of its options with `--quick`."""
+    return BenchmarkParser(text, quick)
+
+
+def reference_shape(options: argparse.Namespace) -> dict[str, Any]:
+    """The shape of the reference model; with `--quick` a small one."""
+    return REFERENCE | SMALL if options.quick else REFERENCE
 
 
 def take_cores(count: int) -> int:

@@ -34,13 +34,27 @@ from common import finish, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
+QUICK = {
+    "types": [50],
+    "words": 50,
+    "phrases": 30,
+    "source_types": 50,
+    "table_width": 12,
+    "width": 16,
+    "layers": 1,
+    "tokens": 60,
+    "updates": 1,
+    "sentences": 4,
+    "rounds": 1,
+}
+
 PARTS = ("train", "profile", "decode", "memory")
 PHRASES_BAR, LOSS_BAR = 1.1, 0.03
 OUTPUT_PARTS = ("network", "projection", "loss", "optimiser")
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     result.add_argument("--types", nargs="+", type=int, default=[10_000, 50_000, 150_000], help="of the target")
@@ -155,7 +169,8 @@ def profile(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float],
         return found["sum"]
 
     times = take_turns(list(work), options.rounds, cut)
-    shown, ratios = [], {}
+    shown = []
+    ratios: dict[str, float] = {}
     for name, laps in parts.items():
         shares = {p: ratio([lap.get(p, 0.0) for lap in laps], times[name]) for p in (*OUTPUT_PARTS, "normaliser")}
         ms = 1e3 * statistics.median(times[name]) / options.updates
@@ -188,7 +203,11 @@ def decode(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], 
     ratios: dict[str, float] = {}
     figures = {}
     for what, beam in (("greedy", 1), (f"beam {options.beam}", options.beam)):
-        times = take_turns(list(work), options.rounds, lambda name, turn, beam=beam: work[name].search(turn, beam))
+
+        def seconds(name: str, turn: int, beam: int = beam) -> float:
+            return work[name].search(turn, beam)
+
+        times = take_turns(list(work), options.rounds, seconds)
         turns = range(1, options.rounds + 1)
         flop = {name: sum(w.flop(turn, beam) for turn in turns) / options.rounds for name, w in work.items()}
         counts = [

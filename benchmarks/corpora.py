@@ -40,6 +40,8 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--recipe", type=Path, help="prepare the data section of this recipe instead")
     parser.add_argument("--data-root", type=Path, default=Path(), help="where the files of the recipe are")
     parser.add_argument("--vocabulary", type=int, default=8000, help="subwords learned for --recipe")
+    parser.add_argument("--world-pairs", type=int, default=WORLD_PAIRS, help="training pairs of the built-in world")
+    parser.add_argument("--world-subwords", type=int, default=WORLD_SUBWORDS, help="subwords of the built-in world")
 
 
 def open_data(options: argparse.Namespace) -> Dataset:
@@ -48,7 +50,7 @@ def open_data(options: argparse.Namespace) -> Dataset:
         return Dataset.open(options.dataset)
     if options.recipe is not None:
         return _from_recipe(options.recipe, options.data_root, options.vocabulary)
-    return _world()
+    return _world(options.world_pairs, options.world_subwords)
 
 
 def _from_recipe(recipe: Path, root: Path, size: int) -> Dataset:
@@ -63,16 +65,16 @@ def _from_recipe(recipe: Path, root: Path, size: int) -> Dataset:
     return Dataset.open(folder)
 
 
-def _world() -> Dataset:
+def _world(pairs: int, subwords: int) -> Dataset:
     from phraseloom.world.writer import write_world
 
-    folder, text = WORK / "data" / f"world-{WORLD_PAIRS}-{WORLD_SUBWORDS}", WORK / "data" / f"world-{WORLD_PAIRS}"
+    folder, text = WORK / "data" / f"world-{pairs}-{subwords}", WORK / "data" / f"world-{pairs}"
     if not folder.is_dir():
         print("writing and preparing the built-in world", flush=True)
         if not (text / "world.json").is_file():
-            write_world(text, train=WORLD_PAIRS, overwrite=True)
+            write_world(text, train=pairs, overwrite=True)
         recipe = WORK / "data" / "world.yaml"
-        atomic_write_text(recipe, WORLD_RECIPE.format(folder=folder, size=WORLD_SUBWORDS))
+        atomic_write_text(recipe, WORLD_RECIPE.format(folder=folder, size=subwords))
         prepare(load_recipe(recipe).data, data_root=text)
     return Dataset.open(folder)
 

@@ -52,7 +52,7 @@ def what_does_not_fit(config: ModelConfig) -> str | None:
 
 def arrays_of(model: torch.nn.Module, config: ModelConfig, positions: int) -> dict[str, np.ndarray]:
     """The parameters of a model under the names of peers/ct2_model.py; an unknown one stays as it is and is refused."""
-    layout = getattr(config.positions.source, "layout", "halves")
+    layout: Any = getattr(config.positions.source, "layout", "halves")
     found = {"positions": sinusoid(positions, config.width, layout).numpy()}
     for name, parameter in model.named_parameters():
         value = parameter.detach().float().numpy()

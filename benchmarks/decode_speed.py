@@ -27,22 +27,28 @@ from typing import Any
 
 import torch
 
-from common import WORK, finish, parser, peer, table, take_cores
+from common import WORK, finish, parser, peer, reference_shape, table, take_cores
 from corpora import add_data_options, open_data
 from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import find_model, load_model, read_config
 from phraseloom.text.lines import read_lines
 from training_speed import own_recipe
+
+QUICK = {"world_pairs": 300, "world_subwords": 400, "rounds": 1, "sentences": 8, "max_length": 10, "train_updates": 2}
 
 PLAIN = {"length_penalty": {"kind": "none"}}
 
 
 class IdSide:
-    """Stands in for a side of the tokenizer: a line is ids as decimal numbers, and so is a translation."""
+    """Stands in for `phraseloom.text.tokenizer.Side`: a line is ids as decimal numbers, and so is a translation.
+
+    Every piece is a word of its own.
+    """
 
     vocabulary: Any
 
@@ -52,11 +58,14 @@ class IdSide:
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return [[int(n) for n in line.split()] for line in lines]
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], begun: Sequence[str] = ()) -> str:
         return " ".join(map(str, ids))
 
-    def words_of(self, ids: Sequence[int]) -> list[str]:
-        return []
+    def words_of(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[str]:
+        return [str(n) for n in ids]
+
+    def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
+        return [range(n, n + 1) for n in range(len(ids))]
 
     def word_of_piece(self, ids: Sequence[int]) -> list[int]:
         return list(range(len(ids)))
@@ -149,7 +158,7 @@ def stand_in(options: argparse.Namespace) -> Path:
     run = WORK / "models" / f"{dataset.fingerprint[:16]}-{updates}"
     if not (run / "last" / "manifest.json").is_file():
         print(f"training a model for {updates} updates in {run}", flush=True)
-        recipe = own_recipe(dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
+        recipe = own_recipe(reference_shape(options), dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
         changes = [f"training.{k}" for k in (f"max_updates={updates}", f"checkpoint_every={updates}", "log_every=50")]
         subprocess.run(
             [sys.executable, "-m", "phraseloom", "train", str(recipe), *changes, "--run", str(run)], check=True
@@ -181,7 +190,7 @@ def compare(rows: list[Row]) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     add_data_options(arguments)
     arguments.add_argument("--model", type=Path, help="model or run folder")
     arguments.add_argument("--text", type=Path, help="sentences to translate, raw text")
@@ -197,6 +206,8 @@ def main() -> None:
     model, tokenizer, generation = load_model(folder)
     pack_for_inference(model)  # as Translator.from_pretrained does
     _, config = read_config(folder)
+    if not isinstance(config, ModelConfig):
+        raise SystemExit(f"{folder} is a language model; give a translation model")
     lines = sentences(options, tokenizer)
     scratch = WORK / "decode_speed"
     shutil.rmtree(scratch, ignore_errors=True)
@@ -219,7 +230,7 @@ def main() -> None:
     report(options, rows, len(lines))
 
 
-def connect(config: Any, scratch: Path) -> CTranslate | None:
+def connect(config: ModelConfig, scratch: Path) -> CTranslate | None:
     reason, interpreter = what_does_not_fit(config), peer("ct2")
     if interpreter is None:
         return None

@@ -20,6 +20,15 @@ from common import finish, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
+QUICK = {
+    "rows": ["token", "queryk heterogeneous 1-2"],
+    "vocabulary": 50,
+    "width": 16,
+    "layers": 1,
+    "sentences": 4,
+    "rounds": 1,
+}
+
 BAR = 1.3
 RNN = {"kind": "recurrent"}
 ROWS: dict[str, dict[str, Any]] = {
@@ -33,7 +42,7 @@ ROWS: dict[str, dict[str, Any]] = {
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.set_defaults(vocabulary=6000)
     result.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))

@@ -22,6 +22,8 @@ from common import finish, interleave, parser, table, take_cores
 from formulations_scores import CONVKV, QUERYK, Shape, convkv_inputs, queryk_inputs
 from formulations_values import VALUES, stored, value_inputs
 
+QUICK = {"lengths": [15], "tokens": 30, "seconds": 0.1}
+
 HEADS, SIZE = 8, 64
 TOLERANCE = 1e-10  # in float64, relative to the largest number
 
@@ -88,7 +90,7 @@ def part_of(options: argparse.Namespace, part: str, length: int) -> tuple[dict[s
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     parts = ["queryk", "queryk-per-order", "convkv", "values"]
     arguments.add_argument("--parts", nargs="+", choices=parts, default=parts)
     arguments.add_argument("--lengths", type=int, nargs="+", default=[15, 30, 60, 120])

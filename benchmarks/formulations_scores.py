@@ -341,8 +341,8 @@ def all_slots_explicit(queries: Tensor, keys: Tensor, values: Tensor, shape: Sha
 
 def all_slots_fused(queries: Tensor, keys: Tensor, values: Tensor, shape: Shape) -> Tensor:
     """(2e) One fused call over the slots of all orders."""
-    mask = ~masks(shape)[0]
-    return join(F.scaled_dot_product_attention(*(heads_first(x) for x in (queries, keys, values)), attn_mask=mask))
+    q, k, v = (heads_first(x) for x in (queries, keys, values))
+    return join(F.scaled_dot_product_attention(q, k, v, attn_mask=~masks(shape)[0]))
 
 
 def per_order_products(queries: Tensor, keys: Tensor, values: Tensor, shape: Shape) -> Tensor:

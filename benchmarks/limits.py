@@ -9,6 +9,8 @@ from typing import Any
 
 from common import finish, interleave, parser, table, take_cores
 
+QUICK = {"seconds": 0.1}
+
 # rows × inner × columns; the first two are the limit, the others are what a 256/1024-wide model asks for
 SHAPES = {
     "2048 x 2048 x 2048": (2048, 2048, 2048),
@@ -44,7 +46,7 @@ def summary(rates: dict[str, float]) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--seconds", type=float, default=6.0)
     options = arguments.parse_args()
     cores = take_cores(options.cores)

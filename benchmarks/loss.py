@@ -14,6 +14,8 @@ from torch.nn import functional as F
 from common import finish, interleave, parser, table, take_cores
 from phraseloom.losses.cross_entropy import cross_entropy
 
+QUICK = {"seconds": 0.1, "rows": 100, "width": 16, "classes": 50}
+
 
 def candidates(h: Tensor, w: Tensor, gold: Tensor, chunks: list[int]) -> dict[str, Callable[[], None]]:
     """Each computes the smoothed loss and its gradients, but for the last."""
@@ -39,7 +41,7 @@ def candidates(h: Tensor, w: Tensor, gold: Tensor, chunks: list[int]) -> dict[st
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--rows", type=int, default=925, help="target tokens of a micro-batch")
     arguments.add_argument("--width", type=int, default=256)
     arguments.add_argument("--classes", type=int, default=8000)
@@ -49,7 +51,8 @@ def main() -> None:
     h = torch.randn(options.rows, options.width, requires_grad=True)
     w = (torch.randn(options.classes, options.width) * options.width**-0.5).requires_grad_()
     gold = torch.randint(options.classes, (options.rows,))
-    ratios, figures = {}, {}
+    ratios: dict[str, float] = {}
+    figures = {}
     cores = take_cores(options.cores)
     for threads in dict.fromkeys((1, cores)):
         torch.set_num_threads(threads)

@@ -27,12 +27,24 @@ from typing import Any
 from common import finish, parser, table, take_cores
 from corpora import add_data_options
 
+QUICK = {
+    "structures": ["queryk heterogeneous 1-2"],
+    "vocabulary": 50,
+    "width": 16,
+    "heads": 2,
+    "ffn_width": 32,
+    "layers": 1,
+    "tokens": 60,
+    "sentences": 4,
+    "rounds": 1,
+}
+
 PARTS = ("train", "decode", "memory")
 BARS = {"train": 1.15, "beam 5": 1.25, "greedy": 1.25, "memory": 1.6}
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     result.add_argument(
@@ -66,15 +78,20 @@ def no_collection() -> Iterator[None]:
 def take_turns(names: list[str], rounds: int, work: Callable[[str, int], float]) -> dict[str, list[float]]:
     """Seconds of each round; the first round warms up and does not count. Who begins changes from round to round."""
     times: dict[str, list[float]] = {name: [] for name in names}
-    for number in range(rounds + 1):
-        for i in range(len(names)):
-            name = names[(i + number) % len(names)]
-            with no_collection():
-                seconds = work(name, number)
+    gc.collect()
+    gc.freeze()  # modules and models are no garbage: looking through them takes longer than a short turn
+    try:
+        for number in range(rounds + 1):
+            for i in range(len(names)):
+                name = names[(i + number) % len(names)]
+                with no_collection():
+                    seconds = work(name, number)
+                if number:
+                    times[name].append(seconds)
             if number:
-                times[name].append(seconds)
-        if number:
-            print(f"round {number} of {rounds}: {names[0]} {times[names[0]][-1]:.2f} s", flush=True)
+                print(f"round {number} of {rounds}: {names[0]} {times[names[0]][-1]:.2f} s", flush=True)
+    finally:
+        gc.unfreeze()
     return times
 
 
@@ -130,16 +147,19 @@ def decode(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, flo
     from phrasal_work import Searching, corpus_of, model_config
 
     torch.use_deterministic_algorithms(False)
-    corpus, ratios, figures = corpus_of(options), {}, {}
+    corpus = corpus_of(options)
+    ratios: dict[str, float] = {}
+    figures = {}
     searches = {name: Searching(options, model_config(options, name), corpus) for name in names}
     parameters = {name: one.parameters for name, one in searches.items()}
+
+    def with_beam(what: str, beam: int) -> tuple[dict[str, float], dict[str, Any]]:
+        times = take_turns(names, options.rounds, lambda name, number: searches[name].search(number, beam))
+        return compare(what, times, lambda name, number: searches[name].flop(number, beam), parameters)
+
     for what, beam in (("beam 5", 5), ("greedy", 1)):
-        times = take_turns(names, options.rounds, lambda name, number, beam=beam: searches[name].search(number, beam))
-        found, seen = compare(
-            what, times, lambda name, number, beam=beam: searches[name].flop(number, beam), parameters
-        )
-        ratios |= found
-        figures[what] = seen
+        of_beam, figures[what] = with_beam(what, beam)
+        ratios |= of_beam
     return ratios, figures
 
 
@@ -179,7 +199,8 @@ def main() -> None:
         f"layers; {corpus.said}: {corpus.source.mean() + 1:.1f} + {corpus.target.mean() + 1:.1f} tokens a pair; "
         f"{corpus.vocabulary} subwords, {options.tokens} target tokens an update; {torch.get_num_threads()} thread(s)"
     )
-    ratios, figures = {}, {}
+    ratios: dict[str, float] = {}
+    figures = {}
     for part, measure in (("train", train), ("decode", decode), ("memory", memories)):
         if part in options.parts:
             found, figures[part] = measure(options, names)

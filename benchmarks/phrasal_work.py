@@ -23,7 +23,7 @@ from phraseloom.models.config import ModelConfig
 from phraseloom.text.vocabulary import SPECIALS
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World, keep_pages
-from phraseloom.training.loop import Job, probe_largest, run_update
+from phraseloom.training.loop import TrainingJob, probe_largest, run_update
 from phraseloom.training.optimization import rate_function
 
 BASE = "token"
@@ -98,10 +98,11 @@ def corpus_of(options: argparse.Namespace) -> Corpus:
         size = max(len(dataset.tokenizer.source.vocabulary), len(dataset.tokenizer.target.vocabulary))
         return Corpus(np.asarray(train.source_lengths), np.asarray(train.target_lengths), size, dataset.config.name)
     random = np.random.default_rng(1)
-    source = 3 + random.gamma(5.3, 2.2, 20_000)
-    target = source * random.lognormal(0.01, 0.22, 20_000)
-    lengths = (x.round().clip(2, 60).astype(np.int32) for x in (source, target))
-    return Corpus(*lengths, options.vocabulary, "lengths like those of Multi30k")
+    count = 200 if options.quick else 20_000
+    source = 3 + random.gamma(5.3, 2.2, count)
+    target = source * random.lognormal(0.01, 0.22, count)
+    source_lengths, target_lengths = (x.round().clip(2, 60).astype(np.int32) for x in (source, target))
+    return Corpus(source_lengths, target_lengths, options.vocabulary, "lengths like those of Multi30k")
 
 
 def nothing(*_: Any) -> Any:
@@ -130,7 +131,7 @@ class Training:
         torch.manual_seed(1)
         model = build_model(self.model_config, corpus.vocabulary, corpus.types, table).to(device).train()
         self.parameters = sum(p.numel() for p in model.parameters())
-        self.job = Job(
+        self.job = TrainingJob(
             config=config,
             model=model,
             plan=plan,

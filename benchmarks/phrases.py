@@ -23,6 +23,18 @@ from common import finish, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
+QUICK = {
+    "rows": ["max_attn_ta"],
+    "vocabulary": 50,
+    "width": 16,
+    "heads": 2,
+    "ffn_width": 32,
+    "layers": 1,
+    "tokens": 60,
+    "sentences": 4,
+    "rounds": 1,
+}
+
 PARTS = ("train", "beam", "greedy")
 BEAMS = {"beam": 5, "greedy": 1}
 BARS = {"train": 1.10, "beam": 1.20, "greedy": 1.20}
@@ -46,7 +58,7 @@ USUAL = ("mean", "max", "max_attn", "max_attn_ta", "narrow")
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     result.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(USUAL), help="the base comes by itself")

@@ -7,7 +7,7 @@ VmHWM of /proc, read every 20 ms for the command and its workers.
 
 from __future__ import annotations
 
-import argparse
+import gzip
 import subprocess
 import sys
 import tempfile
@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from common import finish, parser
 from phraseloom.text.lines import write_lines
 
+QUICK = {"pairs": [300], "processes": 1, "subwords": 400}
 RECIPE = """
 format: 1
 name: memory
@@ -27,7 +29,7 @@ data:
   source_language: en
   target_language: de
   train: [{{source: s.txt.gz, target: t.txt.gz}}]
-  subwords: {{kind: sentencepiece, model: bpe, size: 8000, sample_lines: {sample}}}
+  subwords: {{kind: sentencepiece, model: bpe, size: {subwords}, sample_lines: {sample}}}
   filter: {{deduplicate: {deduplicate}}}
 """
 
@@ -64,7 +66,7 @@ def measure(folder: Path, recipe: Path, processes: int) -> tuple[int, dict[int, 
     command = [sys.executable, "-m", "phraseloom", "prepare", str(recipe), "--data-root", str(folder), "--overwrite"]
     started = time.monotonic()
     run = subprocess.Popen([*command, "--processes", str(processes)], stdout=subprocess.DEVNULL)
-    main, workers = 0, {}
+    main, workers = 0, dict[int, int]()
     while run.poll() is None:
         main = max(main, peak(run.pid))
         for child in children(run.pid):  # the last reading counts: before its exec a child shows its parent's memory
@@ -76,19 +78,20 @@ def measure(folder: Path, recipe: Path, processes: int) -> tuple[int, dict[int, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--sample", type=int, default=100_000)
-    parser.add_argument("--deduplicate", action="store_true")
-    options = parser.parse_args()
-    first = None
+    arguments = parser(__doc__, quick=QUICK)
+    arguments.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000])
+    arguments.add_argument("--processes", type=int, default=2)
+    arguments.add_argument("--subwords", type=int, default=8000)
+    arguments.add_argument("--sample", type=int, default=100_000)
+    arguments.add_argument("--deduplicate", action="store_true")
+    options = arguments.parse_args()
+    first: int | None = None
+    ratios: dict[str, float] = {}
+    figures = []
     print(f"{'pairs':>10} {'main MiB':>9} {'worker MiB':>11} {'all MiB':>8} {'seconds':>8} {'pairs/s':>8} {'ratio':>6}")
     for pairs in options.pairs:
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            import gzip
-
             for side, seed in (("s", 1), ("t", 2)):
                 write_lines(folder / f"{side}.txt", sentences(pairs, seed))
                 with (
@@ -101,6 +104,7 @@ def main() -> None:
             recipe = folder / "recipe.yaml"
             given = {
                 "folder": folder / "out",
+                "subwords": options.subwords,
                 "sample": options.sample,
                 "deduplicate": str(options.deduplicate).lower(),
             }
@@ -114,6 +118,9 @@ def main() -> None:
                 f"{seconds:>8.1f} {pairs / seconds:>8,.0f} {total / first:>6.2f}",
                 flush=True,
             )
+            ratios[f"peak memory, {pairs} pairs / {options.pairs[0]}"] = total / first
+            figures.append({"pairs": pairs, "main": top, "workers": workers, "seconds": seconds})
+    finish("prepare_memory", options, ratios=ratios, figures=figures)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,16 @@ from common import PEERS, WORK, finish, parser, peer, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
+QUICK = {
+    "rows": ["lstm mlp", "onmt mlp", "transformer"],
+    "vocabulary": 50,
+    "widths": [16],
+    "layers": 1,
+    "tokens": 60,
+    "updates": 1,
+    "rounds": 1,
+}
+
 BAR = 0.8
 LSTM: dict[str, Any] = {"attention": "mlp"}
 ROWS: dict[str, dict[str, Any]] = {
@@ -54,7 +64,7 @@ AGAINST = {
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.set_defaults(vocabulary=6000)
     result.add_argument("--rows", nargs="+", choices=list(ROWS), default=USUAL)

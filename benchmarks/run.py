@@ -39,26 +39,6 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "segmental": DATA,
     "continuous": DATA,
 }
-TINY = ["--width", "16", "--ffn-width", "32", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
-TINY_LSTM = ["--width", "16", "--layers", "1", "--tokens", "60", "--sentences", "4", "--rounds", "1"]
-TINY_TYPES = ["--types", "50", "100", "--words", "50", "--phrases", "30", "--table-width", "12"]
-QUICK = {
-    "limits": ["--seconds", "1"],
-    "loss": ["--seconds", "1", "--rows", "100"],
-    "attention": ["--seconds", "1", "--lengths", "16", "--tokens", "64"],
-    "formulations": ["--seconds", "0.1", "--lengths", "15", "--tokens", "30"],
-    "scaling": ["--seconds", "0.1", "--sweeps", "length"],
-    "startup": ["--repeats", "1"],
-    "training_speed": ["--rounds", "1", "--updates", "2", "--settle", "1", "--warm-up", "1", "--tokens", "300"],
-    "decode_speed": ["--rounds", "1", "--sentences", "50", "--max-length", "20", "--train-updates", "2"],
-    "phrasal": TINY,
-    "phrases": TINY,
-    "segmental": ["--width", "32", "--tokens", "60", "--sentences", "2", "--rounds", "1"],
-    "align": ["--rounds", "1", "--pairs", "200"],
-    "recurrent": ["--widths", "16", "--layers", "1", "--tokens", "60", "--rounds", "1"],
-    "continuous": [*TINY_TYPES, *TINY_LSTM],
-    "forced": ["--width", "16", "--layers", "1", "--sentences", "4", "--rounds", "1"],
-}
 
 
 def arguments() -> argparse.Namespace:
@@ -69,7 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--vocabulary", type=int)
     parser.add_argument("--model", type=Path)
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cores", type=int, help="default: 2; with --quick 1")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs; the ratios mean nothing")
     parser.add_argument("--accept", action="store_true", help="keep the ratios of this run in baseline.json")
     options = parser.parse_args()
@@ -81,12 +61,14 @@ def arguments() -> argparse.Namespace:
 
 
 def command(name: str, options: argparse.Namespace, file: Path) -> list[str]:
-    given = [sys.executable, str(HERE / f"{name}.py"), "--json", str(file), "--cores", str(options.cores)]
+    given = [sys.executable, str(HERE / f"{name}.py"), "--json", str(file)]
+    if options.cores is not None:
+        given += ["--cores", str(options.cores)]
     for key in BENCHMARKS[name]:
         value = getattr(options, key)
         if value is not None:
             given += ["--" + key.replace("_", "-"), str(value)]
-    return given + (QUICK[name] if options.quick else [])
+    return given + (["--quick"] if options.quick else [])
 
 
 def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -98,7 +80,7 @@ def settings(name: str, options: argparse.Namespace) -> dict[str, Any]:
     else:
         without = "stated lengths" if name in ("phrasal", "phrases", "recurrent", "forced", "continuous") else "world"
         data = options.recipe.stem if options.recipe is not None else without
-    return {"cores": options.cores, "data": data, "torch": torch.__version__}
+    return {"cores": options.cores or 2, "data": data, "torch": torch.__version__}
 
 
 def changes(name: str, ratios: dict[str, float], before: dict[str, Any]) -> list[list[Any]]:
@@ -113,7 +95,7 @@ def main() -> None:
     results = WORK / "results"
     results.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
-    if load > 0.5:
+    if load > 0.5 and not options.quick:
         print(f"the load of this machine is {load:.1f}: other work spoils what is measured here", file=sys.stderr)
     rows: list[list[Any]] = []
     done, failed = {}, []

@@ -18,6 +18,8 @@ from typing import Any
 
 from common import finish, parser, table, take_cores
 
+QUICK = {"sweeps": ["size"], "values": 1, "seconds": 0.0}
+
 BASE = {"length": 25, "vocabulary": 8000, "size": "small"}
 SWEEPS: dict[str, list[Any]] = {
     "length": [10, 25, 50, 100, 200],
@@ -90,8 +92,9 @@ def measure(row: dict[str, Any], threads: int, seconds: float) -> dict[str, floa
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--sweeps", nargs="+", choices=list(SWEEPS), default=list(SWEEPS))
+    arguments.add_argument("--values", type=int, help="measure the first values of each sweep only")
     arguments.add_argument("--seconds", type=float, default=1.5, help="for each figure")
     arguments.add_argument("--row", type=json.loads, help="measure one row and print it as JSON (used by itself)")
     options = arguments.parse_args()
@@ -99,10 +102,11 @@ def main() -> None:
     if options.row is not None:
         print(json.dumps(measure(options.row, cores, options.seconds)))
         return
-    ratios, figures = {}, []
+    ratios: dict[str, float] = {}
+    figures = []
     for sweep in options.sweeps:
         rows, first = [], None
-        for value in SWEEPS[sweep]:
+        for value in SWEEPS[sweep][: options.values]:
             row = {**BASE, sweep: value}
             command = [sys.executable, str(Path(__file__)), "--row", json.dumps(row), "--cores", str(cores)]
             command += ["--seconds", str(options.seconds)]

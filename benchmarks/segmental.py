@@ -9,7 +9,7 @@ npmt   spec §5.4: embeddings of half the width, window 7, two columns of 2 GRUs
 lstm   2 + 2 layers, the lower reading both ways, mlp attention, input feeding, softmax
 pconmt the same, continuous output over the words and as many phrases (paper 003); it has no search here
 
-FLOP of npmt are those of `phraseloom.models.flops_segmental`: an update is three forward passes (`plain`). As it is computed
+FLOP of npmt are those of `phraseloom.npmt.flops`: an update is three forward passes (`plain`). As it is computed
 the rows are run twice forward, so at most four; rows that hold no posterior probability are left out of the second run, which
 an untrained model has few of.
 
@@ -35,12 +35,14 @@ from common import finish, parser, table, take_cores
 from corpora import add_data_options
 from phrasal import take_turns
 
+QUICK = {"vocabulary": 50, "width": 16, "tokens": 60, "sentences": 2, "rounds": 1, "max_segment": 3, "table_width": 12}
+
 BEAMS = (1, 5)
 BAR = 1.3
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
+    result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.set_defaults(vocabulary=6000)
     result.add_argument("--width", type=int, default=512)
@@ -103,12 +105,12 @@ class Clock:
 @contextlib.contextmanager
 def watched(clock: Clock) -> Iterator[None]:
     """The parts of an update of npmt, timed."""
-    from phraseloom.losses.segment_softmax import Gradient, Softmax
-    from phraseloom.models import segment_likelihood
-    from phraseloom.models.segment_decoder import ResidualCells
+    from phraseloom.npmt import likelihood
+    from phraseloom.npmt.likelihood import Gradient, Softmax
+    from phraseloom.npmt.rows import ResidualCells
 
     places: list[tuple[Any, str, str]] = [
-        (segment_likelihood, "segmentations", "dynamic program"),
+        (likelihood, "segmentations", "dynamic program"),
         (ResidualCells, "step", "segments forward"),
         (Softmax, "log_normalizers", "softmax forward"),
         (Softmax, "scores", "softmax forward"),
@@ -169,7 +171,7 @@ def main() -> None:
     cores = take_cores(options.cores)
     from continuous_work import Row, random_table
     from phrasal_work import Training, corpus_of
-    from phraseloom.models.flops_segmental import segmental_parts
+    from phraseloom.npmt.flops import segmental_parts
     from phraseloom.training.run import settle_torch
 
     options.threads = options.threads or cores
@@ -230,7 +232,11 @@ def searches(options: argparse.Namespace, models: dict[str, Any], corpus: Any) -
     found: dict[str, float] = {}
     searching = {name: Search(options, config, corpus) for name, config in models.items()}
     for beam in BEAMS:
-        times = take_turns(list(searching), options.rounds, lambda name, n, beam=beam: searching[name].seconds(n, beam))
+
+        def work(name: str, number: int, beam: int = beam) -> float:
+            return searching[name].seconds(number, beam)
+
+        times = take_turns(list(searching), options.rounds, work)
         rows = [[name, options.sentences / statistics.median(some)] for name, some in times.items()]
         table([f"search, beam {beam}", "sentences/s"], rows)
         found[f"search, beam {beam}: time, npmt / lstm"] = ratio(times["npmt"], times["lstm"])

@@ -10,25 +10,34 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from common import finish, parser, table, take_cores
 from phrasal import take_turns
+
+QUICK = {"pairs": 4, "settings": ["0.01/-", "0/3"], "rounds": 1}
 
 SETTINGS = ["0/-", "0.0001/-", "0.001/-", "0.01/-", "0.05/-", "0/8", "0/5", "0/3", "0.001/5", "0.01/5"]
 
 
 def arguments() -> argparse.Namespace:
-    result = parser(__doc__)
-    result.add_argument("run", type=Path, help="run or model folder")
+    result = parser(__doc__, quick=QUICK)
+    result.add_argument("run", type=Path, nargs="?", help="run or model folder; --quick needs none")
     result.add_argument("--dataset", type=Path, help="default: that of the run")
     result.add_argument("--pairs", type=int, default=64)
     result.add_argument("--settings", nargs="+", default=SETTINGS)
     result.add_argument("--rounds", type=int, default=3)
     result.add_argument("--threads", type=int, help="default: one a core")
-    return result.parse_args()
+    options = result.parse_args()
+    if options.run is None and not options.quick:
+        result.error("give a run or model folder")
+    return options
 
 
 def setting(text: str) -> dict[str, Any]:
@@ -50,17 +59,13 @@ class Work:
     """Loss and gradient of the pairs with one setting."""
 
     def __init__(self, model: Any, batches: list[Any], text: str) -> None:
-        from phraseloom.models.segmental_config import ApproximationConfig
+        from phraseloom.npmt.config import ApproximationConfig
 
         self.model, self.batches, self.approximation = model, batches, ApproximationConfig(**setting(text))
-        self.loss, self.gradient = 0.0, None
+        self.loss, self.gradient = 0.0, torch.zeros(0)
 
     def seconds(self, number: int) -> float:
         """Of one round."""
-        import time
-
-        import torch
-
         self.model.approximation = self.approximation
         self.model.zero_grad()
         begin = time.perf_counter()
@@ -85,19 +90,44 @@ def batches_of(split: Any, count: int) -> Iterable[Any]:
         yield make_batch([split.source(i).tolist() for i in part], [split.target(i).tolist() for i in part])
 
 
-def main() -> None:
-    options = arguments()
-    cores = take_cores(options.cores)
-    import torch
+def untrained(options: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """A small model of random weights and random pairs of ids."""
+    from phrasal_work import corpus_of
+    from phraseloom.models.build import build_model
+    from segmental import configs
 
+    sizes = {
+        "width": 16,
+        "max_segment": 3,
+        "connect": False,
+        "vocabulary": 50,
+        "dataset": None,
+        "recipe": None,
+        "quick": True,
+    }
+    shape = argparse.Namespace(**sizes)
+    corpus = corpus_of(shape)
+    torch.manual_seed(1)
+    model = build_model(configs(shape)["npmt"], corpus.vocabulary, corpus.vocabulary)
+    return model, [corpus.batch(np.arange(options.pairs))]
+
+
+def trained(options: argparse.Namespace) -> tuple[Any, list[Any]]:
+    """The model of a run and pairs of its training data."""
     from phraseloom.data.corpus import Dataset
     from phraseloom.models.store import find_model, load_model
     from phraseloom.recipe import load_recipe
 
-    torch.set_num_threads(options.threads or cores)
-    model = without_dropout(load_model(find_model(options.run), "cpu")[0])
+    model = load_model(find_model(options.run), "cpu")[0]
     folder = options.dataset or Path(load_recipe(options.run / "config.yaml").data.folder)
-    batches = list(batches_of(Dataset.open(folder, verify=False).split("train"), options.pairs))
+    return model, list(batches_of(Dataset.open(folder, verify=False).split("train"), options.pairs))
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads or take_cores(options.cores))
+    model, batches = untrained(options) if options.run is None else trained(options)
+    without_dropout(model)
     settings = list(dict.fromkeys(["0/-", *options.settings]))
     work = {text: Work(model, batches, text) for text in settings}
     times = take_turns(settings, options.rounds, lambda name, number: work[name].seconds(number))
@@ -110,7 +140,9 @@ def main() -> None:
         ratios[f"{text}: exact / approximate, time"] = faster
         ratios[f"{text}: error of the gradient"] = distance
         ratios[f"{text}: loss too high"] = own.loss - exact.loss
-    print(f"{options.run.name}: {options.pairs} pairs, exact loss {exact.loss:.4f} nats a word\n")
+    print(
+        f"{options.run.name if options.run else 'untrained'}: {options.pairs} pairs, exact loss {exact.loss:.4f} nats a word\n"
+    )
     table(["posterior/band", "times as fast", "loss + nats/word", "gradient: error", "gradient: cosine"], rows)
     finish("segmental_approximation", options, ratios=ratios, figures={"seconds": times})
 

@@ -30,7 +30,7 @@ from phraseloom.models.store import save_model
 from phraseloom.text.config import SentencepieceConfig, TextConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
-QUICK = {"requests": 200, "warm_up": 100, "width": 16, "layers": 1, "report_every": 100}
+QUICK = {"requests": 60, "warm_up": 30, "clients": 4, "width": 16, "layers": 1, "report_every": 30}
 LENGTHS = {"max_length": {"factor": 1.2, "constant": 2}, "min_length": {"factor": 0.8, "constant": 0}}
 
 
@@ -108,7 +108,7 @@ class Clients:
 
 def watch(server: subprocess.Popen[bytes], clients: Clients, every: int) -> list[tuple[int, int]]:
     """Requests done and bytes in memory, after each `every` requests and at the end."""
-    found, start = [], time.monotonic()
+    found, start = list[tuple[int, int]](), time.monotonic()
     while True:
         running = clients.running
         if clients.done >= every * (len(found) + 1) or not running:
@@ -137,7 +137,7 @@ def measure(model: Path, options: argparse.Namespace) -> tuple[list[tuple[int, i
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--model", type=Path, help="model or run folder; without it one of random weights")
     arguments.add_argument("--requests", type=int, default=50_000)
     arguments.add_argument("--clients", type=int, default=20)
@@ -145,10 +145,7 @@ def main() -> None:
     arguments.add_argument("--report-every", type=int, default=2_500, help="requests between two readings")
     arguments.add_argument("--width", type=int, default=128)
     arguments.add_argument("--layers", type=int, default=3, help="of the encoder, and as many of the decoder")
-    arguments.add_argument("--quick", action="store_true", help="only see that it runs; the ratio means nothing")
     options = arguments.parse_args()
-    if options.quick:
-        vars(options).update(QUICK)
     options.cores = take_cores(options.cores)
     with tempfile.TemporaryDirectory() as folder:
         model = options.model or random_model(Path(folder) / "model", options.width, options.layers)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from common import finish, parser, table, take_cores
 
+QUICK = {"repeats": 1}
+
 BOUNDS = {"phraseloom --help": 0.5, "phraseloom translate, one line": 2.0}
 
 
@@ -28,7 +30,7 @@ def seconds(command: list[str], text: str, repeats: int) -> float:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--model", type=Path, help="model or run folder; without it nothing is translated")
     arguments.add_argument("--repeats", type=int, default=5)
     options = arguments.parse_args()

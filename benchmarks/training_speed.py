@@ -19,20 +19,31 @@ from typing import Any
 
 import yaml
 
-from common import PEERS, REFERENCE, WORK, finish, parser, peer, table, take_cores
+from common import PEERS, WORK, finish, parser, peer, reference_shape, table, take_cores
 from corpora import Export, add_data_options, export, open_data, training_work
 from limits import summary
 from phraseloom.data.corpus import Dataset
 from phraseloom.files import atomic_write_text
 from trainees import Tokens, Trainee, Turn
 
+QUICK = {
+    "world_pairs": 300,
+    "world_subwords": 400,
+    "systems": ["own", "own-1", "hf", "onmt"],
+    "tokens": 200,
+    "rounds": 1,
+    "updates": 2,
+    "settle": 1,
+    "warm_up": 1,
+}
+
 SYSTEMS = ("own", "own-1", "hf", "hf-eager", "onmt")
 # OpenNMT's batches by padded tokens of the longer side hold about 86 % real tokens of that side.
 PADDED = 1.16
 
 
-def own_recipe(dataset: Dataset, tokens: int, target_share: float, file: Path) -> Path:
-    """A recipe for the reference model that never validates and reports every update."""
+def own_recipe(shape: dict[str, Any], dataset: Dataset, tokens: int, target_share: float, file: Path) -> Path:
+    """A recipe for a model of that shape that never validates and reports every update."""
     training = {
         "batch_tokens": round(tokens * target_share),
         "schedule": {"kind": "inverse_sqrt_peak", "peak": 0.001, "warmup": 100},
@@ -42,7 +53,7 @@ def own_recipe(dataset: Dataset, tokens: int, target_share: float, file: Path) -
     }
     data = dataset.config.model_dump(mode="json")
     tied = "three_way" if dataset.tokenizer.joint else "two_way"
-    recipe = {"format": 1, "name": "bench", "data": data, "model": {**REFERENCE, "tied": tied}, "training": training}
+    recipe = {"format": 1, "name": "bench", "data": data, "model": {**shape, "tied": tied}, "training": training}
     atomic_write_text(file, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
     return file
 
@@ -59,7 +70,7 @@ def own(name: str, recipe: Path, processes: str, run: Path) -> Trainee:
 
 def trainees(options: argparse.Namespace, dataset: Dataset, found: Export, cores: int, scratch: Path) -> list[Trainee]:
     """Those systems of the options that are to be had."""
-    recipe = own_recipe(dataset, options.tokens, found.target_share, scratch / "recipe.yaml")
+    recipe = own_recipe(reference_shape(options), dataset, options.tokens, found.target_share, scratch / "recipe.yaml")
     threads = ["--threads", str(cores), "--vocabulary", str(found.vocabulary)]
     environment = {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores)}
     result = []
@@ -120,7 +131,7 @@ def compare(turns: dict[str, list[Turn]]) -> dict[str, float]:
 
 
 def main() -> None:
-    arguments = parser(__doc__)
+    arguments = parser(__doc__, quick=QUICK)
     add_data_options(arguments)
     arguments.add_argument("--systems", nargs="+", choices=SYSTEMS, default=["own", "own-1", "hf", "onmt"])
     arguments.add_argument("--tokens", type=int, default=3700, help="real source + target tokens an update")
@@ -155,7 +166,7 @@ def report(
     products: dict[str, float],
     peaks: dict[str, int],
 ) -> None:
-    work, limits = training_work(dataset.split("train"), found.vocabulary, REFERENCE), summary(products)
+    work, limits = training_work(dataset.split("train"), found.vocabulary, reference_shape(options)), summary(products)
     rows, figures = [], {}
     for name, own_turns in turns.items():
         rate = statistics.median(t.rate for t in own_turns)

@@ -1,10 +1,13 @@
-"""Small things that many tests need: a tokenizer learned on a few lines."""
+"""Small things that many tests need: a tokenizer learned on a few lines, and how long to wait for a process."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from phraseloom.text.tokenizer import Tokenizer
+
+# Seconds after which a process that a test waits for is taken to hang. It ends a broken test; it says nothing about speed.
+HANGS = 1200
 
 LINES = [
     "the old man sleeps .",

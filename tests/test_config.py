@@ -91,7 +91,7 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
         ("data.source_language=no", "should be text (given: no); put it in quotes that the shell leaves: "
                                     "data.source_language='\"no\"'"),
         ("model.attention=nonsense", "model.attention: 'nonsense' is no score; an attention in one line is SCORE "
-                                     "[ARRANGEMENT ORDERS] [shared-keys | keys-per-order]: a score is one of token, "),
+                                     "[ARRANGEMENT ORDERS] [shared-keys | keys-per-order] [gated]: a score is one of token, "),
         ("model.attention.cross=quer", "model.attention.cross: 'quer' is no score; did you mean queryk?"),
         ("model.attention=queryk heterogenous 1-2", "'heterogenous' is no arrangement; did you mean heterogeneous?"),
         ("model.positions={kind: sinus}", "model.positions.kind: 'sinus' is not known; did you mean sinusoid?"),

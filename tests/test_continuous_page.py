@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers import HANGS
 from tests.test_phrases_page import pairs, write
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,7 @@ def test_the_section_runs(tmp_path: Path) -> None:
         assert f"phraseloom {verb}" in script
         script = re.sub(rf"(phraseloom {verb}\b[^\n]*)", rf"\1 {more}", script)
     script = script.replace("phraseloom ", f"{sys.executable} -m phraseloom ").replace("--min-count 2 ", "")
-    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=False, timeout=300)
+    done = subprocess.run(["bash", "-ec", script], cwd=tmp_path, capture_output=True, check=False, timeout=HANGS)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     assert "BLEU" in done.stdout.decode()
     outputs = (tmp_path / "pconmt.en").read_bytes().decode().splitlines()

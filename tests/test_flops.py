@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,14 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.table import TargetTable
+from phraseloom.models import flops
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
-from phraseloom.models.flops_segmental import segmental_flop, segmental_parts
+from phraseloom.npmt.flops import segmental_parts
 
-PATH = Path(__file__).resolve().parents[1] / "benchmarks" / "flops.py"
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 VOCABULARY = 29
 SOFTMAX = {"glance": "max", "attention": "softmax"}
 PHRASES: dict[str, dict[str, Any]] = {
@@ -87,16 +89,6 @@ RECURRENT: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def flops() -> Any:
-    spec = importlib.util.spec_from_file_location("benchmark_flops", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def config(attention: Any) -> ModelConfig:
     layers = {"encoder": {"layers": 2}, "decoder": {"layers": 1}}
     return ModelConfig.model_validate({"width": 16, "heads": 4, "ffn_width": 24, **layers, "attention": attention})
@@ -106,13 +98,18 @@ def in_place(bias: Any, a: Any, b: Any, *_: Any, **__: Any) -> int:
     return 2 * a[0] * a[1] * b[1]
 
 
+def matrix_vector(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
+    return 2 * matrix[0] * matrix[1]
+
+
 def counter() -> FlopCounterMode:
-    """torch's counter, which does not know the in-place sum of products in the loss."""
-    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place})
+    """torch's counter, with what it lacks: the in-place sum of products in the loss, and a matrix times a vector."""
+    mapping = {torch.ops.aten.addmm_: in_place, torch.ops.aten.mv: matrix_vector}
+    return FlopCounterMode(display=False, custom_mapping=mapping)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
-def test_training(flops: Any, attention: Any) -> None:
+def test_training(attention: Any) -> None:
     model_config = config(attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
     source, target, sentences = 7, 5, 3
@@ -125,7 +122,7 @@ def test_training(flops: Any, attention: Any) -> None:
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("attention", ATTENTIONS, ids=str)
-def test_search(flops: Any, attention: Any, beam: int) -> None:
+def test_search(attention: Any, beam: int) -> None:
     torch.manual_seed(0)  # EOS is not the best token behind the longest length
     model_config = config(attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
@@ -153,48 +150,30 @@ def plain_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
 
 
-def counter_for(model_config: ModelConfig) -> FlopCounterMode:
-    """The counter, with products of a matrix and a vector where the scores of MLP attention are such."""
-
-    def product(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
-        return 2 * matrix[0] * matrix[1]
-
-    vectors = {torch.ops.aten.mv: product} if has_mlp(model_config) else {}
-    return FlopCounterMode(display=False, custom_mapping={torch.ops.aten.addmm_: in_place, **vectors})
-
-
-def has_mlp(model_config: ModelConfig) -> bool:
-    return getattr(model_config.decoder, "attention", None) == "mlp"
-
-
 @pytest.mark.usefixtures("plain_layers")
 @pytest.mark.parametrize("name", RECURRENT)
-def test_training_of_recurrent_and_encoder_free_models(flops: Any, name: str) -> None:
+def test_training_of_recurrent_and_encoder_free_models(name: str) -> None:
     model_config = recurrent(name)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
     source, target, sentences = 7, 5, 3
     batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter_for(model_config) as seen:
+    with counter() as seen:
         model.loss(batch).objective.backward()
     counted = flops.training_flop(model_config, VOCABULARY, [(source, target)] * sentences, computed=True)
-    if has_mlp(model_config):
-        # the gradient of a product with a vector is a column times a row, which torch does not compute as a product; and the
-        # sums of the smoothed loss are such a product as well
-        counted += 2 * model_config.width * sentences * target * (1 - source)
     assert seen.get_total_flops() == counted
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.usefixtures("plain_layers")
 @pytest.mark.parametrize("name", RECURRENT)
-def test_search_of_recurrent_and_encoder_free_models(flops: Any, name: str, beam: int) -> None:
+def test_search_of_recurrent_and_encoder_free_models(name: str, beam: int) -> None:
     torch.manual_seed(1)  # EOS is not the best token behind the longest length
     model_config = recurrent(name)
     model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
     source, tokens, sentences = 6, 4, 2
     batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
     bounds = [tokens] * sentences
-    with counter_for(model_config) as seen, torch.inference_mode():
+    with counter() as seen, torch.inference_mode():
         memory = model.encode(batch.source_BS, batch.source_lengths_B)
         search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
     counted = flops.decoding_flop(
@@ -203,7 +182,7 @@ def test_search_of_recurrent_and_encoder_free_models(flops: Any, name: str, beam
     assert seen.get_total_flops() == counted + 2 * beam * sentences * model_config.width * VOCABULARY
 
 
-def test_recurrent_cost_by_hand(flops: Any) -> None:
+def test_recurrent_cost_by_hand() -> None:
     """RNNS2S at the size of paper 004: formulas of spec §6.1, each product written out."""
     model_config = ModelConfig.model_validate(
         {"width": 768, "encoder": {"kind": "recurrent"}, "decoder": {"kind": "recurrent"}}
@@ -213,10 +192,14 @@ def test_recurrent_cost_by_hand(flops: Any) -> None:
     decoder = t * 4 * d * (3 * d) + t * 5 * 4 * d * (2 * d) + t * (2 * d) * d
     attention = s * d * d + t * d * d + t * s * (d + d)
     first_states = 12 * d * d
-    cost = flops.ModelCost.of(model_config, v)
-    assert cost.forward(s, t) == 2 * (encoder + decoder + attention + first_states + t * d * v)
+    cost = flops.TokenCost(flops.shapes_of(model_config, v))
+    smoothing = t * d  # the sums of the smoothed loss, a matrix times a vector without a gradient
+    forward = 2 * (encoder + decoder + attention + first_states + t * d * v + smoothing)
     zero_states = 2 * 4 * (d // 2) ** 2 + 5 * 4 * d * d + 4 * d * d  # of the encoder's cells; what is fed to step 1
-    assert cost.update(s, t) == 3 * cost.forward(s, t) - 2 * zero_states
+    columns = (
+        t * s * d
+    )  # the gradient of a matrix times a vector is a column times a row, which torch does not multiply
+    assert cost.update(s, t) == 3 * forward - 2 * (zero_states + columns + 2 * smoothing)
 
 
 OUTPUTS: dict[str, dict[str, Any]] = {
@@ -248,12 +231,12 @@ NETWORKS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("tied", ["two_way", "none"])
 @pytest.mark.parametrize("name", ["continuous", "hidden_layer", "max_margin", "words_and_phrases"])
-def test_training_with_continuous_outputs(flops: Any, name: str, tied: str, network: str) -> None:
+def test_training_with_continuous_outputs(name: str, tied: str, network: str) -> None:
     """No product with the table, but the one of max_margin that has no gradient."""
     model_config, model = continuous(name, NETWORKS[network], tied=tied)
     source, target, sentences = 7, 5, 3
     batch = make_batch([[4] * (source - 1)] * sentences, [[5] * (target - 1)] * sentences)
-    with counter_for(model_config) as seen:
+    with counter() as seen:
         model.train().loss(batch).objective.backward()
     pairs = [(source, target)] * sentences
     assert seen.get_total_flops() == flops.training_flop(model_config, VOCABULARY, pairs, table_width=TABLE_WIDTH)
@@ -263,19 +246,20 @@ def test_training_with_continuous_outputs(flops: Any, name: str, tied: str, netw
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_search_with_continuous_outputs(flops: Any, name: str, network: str, beam: int) -> None:
+def test_search_with_continuous_outputs(name: str, network: str, beam: int) -> None:
     torch.manual_seed(1)
     model_config, model = continuous(name, NETWORKS[network])
     source, tokens, sentences = 6, 4, 2
     batch = make_batch([[4] * (source - 1)] * sentences, [[]] * sentences)
     bounds = [tokens] * sentences
-    with counter_for(model_config) as seen, torch.inference_mode():
+    with counter() as seen, torch.inference_mode():
         memory = model.eval().encode(batch.source_BS, batch.source_lengths_B)
         found = search(model, memory, Limits.of(bounds, bounds), SearchOptions(beam=beam))
     assert all(len(hypotheses[0].tokens) == tokens for hypotheses in found)
     pairs = [(source, tokens + 1)] * sentences
     counted = flops.decoding_flop(model_config, VOCABULARY, pairs, beam=beam, table_width=TABLE_WIDTH)
-    again = flops.ModelCost.of(model_config, VOCABULARY, table_width=TABLE_WIDTH).output.search
+    hidden = TABLE_WIDTH**2 if name == "hidden_layer" else 0
+    again = model_config.width * TABLE_WIDTH + hidden + VOCABULARY * TABLE_WIDTH
     assert seen.get_total_flops() == counted + 2 * beam * sentences * again
 
 
@@ -285,7 +269,7 @@ def phrases(name: str, attention: Any = "token") -> ModelConfig:
 
 @pytest.mark.parametrize("attention", ["token", "queryk heterogeneous 1-2"])
 @pytest.mark.parametrize("name", PHRASES)
-def test_training_with_phrases(flops: Any, name: str, attention: str) -> None:
+def test_training_with_phrases(name: str, attention: str) -> None:
     model_config = phrases(name, attention)
     model = build_model(model_config, VOCABULARY, VOCABULARY)
     source, target, sentences = 7, 5, 3
@@ -298,7 +282,7 @@ def test_training_with_phrases(flops: Any, name: str, attention: str) -> None:
 
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("name", PHRASES)
-def test_search_with_phrases(flops: Any, name: str, beam: int) -> None:
+def test_search_with_phrases(name: str, beam: int) -> None:
     torch.manual_seed(0)  # EOS is not the best token behind the longest length
     model_config = phrases(name)
     model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
@@ -337,7 +321,7 @@ def paper_flop(model: ModelConfig, source: int, target: int, phrases: int) -> in
 
 
 @pytest.mark.parametrize("name", PHRASES)
-def test_the_plain_count_is_the_formulas_of_the_paper(flops: Any, name: str) -> None:
+def test_the_plain_count_is_the_formulas_of_the_paper(name: str) -> None:
     with_phrases, without, pair = phrases(name), config("token"), [(13, 9)]
     count = {"narrow": 7}.get(name, 5)  # of 13 tokens: 2 or 3 in each
     assert flops.phrase_count(with_phrases, 13) == count
@@ -345,7 +329,7 @@ def test_the_plain_count_is_the_formulas_of_the_paper(flops: Any, name: str) -> 
     assert added == 3 * paper_flop(with_phrases, 13, 9, count)
 
 
-def test_time_of_table_2_is_its_flop(flops: Any) -> None:
+def test_time_of_table_2_is_its_flop() -> None:
     """At the paper's size an update has 1.74 times the FLOP of the base; Table 2 says 1.75 times the time."""
     base = ModelConfig.model_validate({"preset": "base"})
     full = base.model_copy(update={"phrases": phrases("max_attn_ta").phrases})
@@ -354,7 +338,7 @@ def test_time_of_table_2_is_its_flop(flops: Any) -> None:
     assert ratio == pytest.approx(1.74, abs=0.01)
 
 
-def test_phrases_of_a_dataset_are_not_known_from_lengths(flops: Any) -> None:
+def test_phrases_of_a_dataset_are_not_known_from_lengths() -> None:
     model_config = ModelConfig.model_validate(
         {**config("token").model_dump(), "phrases": {"segments": {"kind": "dataset"}}}
     )
@@ -367,7 +351,7 @@ def test_the_benchmark_of_phrases_runs(tmp_path: Path) -> None:
     file = tmp_path / "phrases.json"
     sizes = "--width 16 --ffn-width 64 --heads 2 --layers 1 --tokens 60 --sentences 4 --rounds 1 --vocabulary 50"
     chosen = "--rows max_attn_ta narrow queryk_ta --parts train greedy --threads 1"
-    command = [sys.executable, PATH.parent / "phrases.py", *sizes.split(), *chosen.split(), "--json", file]
+    command = [sys.executable, BENCHMARKS / "phrases.py", *sizes.split(), *chosen.split(), "--json", file]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
     ratios = json.loads(file.read_bytes())["ratios"]
     for part in ("train", "greedy"):
@@ -381,7 +365,7 @@ def test_the_benchmark_of_phrases_runs(tmp_path: Path) -> None:
 
 
 def run_benchmark(name: str, arguments: str, file: Path) -> dict[str, float]:
-    command = [sys.executable, PATH.parent / f"{name}.py", *arguments.split(), "--rounds", "1", "--json", file]
+    command = [sys.executable, BENCHMARKS / f"{name}.py", *arguments.split(), "--rounds", "1", "--json", file]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PHRASELOOM_PEER")}
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**environment, "OMP_NUM_THREADS": "1"})
     ratios: dict[str, float] = json.loads(file.read_bytes())["ratios"]
@@ -421,7 +405,7 @@ def test_the_benchmark_of_forced_decoding_runs(tmp_path: Path) -> None:
     assert {f"{row}: attention / scores, time" for row in rows} < ratios.keys()
 
 
-def test_padding_and_length_are_counted(flops: Any) -> None:
+def test_padding_and_length_are_counted() -> None:
     model_config = config("queryk heterogeneous 1-2")
     short = flops.training_flop(model_config, VOCABULARY, [(3, 4)])
     assert flops.padded([(3, 9), (8, 4)]) == [(8, 9), (8, 9)]
@@ -430,12 +414,25 @@ def test_padding_and_length_are_counted(flops: Any) -> None:
     assert short < flops.training_flop(model_config, VOCABULARY, [(4, 4)])
 
 
-def test_what_a_structure_adds(flops: Any) -> None:
+def test_what_a_structure_adds() -> None:
     """Projections of spec §1.7 in units of D² and token: 8 for QueryK and ConvKV 1-2 against 4."""
     for attention, units in [("token", 4), ("queryk heterogeneous 1-2", 8), ("convkv heterogeneous 1-2", 8)]:
         use = config(attention)
-        cost = flops.block_cost(use, use.attention.encoder_self, reads_ahead=True)
-        assert cost.query + cost.key + cost.output == units * use.width**2
+        model: Any = flops.shapes_of(use, VOCABULARY)
+        one, two = (flops.count(partial(model.encode, torch.tensor([[4] * n]), None)) for n in (1, 2))
+        of_token = (4 * one - two) // 2 // 2 // use.encoder.layers  # without what grows with the square; multiply-adds
+        assert of_token == units * use.width**2 + 2 * use.width * use.ffn_width
+
+
+def test_what_a_layer_multiplies_is_counted_without_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A layer that multiplies once more costs D² a token and layer more, forwards and backwards."""
+    use, extra = config("token"), torch.empty(16, 16, device="meta")
+    before = flops.TokenCost(flops.shapes_of(use, VOCABULARY)).update(7, 5)
+    forward = FeedForward.forward
+    monkeypatch.setattr(FeedForward, "forward", lambda self, x: forward(self, x @ extra))
+    tokens = 7 * use.encoder.layers + 5 * use.decoder.layers
+    after = flops.TokenCost(flops.shapes_of(use, VOCABULARY)).update(7, 5)
+    assert after - before == 2 * 2 * tokens * 16**2  # the matrix is constant: one product backwards
 
 
 SEGMENTAL: dict[str, dict[str, Any]] = {
@@ -455,7 +452,7 @@ SEGMENTAL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", SEGMENTAL)
 def test_forward_pass_of_segmental_models(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an update adds to it depends on the posterior: between two and three times as much."""
-    monkeypatch.setattr("phraseloom.models.segmental.can_pack", lambda weight: False)
+    monkeypatch.setattr("phraseloom.npmt.model.can_pack", lambda weight: False)
     given = SEGMENTAL[name]
     decoder = {"kind": "segmental", "layers": 2, "max_segment": 3, **given.get("decoder", {})}
     model_config = ModelConfig.model_validate(
@@ -475,7 +472,9 @@ def test_forward_pass_of_segmental_models(name: str, monkeypatch: pytest.MonkeyP
     if model.connects:
         counted += 2 * history_padding(model_config, pairs)
     assert seen.get_total_flops() == counted
-    assert segmental_flop(model_config, VOCABULARY, pairs) == 6 * sum(parts.values())
+    assert flops.training_flop(model_config, VOCABULARY, pairs) == 6 * sum(parts.values())
+    again = 2 * (parts["segments"] + parts["softmax"])
+    assert flops.training_flop(model_config, VOCABULARY, pairs, computed=True) == 6 * sum(parts.values()) + again
     with counter() as seen:
         loss.backward()
     assert 2 * counted < seen.get_total_flops() <= 3 * counted

@@ -91,3 +91,16 @@ def test_the_best_cosine_loss_is_of_continuous_output() -> None:
                 "training": {"best_by": "cosine_loss", "max_updates": 1},
             }
         )
+
+
+def test_recurrent_rows_to_convergence_and_with_residual_layers() -> None:
+    """Paper 004 trains until validation stands still, and takes the checkpoint with the best perplexity."""
+    folder = ROOT / "recipes" / "multi30k" / "encoder_free"
+    training = load_recipe(folder.parent / "converged.yaml").training
+    assert (training.schedule.kind, training.patience, training.best_by) == ("plateau", 12, "perplexity")
+    assert training.patience > training.schedule.patience  # type: ignore[union-attr]  # the rate falls before the run ends
+    assert training.average_last == 0 and training.bleu_every == 1
+    model = load_recipe(folder / "rnn_residual.yaml").model
+    plain = load_recipe(folder / "rnn.yaml").model
+    assert model.encoder.residual and model.decoder.residual  # type: ignore[union-attr]
+    assert not plain.encoder.residual and not plain.decoder.residual  # type: ignore[union-attr]

@@ -128,13 +128,14 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     path = Path(path)
     value, places = _read(path)
     overrides = list(overrides or [])
+    has_base = "base" in value
     base = value.pop("base", None)
     own = [text for text in overrides if text.partition("=")[0].strip() == "base"]
     if own:
         overrides = [text for text in overrides if text not in own]
         below = Path(own[-1].partition("=")[2].strip())
         value, places = _over_base(below, str(below), value, places)
-    elif base is not None:
+    elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
     for override in sorted(overrides, key=lambda text: not text.partition("=")[0].strip().endswith(".kind")):
         changed = set_override(value, override)
@@ -190,7 +191,7 @@ def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
     """The file that `base:` of the recipe `path` means. Raises ConfigError for one outside of where it may lie."""
     place = (places or {}).get(("base",), Place(path))
     if not isinstance(base, str) or not base.strip() or not base.isprintable():
-        raise place.problem("base is the path of one recipe, as text", hint="such as base: base.yaml")
+        raise place.problem("base: should be the path of a recipe", hint="such as base: base.yaml")
     folder = Path(os.path.realpath(path.parent))
     roots = [folder, *(parent for parent in (folder, *folder.parents) if parent.name == "recipes")]
     found = path.parent / base

@@ -19,7 +19,7 @@ from phraseloom.align import bitext as bitext_module
 from phraseloom.align import ibm
 from phraseloom.align.aligner import FLOOR, Aligner, Table, choose_method, learn_aligner
 from phraseloom.align.bitext import Bitext, WordPairs, read_bitext, split
-from phraseloom.align.ibm import Settings, digamma, estimate
+from phraseloom.align.ibm import IBMSettings, digamma, estimate
 from phraseloom.align.links import read_gold
 from phraseloom.align.prior import DIRECTIONS, DiagonalPrior
 from phraseloom.align.symmetrize import METHODS, symmetrize
@@ -124,15 +124,15 @@ def test_the_prior_is_that_of_the_equation(direction: str, tension: float, p_nul
 
 
 CASES = {
-    "ibm1": (Settings("ibm1", 4, variational_bayes=False), (0.0, None)),
-    "ibm1 with its own null": (Settings("ibm1", 4, variational_bayes=False, p_null=0.2), (0.0, 0.2)),
-    "ibm1 without null": (Settings("ibm1", 4, variational_bayes=False, p_null=0.0), (0.0, 0.0)),
-    "ibm1 with Bayes": (Settings("ibm1", 4), (0.0, None)),
-    "diagonal": (Settings("diagonal", 4, variational_bayes=False), (4.0, 0.08)),
-    "diagonal with Bayes": (Settings("diagonal", 4), (4.0, 0.08)),
-    "optimised": (Settings("diagonal", 4, variational_bayes=False, optimize_tension=True), (4.0, 0.08)),
-    "optimised with Bayes": (Settings("diagonal", 4, tension=2.5, optimize_tension=True), (2.5, 0.08)),
-    "another alpha": (Settings("diagonal", 3, alpha=0.3, p_null=0.3), (4.0, 0.3)),
+    "ibm1": (IBMSettings("ibm1", 4, variational_bayes=False), (0.0, None)),
+    "ibm1 with its own null": (IBMSettings("ibm1", 4, variational_bayes=False, p_null=0.2), (0.0, 0.2)),
+    "ibm1 without null": (IBMSettings("ibm1", 4, variational_bayes=False, p_null=0.0), (0.0, 0.0)),
+    "ibm1 with Bayes": (IBMSettings("ibm1", 4), (0.0, None)),
+    "diagonal": (IBMSettings("diagonal", 4, variational_bayes=False), (4.0, 0.08)),
+    "diagonal with Bayes": (IBMSettings("diagonal", 4), (4.0, 0.08)),
+    "optimised": (IBMSettings("diagonal", 4, variational_bayes=False, optimize_tension=True), (4.0, 0.08)),
+    "optimised with Bayes": (IBMSettings("diagonal", 4, tension=2.5, optimize_tension=True), (2.5, 0.08)),
+    "another alpha": (IBMSettings("diagonal", 3, alpha=0.3, p_null=0.3), (4.0, 0.3)),
 }
 
 
@@ -178,7 +178,7 @@ def test_expectation_maximisation_is_that_of_the_loops(name: str, direction: str
 def test_the_likelihood_never_falls(model: str, direction: str, seed: int) -> None:
     bitext = read_bitext(toy(80, seed))
     seen: list[float] = []
-    settings = Settings(model, 25, variational_bayes=False, optimize_tension=True)
+    settings = IBMSettings(model, 25, variational_bayes=False, optimize_tension=True)
     estimate(bitext, WordPairs(bitext), direction, settings, lambda now: seen.append(now.log_likelihood))
     assert len(seen) == 25
     assert all(after >= before - 1e-9 for before, after in pairwise(seen))
@@ -198,7 +198,7 @@ def test_tables_sum_to_one() -> None:
     bitext = read_bitext(toy())
     pairs = WordPairs(bitext)
     for direction, given in zip(DIRECTIONS, (pairs.source, pairs.target), strict=True):
-        found = estimate(bitext, pairs, direction, Settings(variational_bayes=False))
+        found = estimate(bitext, pairs, direction, IBMSettings(variational_bayes=False))
         np.testing.assert_allclose(np.bincount(given, found.pairs), 1, rtol=1e-12)
         assert math.isclose(found.null.sum(), 1, rel_tol=1e-12)
 
@@ -206,10 +206,10 @@ def test_tables_sum_to_one() -> None:
 # --- invariances ------------------------------------------------------------------------------------------------------
 
 
-OPTIMISED = Settings(optimize_tension=True)
+OPTIMISED = IBMSettings(optimize_tension=True)
 
 
-def estimates(lines: Lines, settings: Settings = OPTIMISED) -> dict[str, tuple[dict[tuple[str, str], float], float]]:
+def estimates(lines: Lines, settings: IBMSettings = OPTIMISED) -> dict[str, tuple[dict[tuple[str, str], float], float]]:
     bitext = read_bitext(lines)
     pairs = WordPairs(bitext)
     found = {d: estimate(bitext, pairs, d, settings) for d in DIRECTIONS}
@@ -262,7 +262,7 @@ def test_an_error_in_one_direction_ends_the_other() -> None:
     backward: list[int] = []
     began = threading.Event()
 
-    def report(now: ibm.Progress) -> None:
+    def report(now: ibm.IBMProgress) -> None:
         if now.direction == "forward":
             assert began.wait(20)
             raise RuntimeError("told")
@@ -270,7 +270,7 @@ def test_an_error_in_one_direction_ends_the_other() -> None:
         began.set()
 
     with pytest.raises(RuntimeError, match="told"):
-        learn_aligner(read_bitext(toy()), Settings(iterations=3000), jobs=2, report=report)
+        learn_aligner(read_bitext(toy()), IBMSettings(iterations=3000), jobs=2, report=report)
     assert len(backward) < 3000
 
 
@@ -281,7 +281,7 @@ def test_a_small_text_is_aligned_as_people_would() -> None:
     """Das Haus is the house, das Buch the book, ein Buch a book (Koehn 2010, §4.1), and red stands before what it is of."""
     lines = [("das Haus", "the house"), ("das Buch", "the book"), ("ein Buch", "a book"), ("ein Haus", "a house")]
     lines += [("Haus", "house"), ("la maison rouge".upper(), "the red house"), ("LA MAISON", "the house")]
-    model = learn_aligner(read_bitext(lines), Settings("ibm1", 30, p_null=0.0, variational_bayes=False))
+    model = learn_aligner(read_bitext(lines), IBMSettings("ibm1", 30, p_null=0.0, variational_bayes=False))
     found = [one.links for one in model.align([*lines[:5], ("Buch ein", "a book")], method="intersection")]
     assert found[:5] == [{(0, 0), (1, 1)}] * 4 + [{(0, 0)}]
     assert found[5] == {(0, 1), (1, 0)}
@@ -296,17 +296,17 @@ def test_the_built_in_world_is_aligned_well(tmp_path: Path) -> None:
     )
     gold = read_gold(tmp_path / "world" / "test.align", lines=test)
 
-    def aer(settings: Settings) -> float:
+    def aer(settings: IBMSettings) -> float:
         found = learn_aligner(read_bitext(train), settings).align(test)
         return score_alignment([one.links for one in found], gold).aer
 
-    assert aer(Settings()) < 0.095
-    assert aer(Settings("ibm1")) < 0.135
+    assert aer(IBMSettings()) < 0.095
+    assert aer(IBMSettings("ibm1")) < 0.135
 
 
 def test_the_diagonal_decides_between_repeated_words() -> None:
     lines = [("x a x", "u v u"), ("a", "v"), ("x", "u"), ("x x", "u u")] * 5
-    model = learn_aligner(read_bitext(lines), Settings())
+    model = learn_aligner(read_bitext(lines), IBMSettings())
     assert model.align(lines[:4])[0].links == {(0, 0), (1, 1), (2, 2)}
     assert model.align(lines[:4])[3].links == {(0, 0), (1, 1)}
 
@@ -314,13 +314,13 @@ def test_the_diagonal_decides_between_repeated_words() -> None:
 def test_blank_and_long_sides_have_no_links_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aligner_module, "MAX_WORDS", 6)
     lines = [("a", "A"), ("", "A"), ("a", "  "), ("", ""), ("a " * 7, "A"), ("a", "A"), ("", "A " * 7)]
-    found = learn_aligner(read_bitext(toy()), Settings()).align(lines, weights=True)
+    found = learn_aligner(read_bitext(toy()), IBMSettings()).align(lines, weights=True)
     assert [one.left_out for one in found] == ["", "blank", "blank", "blank", "long", "", "blank"]
     assert [one.links for one in found] == [{(0, 0)}, set(), set(), set(), set(), {(0, 0)}, set()]
 
 
 def test_unknown_words_go_where_the_prior_sends_them() -> None:
-    model = learn_aligner(read_bitext(toy(200)), Settings())
+    model = learn_aligner(read_bitext(toy(200)), IBMSettings())
     assert model.align([("a new b", "A NEU B")])[0].links == {(0, 0), (1, 1), (2, 2)}
     assert model.align([("new", "NEU")])[0].links == {(0, 0)}
     weights = [model.align([pair], method="forward", weights=True)[0].weights for pair in (("a", "NEU"), ("new", "A"))]
@@ -366,7 +366,7 @@ def test_weights_are_posteriors() -> None:
     found = model.align([("a b", "A B")], weights=True)[0].weights
     assert found == {(0, 0): pytest.approx(0.25 * 0.5 / (0.25 * 0.75 + 0.5 * 0.25)), (1, 1): pytest.approx(1, abs=1e-6)}
     lines = toy()
-    both = learn_aligner(read_bitext(lines), Settings())
+    both = learn_aligner(read_bitext(lines), IBMSettings())
     each = [both.align(lines, method=name, weights=True) for name in (*DIRECTIONS, "intersection")]
     for forward, backward, joined in zip(*each, strict=True):
         for link in joined.links:
@@ -377,7 +377,7 @@ def test_weights_are_posteriors() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_join_both_directions(method: str) -> None:
     lines = toy()
-    model = learn_aligner(read_bitext(lines), Settings())
+    model = learn_aligner(read_bitext(lines), IBMSettings())
     forward, backward = ([one.links for one in model.align(lines, method=name)] for name in DIRECTIONS)
     expected = [symmetrize(f, b, method) for f, b in zip(forward, backward, strict=True)]
     assert [one.links for one in model.align(lines, method=method)] == expected
@@ -387,7 +387,7 @@ def test_methods_join_both_directions(method: str) -> None:
 
 def test_forward_comes_first_when_both_are_joined(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = toy()
-    model = learn_aligner(read_bitext(lines), Settings())
+    model = learn_aligner(read_bitext(lines), IBMSettings())
     forward = model.align(lines, method="forward")
     assert forward != model.align(lines, method="backward")
     monkeypatch.setattr(aligner_module, "symmetrize", lambda one, other, method: one)
@@ -395,7 +395,7 @@ def test_forward_comes_first_when_both_are_joined(monkeypatch: pytest.MonkeyPatc
 
 
 def test_lowercase_is_of_the_model() -> None:
-    model = learn_aligner(read_bitext([("Das", "The")], lowercase=True), Settings(), lowercase=True)
+    model = learn_aligner(read_bitext([("Das", "The")], lowercase=True), IBMSettings(), lowercase=True)
     assert model.source_words == ["das"]
     assert model.align([("DAS", "THE")], weights=True)[0].weights[0, 0] > 0.5
 
@@ -405,9 +405,13 @@ def test_lowercase_is_of_the_model() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings("ibm1", 60, False), Settings("diagonal", 60, False, optimize_tension=True), Settings(alpha=1e-6)],
+    [
+        IBMSettings("ibm1", 60, False),
+        IBMSettings("diagonal", 60, False, optimize_tension=True),
+        IBMSettings(alpha=1e-6),
+    ],
 )
-def test_nothing_underflows_to_nan(settings: Settings) -> None:
+def test_nothing_underflows_to_nan(settings: IBMSettings) -> None:
     lines = [*toy(20), ("z " * 150, "Z " * 150), ("z", "Z " * 190), ("z " * 190, "Z")]
     seen: list[float] = []
     bitext = read_bitext(lines)
@@ -437,12 +441,12 @@ def test_nothing_underflows_to_nan(settings: Settings) -> None:
 )
 def test_wrong_settings_are_refused(wrong: dict[str, float], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        Settings(**wrong)  # type: ignore[arg-type]
+        IBMSettings(**wrong)  # type: ignore[arg-type]
 
 
 def test_a_text_without_pairs_is_refused() -> None:
     with pytest.raises(DataError, match="no sentence pair"):
-        learn_aligner(read_bitext([("", "x")]), Settings())
+        learn_aligner(read_bitext([("", "x")]), IBMSettings())
 
 
 def test_methods_that_cannot_be_had_are_refused() -> None:

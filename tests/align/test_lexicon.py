@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phraseloom.align.lexicon import Entry, LinkCounts, format_entries, read_lexicon
+from phraseloom.align.lexicon import LexiconEntry, LinkCounts, format_entries, read_lexicon
 from phraseloom.errors import DataError, FileProblem
 
 
@@ -27,19 +27,19 @@ def test_the_most_frequent_translation_wins() -> None:
         ("das", "the", "0-0"),
         ("Haus das", "the building", "1-0"),
     )
-    assert counts.entries() == [Entry("das", "the", 3, 4), Entry("Haus", "house", 2, 2)]
+    assert counts.entries() == [LexiconEntry("das", "the", 3, 4), LexiconEntry("Haus", "house", 2, 2)]
     assert (counts.lines, counts.links, counts.with_tab) == (4, 6, 0)
 
 
 @pytest.mark.parametrize("order", [["z", "b", "Ä"], ["Ä", "b", "z"], ["b", "z", "Ä"]])
 def test_equal_counts_go_by_code_points(order: list[str]) -> None:
     counts = counted(*((source, target, "0-0") for target in order for source in ("x", "a")))
-    assert counts.entries() == [Entry("a", "b", 1, 3), Entry("x", "b", 1, 3)]
+    assert counts.entries() == [LexiconEntry("a", "b", 1, 3), LexiconEntry("x", "b", 1, 3)]
 
 
 def test_a_least_count_is_that_of_the_translation() -> None:
     counts = counted(("a", "x", "0-0"), ("a", "y", "0-0"), ("b", "z", "0-0"), ("b", "z", "0-0"))
-    assert counts.entries(2) == [Entry("b", "z", 2, 2)]
+    assert counts.entries(2) == [LexiconEntry("b", "z", 2, 2)]
     assert counts.entries(3) == []
 
 
@@ -55,7 +55,7 @@ def test_random_text_against_counting_by_hand(tmp_path: Path) -> None:
     for word in sorted({s for s, _ in pairs}):
         of_word = {t: n for (s, t), n in pairs.items() if s == word}
         best = sorted(of_word, key=lambda t, n=of_word: (-n[t], t))[0]
-        expected.append(Entry(word, best, of_word[best], sum(of_word.values())))
+        expected.append(LexiconEntry(word, best, of_word[best], sum(of_word.values())))
     expected.sort(key=lambda e: -e.total)
     assert counts.entries() == expected
     rows = list(format_entries(counts.entries()))
@@ -65,7 +65,7 @@ def test_random_text_against_counting_by_hand(tmp_path: Path) -> None:
 
 def test_words_with_a_tab_are_left_out() -> None:
     counts = counted(("a\tb c", "x y\tz", "0-0 1-1 1-0"))
-    assert counts.entries() == [Entry("c", "x", 1, 1)]
+    assert counts.entries() == [LexiconEntry("c", "x", 1, 1)]
     assert (counts.links, counts.with_tab) == (1, 2)
 
 

@@ -14,7 +14,7 @@ import safetensors.numpy
 from phraseloom.align import model_file
 from phraseloom.align.aligner import Aligner, learn_aligner
 from phraseloom.align.bitext import read_bitext
-from phraseloom.align.ibm import Settings
+from phraseloom.align.ibm import IBMSettings
 from phraseloom.align.model_file import METADATA, load_aligner, save_aligner
 from phraseloom.errors import CorruptError, FileProblem, ModelError
 
@@ -23,7 +23,7 @@ LINES = [("das Haus", "the house"), ("das Buch", "the book"), ("ein Buch\u3000\u
 
 @pytest.fixture
 def aligner() -> Aligner:
-    return learn_aligner(read_bitext(LINES), Settings())
+    return learn_aligner(read_bitext(LINES), IBMSettings())
 
 
 @pytest.fixture
@@ -47,9 +47,9 @@ def write(path: Path, about: object, arrays: dict[str, np.ndarray], *, honest: b
 
 @pytest.mark.parametrize("directions", [["forward"], ["backward"], ["forward", "backward"]])
 @pytest.mark.parametrize(
-    "settings", [Settings(), Settings("ibm1"), Settings("ibm1", p_null=0.0, variational_bayes=False)]
+    "settings", [IBMSettings(), IBMSettings("ibm1"), IBMSettings("ibm1", p_null=0.0, variational_bayes=False)]
 )
-def test_round_trip(settings: Settings, directions: list[str], tmp_path: Path) -> None:
+def test_round_trip(settings: IBMSettings, directions: list[str], tmp_path: Path) -> None:
     before = learn_aligner(read_bitext(LINES, lowercase=True), settings, directions=directions, lowercase=True)
     save_aligner(tmp_path / "model", before, notes={"pairs": 9})
     after = load_aligner(tmp_path / "model")
@@ -67,7 +67,7 @@ def test_round_trip(settings: Settings, directions: list[str], tmp_path: Path) -
 
 def test_the_same_model_makes_the_same_bytes(aligner: Aligner, path: Path, tmp_path: Path) -> None:
     for _ in range(5):
-        save_aligner(tmp_path / "again", learn_aligner(read_bitext(LINES), Settings()))
+        save_aligner(tmp_path / "again", learn_aligner(read_bitext(LINES), IBMSettings()))
         assert (tmp_path / "again").read_bytes() == path.read_bytes()
     save_aligner(tmp_path / "loaded", load_aligner(path))
     assert (tmp_path / "loaded").read_bytes() == path.read_bytes()

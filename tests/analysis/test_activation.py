@@ -13,14 +13,14 @@ from torch import Tensor
 from phraseloom.analysis.activation import QUADRANTS, activation_shares, sentence_sums, shares
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
 TT, TP, PT, PP = QUADRANTS
 HETEROGENEOUS = Structure.of_orders(1, [1, 2])
 INTERLEAVED = Structure.of_orders(1, [1, 2], query_orders=(1, 2))
-HOMOGENEOUS = Structure(3, ((Part(1, 0, 1), Part(2, 1, 3)),), zero_extended=True)
+HOMOGENEOUS = Structure(3, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 3)),), zero_extended=True)
 STRUCTURES = {
     "token": Structure.of_orders(2, [1]),
     "heterogeneous": Structure.of_orders(2, [1, 2, 3]),

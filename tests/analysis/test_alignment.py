@@ -16,7 +16,7 @@ from tests.helpers import LINES, tiny_tokenizer
 from phraseloom.align.links import Gold
 from phraseloom.align.symmetrize import symmetrize
 from phraseloom.analysis import alignment
-from phraseloom.analysis.alignment import Measured, align_pairs, measure, ranked, remember, word_of_piece
+from phraseloom.analysis.alignment import MeasuredAlignment, align_pairs, measure, ranked, remember, word_of_piece
 from phraseloom.analysis.attention import Attended
 from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.config import AlignmentMethod, DecodingConfig
@@ -24,7 +24,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.decoding.word_links import METHODS, combine, directions, link_words, word_weights
 from phraseloom.errors import CorruptError, DataError, ModelError, UsageError
 from phraseloom.files import sha256_file
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.metrics.aer import AlignmentScore, score_alignment
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
@@ -63,6 +63,16 @@ def by_loops(heads: Sequence[np.ndarray], source: Sequence[int], target: Sequenc
                 best = t
         to_target.add((s, best))
     return to_source, to_target  # type: ignore[return-value]
+
+
+def largest(heads: Sequence[np.ndarray]) -> np.ndarray:
+    """Paper 004, footnote 7: of each cell the largest weight of any head."""
+    result = np.zeros(np.shape(heads[0]))
+    for row in range(len(result)):
+        for column in range(len(result[row])):
+            for head in heads:
+                result[row][column] = max(result[row][column], float(head[row][column]))
+    return result
 
 
 def random_words(rng: np.random.Generator) -> list[int]:
@@ -137,7 +147,7 @@ def test_the_directions_are_joined_in_their_order() -> None:
 def test_methods_are_those_of_the_options() -> None:
     from phraseloom.cli.decoding_options import AlignmentMethod as Option
 
-    assert set(get_args(AlignmentMethod)) == set(METHODS) == {option.value for option in Option}
+    assert set(get_args(AlignmentMethod)) == set(METHODS) == set(get_args(Option))
     with pytest.raises(UsageError, match="no symmetrisation 'best'"):
         combine(frozenset(), frozenset(), "best")
 
@@ -286,7 +296,7 @@ def test_links_of_a_model_are_those_of_its_weights_in_loops(translator: Translat
 
     structures = translator.model.decoder.cross_structures
     source_side, target_side = translator.tokenizer.source, translator.tokenizer.target
-    expected: dict[tuple[int, int | None], list[Any]] = {}
+    expected: dict[tuple[int, int | str | None], list[Any]] = {}
     for source, target in zip(SOURCES, TARGETS, strict=True):
         ids = source_side.encode(source), target_side.encode(target)
         weights: list[Any] = [None] * len(structures)
@@ -296,16 +306,17 @@ def test_links_of_a_model_are_those_of_its_weights_in_loops(translator: Translat
                 memory = translator.model.encode(batch.source_BS, batch.source_lengths_B)
                 weights = translator.model.decode(batch.target_in_BT, memory, keep_weights=True)[1]
         for layer, structure in enumerate(structures):
-            for head in (None, *range(structure.heads)):
+            for head in (None, "max", *range(structure.heads)):
                 found: Any = None
                 if all(ids):
-                    chosen = range(structure.heads) if head is None else [head]
+                    chosen = [head] if isinstance(head, int) else range(structure.heads)
                     on_tokens = [spread(weights[layer][0, h].numpy(), structure, h) for h in chosen]
+                    on_tokens = [largest(on_tokens)] if head == "max" else on_tokens
                     found = by_loops(on_tokens, source_side.word_of_piece(ids[0]), target_side.word_of_piece(ids[1]))
                 expected.setdefault((layer, head), []).append(found)
     for (layer, head), pairs in expected.items():
         for method in ("target-to-source", "source-to-target", "union", "intersection"):
-            options = {"alignment_head": None if head is None else head + 1, "alignment_method": method}
+            options = {"alignment_head": head + 1 if isinstance(head, int) else head, "alignment_method": method}
             chosen_one = translator.with_options(alignment_layer=layer + 1, **options)
             for one, pair in zip(align_pairs(chosen_one, SOURCES, TARGETS), pairs, strict=True):
                 if pair is None:
@@ -346,6 +357,7 @@ def test_translate_links_words_as_the_alignment_of_its_own_output_does(translato
         {"alignment_method": "union"},
         {"alignment_layer": 1, "alignment_head": 1, "alignment_method": "grow-diag"},
         {"alignment_head": 1, "alignment_method": "source-to-target"},
+        {"alignment_head": "max", "alignment_method": "union"},
     ]
     found = []
     for choice in choices:
@@ -363,6 +375,7 @@ def test_the_choice_of_layer_and_head(token: Translator) -> None:
     assert choose(DecodingConfig(), structures) == (1, None, "target-to-source")
     config = DecodingConfig(alignment_layer=3, alignment_head=4, alignment_method="union")
     assert choose(config, structures) == (2, 3, "union")
+    assert choose(DecodingConfig(alignment_head="max"), structures) == (1, "max", "target-to-source")
     for options, message in (
         ({"alignment_layer": 4}, "alignment_layer 4: the decoder has 3 layers"),
         ({"alignment_head": 5}, "alignment_head 5: layer 2 of the decoder attends with 4 heads"),
@@ -385,7 +398,7 @@ def test_a_head_that_sees_bigrams_only(tmp_path: Path) -> None:
     """Homogeneous attention: a word link of head 3 comes from its bigrams, and so do phrase links."""
     chosen = made(tmp_path, VARIANTS["homogeneous"], alignment_head=3, max_length={"constant": 5})
     assert chosen.model.decoder.cross_structures[1] == Structure(
-        4, ((Part(1, 0, 2), Part(2, 2, 4)),), zero_extended=True
+        4, ((HeadGroup(1, 0, 2), HeadGroup(2, 2, 4)),), zero_extended=True
     )
     found = chosen.translate([LINES[1]], alignments=True)[0]
     whole = made(tmp_path, VARIANTS["homogeneous"], max_length={"constant": 5}).translate([LINES[1]], alignments=True)[
@@ -471,7 +484,7 @@ def test_scores_are_those_of_the_links(translator: Translator) -> None:
     assert [(m.layer, m.head, m.method) for m in measured] == [
         (layer, head, method)
         for layer, structure in enumerate(structures, 1)
-        for head in (None, *range(1, structure.heads + 1))
+        for head in (None, "max", *range(1, structure.heads + 1))
         for method in METHODS
     ]
     for m in measured[:: 5 if len(structures) > 1 else 1]:
@@ -481,8 +494,8 @@ def test_scores_are_those_of_the_links(translator: Translator) -> None:
 
 
 def test_the_best_comes_first_and_equals_keep_their_order() -> None:
-    def one(layer: int, head: int | None, right: int) -> Measured:
-        return Measured(layer, head, "union", AlignmentScore(1, 10, 10, 10, right, right))
+    def one(layer: int, head: int | None, right: int) -> MeasuredAlignment:
+        return MeasuredAlignment(layer, head, "union", AlignmentScore(1, 10, 10, 10, right, right))
 
     found = [one(1, None, 5), one(1, 1, 9), one(2, None, 9), one(2, 1, 2)]
     assert ranked(found) == [found[1], found[2], found[0], found[3]]
@@ -544,7 +557,7 @@ def files_of(folder: Path) -> dict[str, Path]:
 
 def test_a_remembered_choice_is_that_of_every_later_alignment(folder: Path) -> None:
     before = Translator.from_pretrained(folder)
-    best = Measured(3, 2, "union", AlignmentScore(9, 10, 8, 8, 5, 6))
+    best = MeasuredAlignment(3, 2, "union", AlignmentScore(9, 10, 8, 8, 5, 6))
     assert remember(folder, best, **files_of(folder)) == folder
     config = Translator.from_pretrained(folder).config
     assert (config.alignment_layer, config.alignment_head, config.alignment_method) == (3, 2, "union")
@@ -558,7 +571,7 @@ def test_a_remembered_choice_is_that_of_every_later_alignment(folder: Path) -> N
     after = [one.links for one in align_pairs(Translator.from_pretrained(folder), SOURCES, TARGETS)]
     asked = before.with_options(alignment_layer=3, alignment_head=2, alignment_method="union")
     assert after == [one.links for one in align_pairs(asked, SOURCES, TARGETS)]
-    remember(folder, Measured(1, None, "intersection", best.score), **files_of(folder))
+    remember(folder, MeasuredAlignment(1, None, "intersection", best.score), **files_of(folder))
     config = Translator.from_pretrained(folder).config
     assert (config.alignment_layer, config.alignment_head, config.alignment_method) == (1, None, "intersection")
 
@@ -569,6 +582,6 @@ def test_a_damaged_folder_stays_as_damaged_as_it_was(folder: Path) -> None:
     data[-1] ^= 1
     weights.write_bytes(data)
     with pytest.raises(CorruptError, match=r"model\.safetensors"):
-        remember(folder, Measured(1, None, "union", AlignmentScore(1, 1, 1, 1, 1, 1)), **files_of(folder))
+        remember(folder, MeasuredAlignment(1, None, "union", AlignmentScore(1, 1, 1, 1, 1, 1)), **files_of(folder))
     with pytest.raises(CorruptError, match=r"model\.safetensors"):
         Translator.from_pretrained(folder)

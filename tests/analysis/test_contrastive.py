@@ -13,11 +13,12 @@ import pytest
 import torch
 from tests.helpers import LINES, tiny_tokenizer
 
-from phraseloom.analysis.contrastive import Judged, bins, contrastive_report, judge
+from phraseloom.analysis.contrastive import JudgedItem, bins, contrastive_report, judge
 from phraseloom.analysis.contrastive_items import (
     Item,
     first_change,
     read_items,
+    read_lingeval,
     read_parallel,
     read_set,
     with_positions,
@@ -269,9 +270,9 @@ def test_a_model_agrees_with_a_forward_pass_of_each_pair(tmp_path: Path) -> None
     assert 0 < sum(found.right) < len(items) and 0 < found.cropped < len(items)
 
 
-def made(marks: str) -> Judged:
+def made(marks: str) -> JudgedItem:
     values = [float(m == "1") for m in marks]
-    return Judged(values, [0.5] * len(marks), [m == "=" for m in marks], 0)
+    return JudgedItem(values, [0.5] * len(marks), [m == "=" for m in marks], 0)
 
 
 def test_groups_by_hand() -> None:
@@ -291,3 +292,66 @@ def test_groups_by_hand() -> None:
     assert report[-1]["systems"][0]["indistinguishable"] == 1
     one = contrastive_report(items[:4], {"x": made("1111")})
     assert [(g["category"], g["distance"]) for g in one] == [(None, None), ("a", "0"), ("a", "1"), ("a", "5")]
+
+
+LINGEVAL = [
+    {
+        "source": "Prague falls", "reference": "Prag stürzt", "origin": "newstest2009.1",
+        "errors": [
+            {"type": "np_agreement", "contrastive": "Der Prag stürzt", "distance": 2, "frequency": 2020},
+            {"type": "polarity_particle_nicht_ins", "contrastive": "Prag stürzt nicht"},
+            {"type": "subj_verb_agreement", "contrastive": "Prag stürzen", "distance": "0", "frequency": "0"},
+        ],
+    },
+    {"source": "No error", "reference": "Kein Fehler", "origin": "newstest2009.2", "errors": []},
+    {
+        "source": "Dogs run", "reference": "Hunde rennen", "origin": "newstest2009.3",
+        "errors": [{"type": "subj_verb_agreement", "contrastive": "Hunde rennt", "distance": 17}],
+    },
+]  # fmt: skip
+
+
+def test_lingeval97(tmp_path: Path) -> None:
+    path = tmp_path / "lingeval97.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(LINGEVAL, indent=2).encode()))
+    found = read_lingeval(path)
+    assert [(i.category, i.distance, i.line) for i in found] == [
+        ("np_agreement", 2, 1), ("polarity_particle_nicht_ins", None, 1), ("subj_verb_agreement", 0, 1),
+        ("subj_verb_agreement", 17, 3),
+    ]  # fmt: skip
+    assert found[0][:3] == ("Prague falls", "Prag stürzt", "Der Prag stürzt")
+    agreement = read_lingeval(path, "subj_verb_agreement")
+    assert agreement == [found[2], found[3]]
+    judged = JudgedItem([-1.0, -2.0], [-3.0, -1.0], [False, False], 0)
+    groups = contrastive_report(agreement, {"a": judged})
+    assert [(g["distance"], g["systems"][0]["accuracy"]) for g in groups] == [(None, 0.5), ("0", 1.0), (">15", 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ('{"source": "a"}', "not a JSON list"),
+        ('[{"source": "a", "reference": "b"}]', "entry 1 is .* lacks source, reference or errors"),
+        ("[7]", "entry 1 is 7"),
+        ('[{"source": "a", "reference": "b", "errors": [{"type": "x"}]}]', "lacks source, reference or errors"),
+        ('[{"source": "a", "reference": "b", "errors": [{"type": "x", "contrastive": 3}]}]', "wrong is 3, not a text"),
+        (
+            '[{"source": "a", "reference": "b", "errors": [{"type": "x", "contrastive": "c", "distance": -1}]}]',
+            "distance -1",
+        ),
+        ("[]", "no items"),
+    ],
+)
+def test_what_is_not_lingeval97_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "l.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_lingeval(path)
+
+
+def test_a_category_that_lingeval97_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "l.json"
+    path.write_text(json.dumps(LINGEVAL))
+    with pytest.raises(DataError, match="no errors of category subj_verb_agrement; did you mean subj_verb_agreement"):
+        read_lingeval(path, "subj_verb_agrement")

@@ -14,13 +14,13 @@ from phraseloom.analysis.slots import GoldSpan, LayerTally, by_order, classify, 
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])
 THREE = Structure.of_orders(1, [1, 2, 3])
-HOMOGENEOUS = Structure(2, ((Part(1, 0, 1), Part(2, 1, 2)),), zero_extended=True)
+HOMOGENEOUS = Structure(2, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 2)),), zero_extended=True)
 INTERLEAVED = Structure.of_orders(1, [1, 2], query_orders=(1, 2))
 # the | old | kit chen | ta ble | EOS: a phrase of words 2 and 3 in two subwords each
 WORDS = [0, 1, 2, 2, 3, 3, 4]

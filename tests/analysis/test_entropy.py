@@ -16,11 +16,11 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.analysis import entropy as module
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
-from phraseloom.analysis.entropy import Mean, attention_entropy, entropy, own_targets, uniform_slots
+from phraseloom.analysis.entropy import MeanEntropy, attention_entropy, entropy, own_targets, uniform_slots
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
@@ -52,9 +52,9 @@ def translator(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return made(tmp_path_factory.mktemp("text"), VARIANTS[request.param])
 
 
-def near(value: Mean, tolerance: float = 1e-9) -> Any:
+def near(value: MeanEntropy, tolerance: float = 1e-9) -> Any:
     close: list[Any] = [pytest.approx(v, abs=tolerance) for v in (value.steps, value.sentences)]
-    return Mean(*close)
+    return MeanEntropy(*close)
 
 
 def test_entropy_by_hand() -> None:
@@ -71,7 +71,7 @@ def of(attended: Sequence[Attended], structures: list[Structure], monkeypatch: p
     """The entropies of given attention in place of that of a model."""
     monkeypatch.setattr(module, "cross_structures", lambda model: structures)
     monkeypatch.setattr(module, "forced_attention", lambda *_, **__: iter(attended))
-    side = SimpleNamespace(encode_batch=lambda lines: [])
+    side = SimpleNamespace(encode_batch=lambda lines: [], subwords=SimpleNamespace(longest_piece=1))
     tokenizer = SimpleNamespace(source=side, target=side)
     given = SimpleNamespace(model=None, tokenizer=tokenizer, config=DecodingConfig())
     return attention_entropy(given, [""] * len(attended), [""] * len(attended))
@@ -95,7 +95,7 @@ def test_means_over_steps_and_over_sentences(monkeypatch: pytest.MonkeyPatch) ->
     pairs = [Attended([a], [a], [0], [0]) for a in (sharp, even)]
     found = of(pairs, [TOKEN], monkeypatch)
     assert (found.steps, found.sentences, found.slots) == (5, 2, None)
-    assert found.tokens.layers == [near(Mean(2 * math.log(2) / 5, math.log(2) / 2))]
+    assert found.tokens.layers == [near(MeanEntropy(2 * math.log(2) / 5, math.log(2) / 2))]
 
 
 def test_uniform_over_slots_by_hand() -> None:
@@ -105,8 +105,8 @@ def test_uniform_over_slots_by_hand() -> None:
         (Structure.of_orders(4, [1, 2]), 5, log(5 + 4)),
         (Structure.of_orders(4, [1, 2, 3], query_orders=(1, 2)), 5, log(5 + 4 + 3)),
         (Structure.of_orders(4, [1, 2, 3]), 2, log(2 + 1)),
-        (Structure(4, ((Part(1, 0, 2), Part(2, 2, 4)),), zero_extended=True), 5, log(5) + log(2)),
-        (Structure(4, ((Part(1, 0, 1), Part(2, 1, 4)),), zero_extended=True), 5,
+        (Structure(4, ((HeadGroup(1, 0, 2), HeadGroup(2, 2, 4)),), zero_extended=True), 5, log(5) + log(2)),
+        (Structure(4, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 4)),), zero_extended=True), 5,
          log(5) - 0.25 * log(0.25) - 0.75 * log(0.75)),
     ):  # fmt: skip
         assert uniform_slots(structure, length) == pytest.approx(expected)
@@ -149,10 +149,10 @@ def slow(found: list[Attended], structures: list[Structure], *, over: str) -> di
     return result
 
 
-def mean(values: Sequence[Sequence[float]]) -> Mean:
+def mean(values: Sequence[Sequence[float]]) -> MeanEntropy:
     steps = [v for of_sentence in values for v in of_sentence]
     macro = [sum(of_sentence) / len(of_sentence) for of_sentence in values]
-    return Mean(sum(steps) / len(steps), sum(macro) / len(macro))
+    return MeanEntropy(sum(steps) / len(steps), sum(macro) / len(macro))
 
 
 def test_slow_reference(translator: Translator) -> None:
@@ -202,7 +202,7 @@ def test_company_does_not_matter(translator: Translator) -> None:
         for n, value in enumerate(reading.layers):
             steps = sum(r.layers[n].steps * a.steps for r, a in zip(of_alone, alone, strict=True)) / together.steps
             sentences = sum(r.layers[n].steps for r in of_alone) / len(alone)
-            assert value == near(Mean(steps, sentences), 1e-6)
+            assert value == near(MeanEntropy(steps, sentences), 1e-6)
 
 
 def test_steps_of_own_translations(translator: Translator) -> None:

@@ -28,12 +28,12 @@ from phraseloom.analysis.explain import explain
 from phraseloom.analysis.heatmap import heat_map, tokens_of
 from phraseloom.analysis.packing import pack, unpack
 from phraseloom.analysis.phrases import source_phrases
-from phraseloom.analysis.segments import of_pairs
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models import tasks
 from phraseloom.models.config import ModelConfig
+from phraseloom.npmt.analysis import of_pairs
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 

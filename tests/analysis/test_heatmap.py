@@ -18,13 +18,13 @@ from phraseloom.analysis.heatmap import HeatMap, Tokens, heat_map, make_map, tok
 from phraseloom.analysis.packing import unpack
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.text.vocabulary import BOS, EOS
 
 INTERLEAVED = Structure.of_orders(2, [1, 2], query_orders=(1, 2))
-HOMOGENEOUS = Structure(3, ((Part(1, 0, 1), Part(2, 1, 3)),), zero_extended=True)
+HOMOGENEOUS = Structure(3, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 3)),), zero_extended=True)
 PNG = b"\x89PNG\r\n\x1a\n"
 
 

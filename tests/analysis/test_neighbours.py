@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from phraseloom.analysis import neighbours
-from phraseloom.analysis.neighbours import Embeddings, Neighbour, compare, correlation, frequencies, nearest, ranks
+from phraseloom.analysis.neighbours import Embeddings, PieceNeighbour, compare, correlation, frequencies, nearest, ranks
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 
@@ -43,7 +43,7 @@ def test_neighbours_by_angle_and_not_by_length() -> None:
     found = compare([model("m", "abcde", angles(0, 10, 30, 180, 100))], tokens=9, count=2)
     assert [t.piece for t in found.tokens] == list("abcde")
     assert names(found) == ["bc", "ac", "ba", "ec", "cd"]
-    assert found.tokens[0].neighbours[0][0] == Neighbour("b", pytest.approx(math.cos(math.radians(10)), abs=1e-6))
+    assert found.tokens[0].neighbours[0][0] == PieceNeighbour("b", pytest.approx(math.cos(math.radians(10)), abs=1e-6))
     assert (found.candidates, found.zero, found.count) == (5, 0, 2)
     assert found.overlap is found.pearson is found.spearman is None
     assert all(t.count is None for t in found.tokens)

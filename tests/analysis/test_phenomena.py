@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phraseloom.analysis.gold import OF_SEVERAL_WORDS, Split, read_world, words_of
+from phraseloom.analysis.gold import OF_SEVERAL_WORDS, GoldSplit, read_world, words_of
 from phraseloom.analysis.instances import Instance, instances, parse_links, parse_tree
 from phraseloom.analysis.phenomena import compare_systems, occurrences, right
 from phraseloom.errors import DataError, FileProblem, UsageError
 from phraseloom.metrics.accuracy import wilson
 from phraseloom.world.contrastive import EDITS
-from phraseloom.world.draw import Draw
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.generator import Generator
 from phraseloom.world.german import German
 from phraseloom.world.grammar import Pronoun, Sentence, all_clauses, all_noun_phrases
@@ -79,7 +79,7 @@ def built(sentence: Sentence) -> Counter[str]:
 
 
 def test_as_many_instances_as_the_sentence_was_built_with() -> None:
-    generator, seen = Generator(Draw(9, "instances")), 0
+    generator, seen = Generator(KeyedRandom(9, "instances")), 0
     while seen < 800:
         sentence = generator.sentence()
         pair = make_pair(sentence)
@@ -95,7 +95,7 @@ def test_as_many_instances_as_the_sentence_was_built_with() -> None:
 @pytest.mark.parametrize("kind", EDITS)
 def test_a_translation_that_is_wrong_in_a_phenomenon_is_wrong_in_an_instance_of_it(kind: str) -> None:
     """The edits of the contrastive items break one phenomenon by construction; gold itself is always right."""
-    draw = Draw(4, "edits", kind)
+    draw = KeyedRandom(4, "edits", kind)
     generator, seen = Generator(draw), 0
     while seen < 60:
         sentence = generator.with_adverbial() if kind == "pronoun" else generator.sentence()
@@ -153,11 +153,11 @@ def test_what_is_missing_is_missing_among_the_instances() -> None:
     assert right(mixed, capital, words_of("Er sieht , dass der Hund schläft .")) == [True, False]
 
 
-def made_split(marks: list[int]) -> Split:
+def made_split(marks: list[int]) -> GoldSplit:
     """Sentences `x y .`, each with as many different idioms as `marks` says."""
     gold = [[*(f"w{i}" for i in range(n)), "."] for n in marks]
     found = [[instance("idiom", f"w{i}") for i in range(n)] for n in marks]
-    return Split(gold, found, [[["idiom"] for _ in some] for some in found])
+    return GoldSplit(gold, found, [[["idiom"] for _ in some] for some in found])
 
 
 def test_counts_by_hand() -> None:

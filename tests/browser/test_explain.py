@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.browser.chromium import Tab, chromium, find
+from tests.helpers import HANGS
 from tests.report import explain_documents
 
 from phraseloom.report.explain_page import explain_page
@@ -618,7 +619,7 @@ def test_the_view_is_saved_as_svg(show: Any, tmp_path: Path) -> None:
     shown.tab.downloads(tmp_path)
     shown.tab.key("e")
     path = tmp_path / "explain-1.svg"
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + HANGS
     while not path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     root = ElementTree.fromstring(path.read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.browser.chromium import Tab, chromium, find
 from tests.report.made_runs import make_run
-from tests.report.test_pooled import BASE, NEW, OTHER, REFERENCE
+from tests.report.test_evaluation import BASE, NEW, OTHER, REFERENCE
 
 from phraseloom.report.measured import ScoredOn, score_parts
 from phraseloom.report.run_report import build

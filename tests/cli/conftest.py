@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.helpers import HANGS
 
 from phraseloom.cli.main import run
 
@@ -42,7 +43,7 @@ def phraseloom(
     """The real command in a process of its own."""
     command = [sys.executable, "-m", "phraseloom", *map(str, arguments)]
     variables = os.environ | {"OMP_NUM_THREADS": "1"} | environment
-    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=variables, check=False, timeout=120)
+    return subprocess.run(command, cwd=cwd, input=stdin, capture_output=True, env=variables, check=False, timeout=HANGS)
 
 
 @dataclass

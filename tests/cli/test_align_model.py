@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ def test_layer_head_and_method_are_asked_for(net: str, command: Command) -> None
         (["--head", "2"], {"alignment_head": 2}),
         (["--layer", "3", "--head", "1"], {"alignment_layer": 3, "alignment_head": 1}),
         (["--method", "union"], {"alignment_method": "union"}),
+        (["--head", "max", "--method", "intersection"], {"alignment_head": "max", "alignment_method": "intersection"}),
         (["--layer", "1", "--head", "mean", "--method", "source-to-target"],
          {"alignment_layer": 1, "alignment_method": "source-to-target"}),
     ):  # fmt: skip
@@ -120,7 +122,7 @@ def test_layer_head_and_method_are_asked_for(net: str, command: Command) -> None
         found = align_pairs(plain.with_options(**options), SOURCES, TARGETS)
         assert lines_of(done.out) == [format_links(one.links) for one in found]
         seen.add(done.out)
-    assert len(seen) == 5
+    assert len(seen) == 6
 
 
 def test_scores_are_the_attention_of_each_link(net: str, command: Command) -> None:
@@ -140,7 +142,7 @@ def test_selection_prints_the_best_and_remembers_it(net: str, command: Command) 
     done = command("align", net, *FILES, "--select", "auto", "--gold", "gold")
     assert done.code == 0, done.err
     head, names, _, *rows, last = [line for line in lines_of(done.out) if line]
-    assert head == f"8 sentences, {3 * 3 * 7} settings; the best:"
+    assert head == f"8 sentences, {3 * 4 * 7} settings; the best:"
     assert names.split() == ["layer", "head", "method", "AER", "precision", "recall", "links"]
     assert len(rows) == 5
     assert last == "remembered in net"
@@ -185,8 +187,8 @@ def test_translate_follows_what_was_remembered(net: str, command: Command) -> No
 
 def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_path: Path) -> None:
     """A run folder remembers in its best checkpoint; gold links from 1 and the other way round are the same."""
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "best").symlink_to("../net")
+    shutil.copytree(net, tmp_path / "run" / "checkpoints" / "step_00000001")
+    (tmp_path / "run" / "best").symlink_to("checkpoints/step_00000001")
     first = command("align", net, *FILES, "--select", "auto", "--gold", "gold").out
     other = [re.sub(r"(\d+)([-p])(\d+)", lambda m: f"{int(m[3]) + 1}{m[2]}{int(m[1]) + 1}", line) for line in GOLD]
     written(tmp_path, other=other)
@@ -202,7 +204,7 @@ def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_pat
     [
         (["--layer", "4"], 2, "alignment_layer 4: the decoder has 3 layers"),
         (["--head", "3"], 2, "alignment_head 3: layer 2 of the decoder attends with 2 heads"),
-        (["--head", "0"], 2, "--head '0' is neither a number from 1 nor mean"),
+        (["--head", "0"], 2, "--head '0' is neither a number from 1 nor mean or max"),
         (["--head", "x"], 2, "--head 'x' is neither"),
         (["--method", "best"], 2, "'best'"),
         (["--select", "auto"], 2, "--select auto and --gold go together"),
@@ -315,8 +317,8 @@ def test_tables_and_json_of_several_models(net: str, command: Command, tmp_path:
     assert [report[key] for key in ("source", "target", "gold")] == ["s", "t", "gold"]
     assert [s["model"] for s in report["systems"]] == ["net", "one"]
     settings = {(s["model"], m["layer"], m["head"], m["method"]): m for s in report["systems"] for m in s["settings"]}
-    assert len(settings) == 3 * 3 * 7 + 1 * 2 * 7
-    first, by_mean, by_head = done.out.split("\n\n")[1::2]
+    assert len(settings) == 3 * 4 * 7 + 1 * 3 * 7
+    first, by_mean, by_max, by_head = done.out.split("\n\n")[1::2]
     rows = [line.split() for line in first.split("\n")[2:]]
     assert [row[:2] for row in rows] == [["net", "1"], ["net", "2"], ["net", "3"], ["one", "1"]]
     for model, layer, *values in rows:
@@ -327,12 +329,12 @@ def test_tables_and_json_of_several_models(net: str, command: Command, tmp_path:
         assert [float(v) for v in values[:3] + values[4:]] == pytest.approx([100 * v for v in expected], abs=0.006)
         assert int(values[3]) == best["head"]
     names = by_mean.split("\n")[0].split()[2:]
-    for table, is_mean in ((by_mean, True), (by_head, False)):
+    for table, of_all in ((by_mean, None), (by_max, "max"), (by_head, "")):
         for line in lines_of(table.rstrip("\n") + "\n")[2:]:
             cells = re.split(r"  +", line.strip())
             for name, cell in zip(names, cells[2:], strict=True):
                 value, _, number = cell.replace(")", "").partition(" (")
-                head = None if is_mean else int(number)
+                head = int(number) if of_all == "" else of_all
                 assert float(value) == pytest.approx(
                     100 * settings[cells[0], int(cells[1]), head, name]["aer"], abs=0.006
                 )
@@ -342,7 +344,13 @@ def test_another_method_and_a_picture(net: str, command: Command) -> None:
     pytest.importorskip("matplotlib")
     done = command("analyse", "alignment", net, *FILES, "-g", "gold", "--method", "intersection", "--plot", "a.svg")
     assert done.code == 0, done.err
-    assert done.out.startswith("8 sentences; intersection, in per cent")
+    assert done.out.startswith("8 sentences; intersection, in per cent: mean of the heads, and")
+    done = command("analyse", "alignment", net, *FILES, "-g", "gold", "--heads", "max", "--json", "a.json")
+    first = done.out.split("\n\n")[1].split("\n")[2].split()
+    (system,) = json.loads(Path("a.json").read_bytes())["systems"]
+    (wanted,) = [m for m in system["settings"] if (m["layer"], m["head"], m["method"]) == (1, "max", "union")]
+    assert float(first[2]) == pytest.approx(100 * wanted["aer"], abs=0.006)
+    assert done.out.startswith("8 sentences; union, in per cent: largest weight over the heads, and")
     picture = Path("a.svg").read_bytes().decode()
     assert "alignment error rate (%)" in picture
     assert "intersection of both directions" in picture

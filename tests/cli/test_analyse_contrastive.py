@@ -166,7 +166,7 @@ def test_what_a_user_can_get_wrong(command: Command, models: Path, items: str, t
     (tmp_path / "one").write_bytes(b"a\n")
     three = ["--source", "two", "--correct", "two", "--wrong", "two"]
     for flags, code, message in (
-        ([], 2, "no items; give --items, or --set, or --source"),
+        ([], 2, "no items; give --items, or --set, or --lingeval, or --source"),
         (["--items", items, *three], 2, "--items and --source together"),
         (["--items", items, "--set", "z"], 2, "--items and --set together"),
         (["--source", "two", "--wrong", "two"], 2, "--source without --correct"),
@@ -206,3 +206,20 @@ def test_pictures_that_cannot_be_drawn_are_refused_before_the_work(command: Comm
     three = ["--source", "two", "--correct", "two", "--wrong", "two"]
     done = command("analyse", "contrastive", "no-model", *three, "--plot", "p.png")
     assert done.code == 2 and "no item has one; --distances" in done.err
+
+
+def test_lingeval97_by_distance(command: Command, models: Path, tmp_path: Path) -> None:
+    errors = [{"type": "subj_verb_agreement", "contrastive": f"{LINES[1]} a", "distance": d} for d in (1, 1, 40)]
+    errors.append({"type": "compound", "contrastive": LINES[2]})
+    entry = {"source": LINES[0], "reference": LINES[1], "origin": "x", "errors": errors}
+    (tmp_path / "l.json").write_text(json.dumps([entry]))
+    asked = ("analyse", "contrastive", models / "a", "--lingeval", "l.json")
+    done = command(*asked, "--category", "subj_verb_agreement", "--output", "json")
+    assert done.code == 0, done.err
+    groups = json.loads(done.out)["groups"]
+    assert [(g["category"], g["distance"], g["items"]) for g in groups] == [
+        (None, None, 3), ("subj_verb_agreement", "1", 2), ("subj_verb_agreement", ">15", 1),
+    ]  # fmt: skip
+    assert json.loads(command(*asked, "--output", "json").out)["items"] == 4
+    both = command(*asked, "--items", "l.json")
+    assert both.code == 2 and "--items and --lingeval together" in both.err

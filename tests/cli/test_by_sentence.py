@@ -35,6 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
     size = len(tokenizer.source.vocabulary)
     sizes = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
+    sizes["init"] = "xavier_uniform"  # weights large enough for attention beyond tau in every layer
     config = ModelConfig.model_validate({**sizes, "attention": "queryk interleaved 1-2 keys-per-order"})
     save_model(out / "m", build_model(config, size, size), config, tokenizer)
     texts = {"s": LINES, "t": TARGETS, "g": LINKS, "items": [json.dumps(item) for item in ITEMS]}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from phraseloom.phrases import embeddings
-from phraseloom.phrases.embeddings import Settings
+from phraseloom.phrases.embeddings import EmbeddingSettings
 from phraseloom.text.vectors import Vectors, read_vectors, write_vectors
 
 from .conftest import Command
@@ -101,7 +101,7 @@ def test_every_option_reaches_training(command: Command, monkeypatch: pytest.Mon
     given: list[Any] = []
 
     def train(
-        text: object, counted: object, settings: Settings, *, extra: list[str], jobs: int, report: object
+        text: object, counted: object, settings: EmbeddingSettings, *, extra: list[str], jobs: int, report: object
     ) -> Vectors:
         given.extend((settings, extra, jobs))
         return Vectors(["a"], np.ones((1, 2), np.float32))
@@ -115,7 +115,7 @@ def test_every_option_reaches_training(command: Command, monkeypatch: pytest.Mon
     assert command("embeddings", "train", "text", "-o", "a.vec", *options.split()).code == 0
     assert command("embeddings", "train", "text", "-o", "a.vec", "--overwrite").code == 0
     extra = ["at_home", "house", "quality_of_life", "went_to"]
-    assert given == [Settings(2, 3, 4, 6, (2, 7), 8, 9, 0.5, 0.25, 11), extra, 12, Settings(), [], 1]
+    assert given == [EmbeddingSettings(2, 3, 4, 6, (2, 7), 8, 9, 0.5, 0.25, 11), extra, 12, EmbeddingSettings(), [], 1]
 
 
 @pytest.mark.usefixtures("files")

@@ -49,7 +49,7 @@ def test_json(files: Path, command: Command) -> None:
     results = report["bootstrap"]["results"]
     assert [r["system"] for r in results] == ["base", "better"]
     assert results[0]["difference"] is None
-    assert results[1]["wins"] + results[1]["ties"] <= 50
+    assert results[1]["one_seed"] and 0 <= results[1]["p"] <= 1
     assert "bs:50|seed:12345" in results[1]["signature"]
 
 
@@ -80,12 +80,34 @@ def test_pairs_in_text_and_json(files: Path, command: Command) -> None:
     values = {(r["metric"], r["system"]): r["value"] for r in report["bootstrap"]["results"]}
     for p in pairs:
         assert p["difference"] == values[p["metric"], p["system"]] - values[p["metric"], p["other"]]
-        assert p["p_holm"] >= p["p_null"]
+        assert p["p_holm"] >= p["p"]
         assert p["difference_low"] <= p["difference_high"]
         assert "bs:30|seed:12345" in p["signature"]
     text = command("evaluate", *options).out
-    assert f"{pairs[2]['difference']:+.2f} ({pairs[2]['p_null']:.3f})" in text
+    assert f"{pairs[2]['difference']:+.2f} ({pairs[2]['p']:.3f})" in text
     assert "Every pair" in text
+
+
+def test_seeds_of_a_system(files: Path, command: Command) -> None:
+    """NAME=FILE,FILE is one system of several runs; a file of that very name is a file."""
+    for name in ("base", "better"):
+        lines = (files / name).read_bytes()
+        (files / f"{name}2").write_bytes(lines.replace(b"mat", b"rug"))
+    options = ("-r", "ref", "--metrics", "bleu", "--bootstrap", "30")
+    outcome = command("evaluate", *options, "old=base,base2", "new=better,better2", "--output", "json")
+    report = json.loads(outcome.out)
+    assert [(s["name"], s["runs"], len(s["scores"][0]["runs"])) for s in report["systems"]] == [
+        ("old", 2, 2), ("new", 2, 2)
+    ]  # fmt: skip
+    assert not report["bootstrap"]["results"][1]["one_seed"]
+    text = command("evaluate", *options, "old=base,base2", "new=better,better2").out
+    assert "new (2 runs)" in text and "Intervals hold sentences and seeds" in text
+    assert "say nothing about other seeds" in command("evaluate", *options, "old=base,base2", "new=better").out
+    (files / "odd=base").write_bytes((files / "base").read_bytes())
+    named = json.loads(command("evaluate", *options, "odd=base", "--output", "json").out)["systems"]
+    assert [(s["name"], s["runs"]) for s in named] == [("odd=base", 1)]
+    assert "given twice" in command("evaluate", *options, "new=base", "new=better").err
+    assert "names no file" in command("evaluate", *options, "new=").err
 
 
 def test_groups_of_length_with_resamples(files: Path, command: Command) -> None:
@@ -97,7 +119,7 @@ def test_groups_of_length_with_resamples(files: Path, command: Command) -> None:
     groups = part["systems"][1]["groups"]
     assert [g["sentences"] for g in groups] == [32, 16, 32, 0]
     assert [g["bootstrap"] is not None for g in groups] == [True, False, True, False]
-    assert groups[2]["bootstrap"]["low"] <= groups[2]["bootstrap"]["mean"] <= groups[2]["bootstrap"]["high"]
+    assert groups[2]["bootstrap"]["low"] <= groups[2]["bootstrap"]["value"] <= groups[2]["bootstrap"]["high"]
     text = command("evaluate", *options).out
     found = groups[2]["bootstrap"]
     assert f"{found['difference_low']:+.2f} … {found['difference_high']:+.2f}" in text

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers import HANGS
 
 from .conftest import Command, Outcome, phraseloom
 
@@ -71,7 +72,7 @@ def test_a_reader_that_leaves_is_no_error(name: str, project: Path) -> None:
         assert process.stdout is not None
         process.stdout.close()
         process.stdout = None
-        _, err = process.communicate(encoded(lines * 40), timeout=120)
+        _, err = process.communicate(encoded(lines * 40), timeout=HANGS)
     assert b"Traceback" not in err
     assert b"Broken pipe" not in err
     assert process.returncode == 141, err.decode()

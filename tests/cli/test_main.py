@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import typer
+from tests.helpers import HANGS
 
 from phraseloom import __version__, errors
 from phraseloom.cli import main as cli
@@ -185,7 +186,6 @@ def test_the_table_of_exit_codes_is_complete() -> None:
 def test_other_errors(
     error: BaseException, code: int, text: str, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli, "_silence_stdout", lambda: None)
     fake(monkeypatch, error)
     outcome = command("schema")
     assert outcome.code == code
@@ -243,7 +243,7 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     ) as process:
         _wait_until_it_waits(process.pid)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=HANGS)
     assert (process.returncode, out, err) == (130, b"", b"")
 
 

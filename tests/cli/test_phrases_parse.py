@@ -41,7 +41,8 @@ def test_one_line_out_per_line_in(command: Command) -> None:
     assert outcome.code == 0
     trees = ["(S (NP The dog))", "", "(S ! (NP exit))", "", "", "(S (NP x y))", "(S (NP bad \ufffd))", "(S (NP end))"]
     assert outcome.out == "".join(tree + "\n" for tree in trees)
-    summary, warning = outcome.err.splitlines()
+    summary, flat, warning = outcome.err.splitlines()
+    assert flat == "phraseloom phrases: warning: the first line without a tree is line 4: lost"
     said = "8 lines, 5 trees; 1 blank line; 2 without a tree, 28.57% (1 too long, 1 lost); "
     assert summary.startswith(f"phraseloom phrases: {said}")
     assert re.search(r"; [\d,]+ lines/s$", summary)
@@ -55,6 +56,14 @@ def test_a_file_and_the_limits(command: Command, tmp_path: Path) -> None:
         outcome = command("phrases", "parse", tmp_path / "text.gz", "--max-words", "2", "--processes", processes)
         assert (outcome.code, outcome.out) == (0, "(S (NP one two))\n\n" * 600)
         assert "1,200 lines, 600 trees; 600 without a tree, 50.00% (600 too long)" in outcome.err
+
+
+@pytest.mark.usefixtures("fake")
+def test_lines_in_parts_are_counted(command: Command) -> None:
+    outcome = command("phrases", "parse", "--max-words", "3", stdin=b"a b. c d\ndie. c d e\n")
+    assert outcome.out == "(S (S (NP a b.)) (S (NP c d)))\n(S (S die.) (S (NP c d e)))\n"
+    assert "2 lines parsed in parts, cut at punctuation, 1 part flat\n" in outcome.err
+    assert "without a tree is" not in outcome.err
 
 
 @pytest.mark.usefixtures("fake")

@@ -37,6 +37,24 @@ def test_the_papers_scale_counts_and_trains_nothing(command: Command, root: Path
     assert "one H100" in done.err
 
 
+@pytest.mark.parametrize("name", ["small/004-table1", "tiny/004-figure2"])
+def test_a_table_without_sentences_is_not_judged_again(command: Command, root: Path, tmp_path: Path, name: str) -> None:
+    """Its intervals would be lost."""
+    shutil.copytree(root / "docs" / "results" / name, tmp_path / "table")
+    before = (tmp_path / "table" / "table.json").read_bytes()
+    done = command("reproduce", "--recompute", "table")
+    assert done.code == 2 and "the sentences of this table are not stored" in done.err
+    assert (tmp_path / "table" / "table.json").read_bytes() == before
+
+
+def test_a_table_of_other_numbers_needs_no_sentences(command: Command, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "docs" / "results" / "tiny" / "003-table3", tmp_path / "table")
+    before = (tmp_path / "table" / "table.md").read_bytes()
+    done = command("reproduce", "--recompute", "table")
+    assert (done.code, done.out) == (0, "table/table.md\n")
+    assert (tmp_path / "table" / "table.md").read_bytes() == before
+
+
 def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "docs" / "results", tmp_path / "made")
     (tmp_path / "made" / "README.md").unlink()
@@ -56,6 +74,7 @@ def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> Non
         (["002-table1", "--rows", ","], "--rows names nothing"),
         (["002-table1", "--scale", "large"], "large"),
         (["002-table1", "--index", "."], "002-table1 is not made"),
+        (["002-table1", "--recompute", "."], "002-table1 is not made"),
         (["002-table1", "--scale", "paper", "--plan", "--gpu", "abacus"], "known are V100"),
     ],
 )

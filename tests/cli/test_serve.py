@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.helpers import HANGS
 from tests.serving.harness import call, connect, post, read_all, status_of
 
 from phraseloom.cli.model_names import named
@@ -39,8 +40,8 @@ def serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], i
         yield process, int(found[1]), lines
     finally:
         process.kill()
-        process.wait(10)
-        reader.join(10)
+        process.wait(HANGS)
+        reader.join(HANGS)
         assert process.stdout is not None
         assert process.stdout.read() == b""
         process.stdout.close()
@@ -65,7 +66,7 @@ def test_it_serves_until_it_is_told_to_stop(project: Path) -> None:
         for sock in socks:
             sock.close()
         assert [status_of(raw) for raw in replies] == [200] * 20
-        assert process.wait(20) == 0
+        assert process.wait(HANGS) == 0
     log = "".join(lines)
     assert "Traceback" not in log
     assert log.count("POST /translate 200") == 20
@@ -87,7 +88,7 @@ def test_a_server_that_others_can_reach_says_so(project: Path) -> None:
     with serving(project / "run", "--host", "0.0.0.0") as (process, port, lines):
         assert call(port, "GET", "/health", Host="any.example")[0] == 200
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(HANGS) == 0
     assert "warning: others can reach this server" in "".join(lines)
 
 

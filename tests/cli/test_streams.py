@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
+from tests.helpers import HANGS
 
 LINES = b"a dog\xff\na red cat\n"
 
@@ -18,7 +19,7 @@ def shell(redirections: str, *arguments: str | Path, stdin: bytes = LINES) -> su
     line = f'"$0" -m phraseloom "$@" {redirections}'
     command = ["sh", "-c", line, sys.executable, *map(str, arguments)]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False, timeout=120)
+    return subprocess.run(command, input=stdin, capture_output=True, env=environment, check=False, timeout=HANGS)
 
 
 def test_warnings_never_go_to_standard_output(project: Path) -> None:

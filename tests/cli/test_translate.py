@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command, phraseloom
+from tests.helpers import HANGS
 
 from phraseloom.cli.windows import windows
 from phraseloom.text.lines import LineReport
@@ -171,7 +171,9 @@ def test_same_bytes_in_another_locale(command: Command, project: Path) -> None:
 
 def test_quiet_end_when_the_reader_goes(project: Path) -> None:
     shell = f"yes 'a dog runs' | {sys.executable} -m phraseloom translate run --window 20 --beam 1 | head -n 2"
-    done = subprocess.run(shell, shell=True, cwd=project, capture_output=True, env=ENVIRONMENT, timeout=60, check=False)
+    done = subprocess.run(
+        shell, shell=True, cwd=project, capture_output=True, env=ENVIRONMENT, timeout=HANGS, check=False
+    )
     assert done.stdout.count(b"\n") == 2
     assert b"Traceback" not in done.stderr
     assert b"Broken" not in done.stderr
@@ -206,7 +208,7 @@ def test_windows_do_not_wait_for_lines_that_do_not_come() -> None:
 
     def write() -> None:
         os.write(write_end, b"one\ntwo\n")
-        release.wait(20)
+        release.wait(HANGS)
         os.write(write_end, b"three\n")
         os.close(write_end)
 
@@ -214,9 +216,7 @@ def test_windows_do_not_wait_for_lines_that_do_not_come() -> None:
     thread.start()
     with io.FileIO(read_end) as stream:
         found = windows(stream, 100, seconds=0.05)
-        start = time.monotonic()
         assert next(found) == ["one", "two"]
-        assert time.monotonic() - start < 10
         release.set()
         assert list(found) == [["three"]]
     thread.join()

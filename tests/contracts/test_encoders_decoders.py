@@ -99,6 +99,8 @@ def cases() -> dict[str, dict[str, Any]]:
         "output": released,
         "phrases": {},
     }
+    for e, d in (("none", "transformer"), ("lstm", "mlp")):
+        found[f"{e}+{d}-memory-norm"] = {"encoder": {**ENCODER[e], "memory_norm": True}, "decoder": DECODER[d]}
     found["lstm+transformer-post"] = {"encoder": ENCODER["lstm"], "decoder": DECODER["transformer"], "norm": "post"}
     return found
 

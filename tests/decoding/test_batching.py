@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.helpers import HANGS
 
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 
@@ -48,7 +49,7 @@ def test_an_empty_line_has_no_piece() -> None:
 
 
 def test_threads_work_side_by_side_with_one_torch_thread_each() -> None:
-    barrier, seen = threading.Barrier(2, timeout=20), set()
+    barrier, seen = threading.Barrier(2, timeout=HANGS), set()
 
     def work(batch: list[int]) -> int:
         barrier.wait()

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 from tests.decoding.conftest import lines_of_words
-from tests.decoding.segmental_toys import ToySegmental
 from tests.decoding.toys import END, ToyModel, random_table
+from tests.npmt.toys import ToySegmental
 
-import phraseloom.decoding.segments as segments_module
+import phraseloom.npmt.candidates as segments_module
 from phraseloom.analysis.explain import explain
 from phraseloom.decoding.cancellation import Cancelled
 from phraseloom.decoding.limits import Limits, SearchOptions

@@ -16,14 +16,14 @@ from phraseloom.decoding.alignment import Look, link_phrases, slot_weights
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.translator import Translator
 from phraseloom.decoding.word_links import link_words
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 
 TOKEN = Structure.of_orders(2, [1])
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])
 INTERLEAVED = Structure.of_orders(2, [1, 2], query_orders=(1, 2))
-HOMOGENEOUS = Structure(2, ((Part(1, 0, 1), Part(2, 1, 2)),), zero_extended=True)
+HOMOGENEOUS = Structure(2, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 2)),), zero_extended=True)
 
 
 def look(structure: Structure, num_target: int, num_source: int, cells: dict[tuple[int, int, int, int], float]) -> Look:
@@ -180,6 +180,19 @@ def test_slow_reference(structure: Structure) -> None:
         for first, second in pairwise(found):
             assert first.source != second.source or first.source[1] - first.source[0] == 1
     assert joined or structure is INTERLEAVED
+
+
+def test_the_largest_slot_weight_of_any_head() -> None:
+    for structure in (HOMOGENEOUS, INTERLEAVED):
+        weights = torch.rand(2, structure.heads, 3 * len(structure.query_orders), 4 * len(structure.blocks))
+        found, split = slot_weights(weights, structure, largest=True), structure.split(weights)
+        for g, block in enumerate(structure.blocks):
+            for part in block:
+                n = structure.orders.index(part.order)
+                for place in np.ndindex(2, len(structure.query_orders), 3, 4):
+                    b, j, q, k = place
+                    values = [split[b, h, j, q, g, k] for h in range(part.first, part.last)]
+                    assert found[b, j, n, q, k] == max(values)
 
 
 def test_slot_weights_average_over_all_heads() -> None:

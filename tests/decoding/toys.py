@@ -53,6 +53,8 @@ class ToyState:
 class ToyModel:
     """p(next | sentence, prefix) is whatever `table(sentence, prefix)` says (log-probabilities over V tokens)."""
 
+    writes = "tokens"
+
     def __init__(self, table: Callable[[int, tuple[int, ...]], torch.Tensor]):
         self.table, self.output, self.rows = table, ToyOutput(), []
 

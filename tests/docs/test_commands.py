@@ -41,6 +41,7 @@ NOT_RUN = {
     "docs/evaluation.md": EXAMPLES,
     "docs/explain.md": EXAMPLES,
     "docs/file_formats.md": EXAMPLES,
+    "docs/fine_tuning.md": NEEDS_CORPORA,
     "docs/language_models.md": NEEDS_CORPORA,
     "docs/log.md": NEEDS_CORPORA,
     "docs/map.md": EXAMPLES,

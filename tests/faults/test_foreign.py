@@ -455,5 +455,5 @@ def test_a_bounded_read(tmp_path: Path) -> None:
 def test_a_mapping_in_place_of_a_name_is_refused(model: Path) -> None:
     described = read_json(model / "config.json")["model"]
     changed(model, "config.json", model={**described, "preset": {"kind": []}})
-    with pytest.raises(ConfigError, match="a name is expected"):
+    with pytest.raises(ConfigError, match="preset: should be tiny, small, base or big"):
         load_model(model)

@@ -6,11 +6,11 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import toy
+from tests.helpers import HANGS
 
 KILLER = Path(__file__).with_name("killer.py")
 PROGRAM = Path(toy.__file__)
@@ -19,7 +19,7 @@ KEYS = {"max_updates": 45, "checkpoint_every": 7}
 
 def kill(run: Path, kills: int, *names: str) -> dict[str, int]:
     command = [sys.executable, KILLER, run, json.dumps(KEYS), str(kills), "1", *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return json.loads(done.stdout.rpartition("counts ")[2])
 
@@ -49,9 +49,8 @@ def test_second_run_on_a_folder_is_refused_and_the_first_saves_on_a_signal(tmp_p
     first = start(tmp_path / "run", max_updates=10**6, checkpoint_every=10**5, keep_last=1)
     with pytest.raises(toy.PhraseloomError, match=f"in use by process {first.pid} on "):
         toy.files.FolderLock(tmp_path / "run").__enter__()
-    time.sleep(0.3)
     first.send_signal(signal.SIGTERM)
-    _, err = first.communicate(timeout=30)
+    _, err = first.communicate(timeout=HANGS)
     assert first.returncode == 3, err
     assert "InterruptedRun: stopped by SIGTERM after update" in err
     state = json.loads((tmp_path / "run" / "last" / "state.json").read_bytes())
@@ -59,21 +58,24 @@ def test_second_run_on_a_folder_is_refused_and_the_first_saves_on_a_signal(tmp_p
 
 
 def test_second_signal_ends_at_once(tmp_path: Path) -> None:
-    """With the save held up by a pipe that nobody reads, only the second signal can end it."""
+    """With a save that never ends, only the second signal can end it."""
     code = (
         "import sys,time; sys.path.insert(0, sys.argv[1]); import toy; from pathlib import Path\n"
+        "def save(folder):\n"
+        "    print('saving', flush=True)\n"
+        "    while not stop.is_set: time.sleep(0.01)\n"
+        f"    print('asked', flush=True); time.sleep({2 * HANGS})\n"
         "from phraseloom.training.signals import StopSignal\n"
         "with StopSignal() as stop:\n"
         "    job = toy.make(Path(sys.argv[2]), toy.config(), stop=stop)\n"
-        "    job.write_model = lambda folder: (print('saving', flush=True), time.sleep(60))\n"
+        "    job.write_model = save\n"
         "    toy.runs.train_or_skip(job)\n"
     )
     command = [sys.executable, "-c", code, str(PROGRAM.parent), str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None and process.stdout.readline() == "saving\n"
     process.send_signal(signal.SIGINT)
-    time.sleep(0.3)
-    assert process.poll() is None
+    assert process.stdout.readline() == "asked\n"
     process.send_signal(signal.SIGINT)
-    assert process.wait(5) == 128 + signal.SIGINT
+    assert process.wait(HANGS) == 128 + signal.SIGINT
     process.stdout.close()

@@ -11,6 +11,7 @@ from pathlib import Path
 import disk as faults
 import pytest
 import toy
+from tests.helpers import HANGS
 
 from phraseloom import files
 from phraseloom.errors import FileProblem
@@ -101,7 +102,7 @@ def test_killed_at_every_operation(run: Path, tmp_path: Path) -> None:
     """Real ends of real processes: a child is forked for each operation (in a program of its own, with one thread)."""
     program = Path(__file__).with_name("kill_operations.py")
     done = subprocess.run(
-        [sys.executable, program, run, tmp_path / "copy"], capture_output=True, text=True, timeout=300
+        [sys.executable, program, run, tmp_path / "copy"], capture_output=True, text=True, timeout=HANGS
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(done.stdout.split()[-1]) > 15

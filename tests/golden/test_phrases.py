@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseScorer
 from phraseloom.layers.residual import Residual
-from phraseloom.layers.segments import Segments
+from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
@@ -80,7 +81,7 @@ def test_scorer(path: Path, dtype: torch.dtype, tolerance: float) -> None:
     scorer = SCORERS[attention_of(path)](width=double // 2, inner=inner).to(dtype)
     fill_scorer(scorer, data, "scorer_")
     sizes = torch.as_tensor((~data["token_padding_mask"]).sum(1))[:, None]
-    segments = Segments(sizes, data["tokens"].shape[1])
+    segments = PhraseSegments(sizes, data["tokens"].shape[1])
     glance = torch.as_tensor(data["glance"], dtype=dtype)[:, None]
     vectors, _ = scorer(segments.without_padding(torch.as_tensor(data["tokens"], dtype=dtype)), glance, segments)
     np.testing.assert_allclose(vectors[:, 0].detach().numpy(), data["expected_phrase"], rtol=0, atol=tolerance)
@@ -121,18 +122,29 @@ def test_combiner(path: Path, dtype: torch.dtype, tolerance: float) -> None:
             np.testing.assert_allclose(loops, y, rtol=0, atol=1e-12)
 
 
-def model_of(data: dict[str, Any], path: Path, vocabulary: int, dtype: torch.dtype) -> TranslationModel:
+def num_layers(data: dict[str, Any], side: str) -> int:
+    """How many layers a file holds of `encoder` or `decoder`."""
+    return sum(1 for name in data if re.fullmatch(rf"{side}_layer\d+_ffn_out_weight", name))
+
+
+def model_of(data: dict[str, Any], path: Path, dtype: torch.dtype) -> TranslationModel:
     """Our model in the shape of a file; every parameter is to be filled."""
+    vocabulary, width = data["embedding_weight"].shape
+    side = "encoder" if num_layers(data, "encoder") else "decoder"
+    # Of the side that a file does not hold it tells what the other one needs: a column of the mixtures for each layer.
+    scorer = data.get("phrase_scorer_of_embedding_score_weight")
+    layers = {side: num_layers(data, side)}
+    layers = {"encoder": 1, "decoder": data["transparent_phrase_logits"].shape[1] if side == "encoder" else 0} | layers
     attention = attention_of(path)
     parts = (4, 2) if attention == "none" else (6, 3)
     kind = {"kind": "fixed", "max_tokens": 8, "min_chunks": parts[0], "floor": parts[1], "basis": "batch"}
     config = ModelConfig.model_validate(
         {
-            "width": 16,
+            "width": width,
             "heads": int(data["num_heads"]),
-            "ffn_width": 32,
-            "encoder": {"layers": 2},
-            "decoder": {"layers": 2},
+            "ffn_width": len(data[f"{side}_layer0_ffn_hidden_weight"]),
+            "encoder": {"layers": layers["encoder"]},
+            "decoder": {"layers": layers["decoder"]},
             "norm": "post",
             "embedding_norm": True,
             "positions": {"kind": "sinusoid", "layout": "interleaved"},
@@ -141,16 +153,18 @@ def model_of(data: dict[str, Any], path: Path, vocabulary: int, dtype: torch.dty
             "phrases": {
                 "segments": kind,
                 "glance": "mean" if "mean" in path.stem else "max",
+                "scorer_width": None if scorer is None else len(scorer),
                 "attention": attention,
+                "combination_width": len(data[f"{side}_layer0_combiner_hidden_weight"]),
                 "transparent": True,
                 "transparent_tokens": True,
             },
         }
     )
     model = build_model(config, vocabulary, vocabulary).to(dtype).eval()
-    for side in (model.source_embedding, model.target_embedding):
-        assert side.positions is not None
-        side.positions.table = positions(32, 16, dtype)  # ours are made in float32
+    for embedding in (model.source_embedding, model.target_embedding):
+        assert embedding.positions is not None
+        embedding.positions.table = positions(64, width, dtype)  # ours are made in float32
     return model
 
 
@@ -189,7 +203,7 @@ def fill_layer(layer: Any, data: dict[str, Any], prefix: str) -> None:
 
 
 def filled_encoder(data: dict[str, Any], path: Path, dtype: torch.dtype) -> TranslationModel:
-    model = model_of(data, path, len(data["embedding_weight"]), dtype)
+    model = model_of(data, path, dtype)
     put(model.source_embedding.weight, data["embedding_weight"])
     fill_norm(model.source_embedding.norm, data, "embedding")  # type: ignore[arg-type]
     for number, layer in enumerate(model.encoder.layers):
@@ -198,7 +212,8 @@ def filled_encoder(data: dict[str, Any], path: Path, dtype: torch.dtype) -> Tran
         fill_attention(layer.attention, data, f"{prefix}_self_attention")
         fill_norm(layer.attention_residual.norm, data, f"{prefix}_self_attention")
     assert model.phrases is not None
-    levels = ["phrase_scorer_of_embedding_", "phrase_scorer_after_layer0_", "phrase_scorer_after_layer1_"]
+    layers = range(len(model.encoder.layers))
+    levels = ["phrase_scorer_of_embedding_", *(f"phrase_scorer_after_layer{n}_" for n in layers)]
     for representation, prefix in zip(model.phrases.representations, levels, strict=True):
         if representation.scorer is not None:
             fill_scorer(representation.scorer, data, prefix)
@@ -224,18 +239,19 @@ def test_encoder(path: Path, dtype: torch.dtype, tolerance: float) -> None:
     def close(found: Tensor, expected: np.ndarray, real: np.ndarray) -> None:
         np.testing.assert_allclose(found.detach().numpy()[real], expected[real], rtol=0, atol=tolerance)
 
-    for level in (0, 1):
+    last = len(model.encoder.layers) - 1
+    for level in range(last + 1):
         close(levels.tokens[level], data[f"expected_input_of_layer{level}"], real_tokens)
         close(levels.vectors[level], data[f"expected_phrases_into_layer{level}"], real_phrases)
-    close(levels.tokens[2], data["expected_output_of_layer1"], real_tokens)
-    for layer in (0, 1):
+    close(levels.tokens[last + 1], data[f"expected_output_of_layer{last}"], real_tokens)
+    for layer in range(len(model.decoder.layers)):
         tokens, phrases = memory.mixed[layer], memory.phrases.vectors[layer]
         close(tokens, data["expected_token_states_per_decoder_layer"][..., layer], real_tokens)
         close(phrases, data["expected_phrase_states_per_decoder_layer"][..., layer], real_phrases)
 
 
 def filled_decoder(data: dict[str, Any], path: Path, dtype: torch.dtype) -> TranslationModel:
-    model = model_of(data, path, len(data["embedding_weight"]), dtype)
+    model = model_of(data, path, dtype)
     put(model.target_embedding.weight, data["embedding_weight"])
     assert np.array_equal(data["embedding_weight"], data["classifier_weight"])
     assert model.output.bias is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from phraseloom.losses.segmental import best_segmentation, log_likelihood, segmentations
+from phraseloom.npmt.segmentations import best_segmentation, log_likelihood, segmentations
 from tests.golden.folder import golden_files
 
 FILES = golden_files("swan_segment_dp_*.npz")

@@ -13,17 +13,17 @@ from torch import Tensor
 from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseRepresentation, PhraseScorer
 from phraseloom.layers.residual import Residual
-from phraseloom.layers.segments import FixedSegmenter, Segments
+from phraseloom.layers.segments import PhraseSegments, TensorSegmenter
 from phraseloom.layers.transparent import TransparentAttention
 
 WIDTH, HEADS, INNER, LENGTH = 8, 2, 12, 11
 SIZES = [[3, 1, 4, 3], [2, 5], [1], [11], [1] * 11]
 
 
-def segments(order: list[int] | None = None, length: int = LENGTH) -> Segments:
+def segments(order: list[int] | None = None, length: int = LENGTH) -> PhraseSegments:
     chosen = SIZES if order is None else [SIZES[i] for i in order]
     most = max(map(len, chosen))
-    return Segments(torch.tensor([s + [0] * (most - len(s)) for s in chosen]), length)
+    return PhraseSegments(torch.tensor([s + [0] * (most - len(s)) for s in chosen]), length)
 
 
 def states(seed: int = 0) -> Tensor:
@@ -33,7 +33,7 @@ def states(seed: int = 0) -> Tensor:
 @pytest.mark.parametrize("options", [(8, 6, 3), (8, 4, 2), (1, 1, 1), (100, 1, 1), (4, 9, 7)])
 def test_fixed_phrases_depend_on_their_sentence_alone(options: tuple[int, int, int]) -> None:
     names: dict[str, Any] = dict(zip(("max_tokens", "min_chunks", "floor"), options, strict=True))
-    segmenter = FixedSegmenter(**names)
+    segmenter = TensorSegmenter(**names)
     together = segmenter(torch.arange(1, 71), 70)
     for tokens in range(1, 71):
         n = reference.phrase_length(tokens, **names)
@@ -48,13 +48,13 @@ def test_fixed_phrases_depend_on_their_sentence_alone(options: tuple[int, int, i
 def test_the_paper_s_lengths() -> None:
     """Spec §3.1: 8, 6, 3. A sentence of 18 tokens still has phrases of 3, one of 43 already of 8."""
     lengths = torch.tensor([1, 3, 18, 19, 24, 42, 43, 100])
-    sizes = FixedSegmenter()(lengths, 100).sizes_BP
+    sizes = TensorSegmenter()(lengths, 100).sizes_BP
     assert sizes[:, 0].tolist() == [1, 3, 3, 4, 4, 7, 8, 8]
     assert (sizes > 0).sum(1).tolist() == [1, 1, 6, 5, 6, 6, 6, 13]
 
 
 def test_basis_batch_is_that_of_the_padded_length() -> None:
-    sizes = FixedSegmenter(basis="batch")(torch.tensor([5, 24]), 24).sizes_BP
+    sizes = TensorSegmenter(basis="batch")(torch.tensor([5, 24]), 24).sizes_BP
     assert sizes.tolist() == [[4, 1, 0, 0, 0, 0], [4] * 6]
 
 
@@ -69,7 +69,7 @@ def test_segments_say_which_tokens_are_in_which_phrase() -> None:
         assert found.padding[row].tolist() == [t >= sum(sizes) for t in range(LENGTH)]
     assert found.visibility.lengths_B is not None
     assert found.visibility.lengths_B.tolist() == [4, 2, 1, 1, 11]
-    assert Segments(torch.tensor([[2, 3], [1, 4]]), 5).visibility.lengths_B is None
+    assert PhraseSegments(torch.tensor([[2, 3], [1, 4]]), 5).visibility.lengths_B is None
 
 
 def scorer(attention: str) -> PhraseScorer | None:

@@ -143,8 +143,10 @@ def test_a_state_that_is_a_view_is_as_good(kind: str) -> None:
 def test_a_new_lstm_does_not_forget_and_starts_small() -> None:
     for kind in KINDS:
         cell = CELLS[kind](input_width=INPUT, width=WIDTH)
-        bound = WIDTH**-0.5
-        assert all(w.abs().max() <= bound and w.std() > bound / 3 for w in (cell.input_weight, cell.hidden_weight))
+        for w, inputs in ((cell.input_weight, INPUT), (cell.hidden_weight, WIDTH)):
+            bound = (6 / (inputs + WIDTH)) ** 0.5
+            assert w.abs().max() <= bound
+            assert w.std() > bound / 3
         biases = cell.bias.detach().view(-1, WIDTH)
         assert biases.mean(1).tolist() == ([0, 1, 0, 0] if kind == "lstm" else [0, 0, 0])
         assert biases.std(1).sum() == 0

@@ -32,6 +32,8 @@ ATTENTIONS: dict[str, Any] = {
     "queryk interleaved 1-2 keys-per-order": "queryk interleaved 1-2 keys-per-order",
     "queryk interleaved 1-2-3": "queryk interleaved 1-2-3",
     "mixed": MIXED,
+    "queryk heterogeneous 1-2 gated": "queryk heterogeneous 1-2 gated",
+    "convkv interleaved 1-2-3 gated": "convkv interleaved 1-2-3 gated",
 }
 SOURCES, TARGETS = [[5, 6, 7], [8, 9], [4], [10, 11, 12, 13]], [[5, 6], [7, 8, 9, 10], [], [5, 5, 5]]
 SIZE = 30
@@ -40,7 +42,11 @@ SIZE = 30
 def built(name: str, **rest: Any) -> TranslationModel:
     torch.manual_seed(0)
     config = {"preset": "tiny", "width": 32, "ffn_width": 64, "attention": ATTENTIONS[name], **rest}
-    return build_model(ModelConfig.model_validate(config), SIZE, SIZE).double().eval()
+    model = build_model(ModelConfig.model_validate(config), SIZE, SIZE).double().eval()
+    for parameter_name, parameter in model.named_parameters():
+        if parameter_name.endswith(".gate"):
+            torch.nn.init.uniform_(parameter, -1.0, 1.0)
+    return model
 
 
 def batch(order: list[int]) -> Batch:
@@ -171,6 +177,22 @@ def _gradients(module: Any) -> list[torch.Tensor]:
     return list(own.values())
 
 
+@pytest.mark.parametrize("line", ["queryk heterogeneous 1-2 gated", "convkv interleaved 1-2-3 gated"])
+def test_a_shut_gate_hides_the_n_grams(line: str) -> None:
+    """Whatever their matrices are, and also in a model that is drawn from one range."""
+    model = build_model(
+        ModelConfig.model_validate(
+            {"preset": "tiny", "width": 32, "attention": line, "init": {"kind": "uniform", "range": 0.1}}
+        ),
+        SIZE,
+        SIZE,
+    )
+    b = batch([0, 1])
+    for weights, structure in model.look(b.source_BS, b.source_lengths_B, b.target_in_BT).cross:
+        slots = structure.split(weights)[:, :, structure.query_orders.index(1)]
+        assert not slots[..., 1:, :].any() and slots[..., 0, :].any()
+
+
 def test_a_line_is_the_long_form() -> None:
     line = ModelConfig.model_validate({"attention": {"cross": "queryk interleaved 1-2 keys-per-order"}})
     written = {
@@ -202,6 +224,10 @@ REFUSED = [
     ("queryk homogeneous 44 keys-per-order", "share_keys"),
     ("token shared-keys", "share_keys"),
     ("queryk interleaved 2-3", "needs order 1"),
+    *(
+        (f"{line} gated", "both tokens and n-grams")
+        for line in ("token", "queryk homogeneous 44", "convkv heterogeneous 2-3")
+    ),
     ("queryk heterogeneous 1-2-2", "twice"),
     ("queryk heterogeneous 0-1", "greater than or equal to 1"),
     ("queryk heterogeneous 1-x", "1-2"),

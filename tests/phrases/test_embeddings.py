@@ -16,11 +16,18 @@ import pytest
 
 from phraseloom.errors import DataError, DivergedError, UsageError
 from phraseloom.phrases import embeddings
-from phraseloom.phrases.embeddings import Counted, Progress, Settings, count_tokens, read_tokens, train_vectors
+from phraseloom.phrases.embeddings import (
+    EmbeddingProgress,
+    EmbeddingSettings,
+    TokenCounts,
+    count_tokens,
+    read_tokens,
+    train_vectors,
+)
 from phraseloom.text.vectors import Vectors
 
 LINES = ["went to the house", "he went_to  it", "", "the house the", "e\u0301tat zog zog_zog"] * 3
-SMALL = Settings(width=6, epochs=2, min_count=1, buckets=40, sample=0.0)
+SMALL = EmbeddingSettings(width=6, epochs=2, min_count=1, buckets=40, sample=0.0)
 Text = Callable[[], Iterator[str]]
 
 
@@ -34,7 +41,7 @@ def text(lines: list[str]) -> Text:
     return lambda: iter(lines)
 
 
-def trained(lines: list[str], settings: Settings, **options: Any) -> Vectors:
+def trained(lines: list[str], settings: EmbeddingSettings, **options: Any) -> Vectors:
     return train_vectors(text(lines), count_tokens(text(lines), settings.min_count), settings, **options)
 
 
@@ -72,7 +79,7 @@ def test_rows_are_the_tokens_of_the_text_then_the_others() -> None:
     counted = count_tokens(text(LINES), 6)
     assert list(counted.tokens) == ["the", "house"]
     extra = ["zz", "house", "he", "zz", "", "a"]
-    vectors = train_vectors(text(LINES), counted, Settings(width=6, min_count=6, ngrams=(4, 6)), extra=extra)
+    vectors = train_vectors(text(LINES), counted, EmbeddingSettings(width=6, min_count=6, ngrams=(4, 6)), extra=extra)
     assert vectors.tokens == ["the", "house", "zz", "he"]  # "<a>" holds no 4 characters
     assert vectors.matrix_VM.shape == (4, 6)
     assert vectors.matrix_VM.dtype == np.float32
@@ -122,17 +129,17 @@ def test_settings_reach_gensim(fast_text: Any, monkeypatch: pytest.MonkeyPatch) 
         return fast_text(**options)
 
     monkeypatch.setattr(embeddings, "require_gensim", lambda: remember)
-    trained(LINES, Settings(7, 3, 1, 4, (2, 5), 50, 3, 0.1, 0.5, 9), jobs=2)
+    trained(LINES, EmbeddingSettings(7, 3, 1, 4, (2, 5), 50, 3, 0.1, 0.5, 9), jobs=2)
     expected = {
         "sg": 1, "vector_size": 7, "epochs": 3, "window": 4, "min_n": 2, "max_n": 5, "bucket": 50, "negative": 3,
         "alpha": 0.1, "min_alpha": 0.0, "sample": 0.5, "seed": 9, "workers": 2, "min_count": 1, "sorted_vocab": 0,
     }  # fmt: skip
     assert {name: given[name] for name in expected} == expected
     given.clear()
-    trained(LINES, Settings(min_count=1))
+    trained(LINES, EmbeddingSettings(min_count=1))
     defaults = {"vector_size": 300, "epochs": 5, "window": 5, "min_n": 3, "max_n": 6, "negative": 5, "alpha": 0.05}
     assert {name: given[name] for name in defaults} == defaults
-    assert Settings().min_count == 5
+    assert EmbeddingSettings().min_count == 5
 
 
 @pytest.mark.usefixtures("fast_text")
@@ -150,8 +157,11 @@ def test_matrices_that_gensim_cannot_address_are_refused(monkeypatch: pytest.Mon
     """Its code multiplies 32-bit numbers, so a row at 2³² numbers or later would be another one."""
     assert embeddings.ADDRESSED == 2**32
     monkeypatch.setattr(embeddings, "ADDRESSED", 40 * 20)
-    trained(LINES, Settings(width=19, min_count=1, buckets=40))
-    for settings in (Settings(width=20, min_count=1, buckets=40), Settings(width=90, min_count=1, buckets=8)):
+    trained(LINES, EmbeddingSettings(width=19, min_count=1, buckets=40))
+    for settings in (
+        EmbeddingSettings(width=20, min_count=1, buckets=40),
+        EmbeddingSettings(width=90, min_count=1, buckets=8),
+    ):
         with pytest.raises(UsageError, match=r"40 rows of 20 numbers|10 rows of 90 numbers"):
             trained(LINES, settings)
 
@@ -165,7 +175,7 @@ def test_tokens_of_the_same_contexts_come_together() -> None:
     rng = random.Random(3)
     topics = [["bim", "dov_kel", "fug", "haz"], ["juq", "lyx", "nop", "ret"]]
     lines = [" ".join(rng.choices(rng.choice(topics), k=6)) for _ in range(600)]
-    vectors = trained(lines, Settings(width=12, epochs=10, sample=0.0))
+    vectors = trained(lines, EmbeddingSettings(width=12, epochs=10, sample=0.0))
     unit = vectors.matrix_VM / np.linalg.norm(vectors.matrix_VM, axis=1, keepdims=True)
     cosines = unit @ unit.T
     same = np.array([[(a in topics[0]) == (b in topics[0]) for b in vectors.tokens] for a in vectors.tokens])
@@ -177,7 +187,7 @@ def test_the_seed_decides() -> None:
     first, again = trained(LINES, SMALL), trained(LINES, SMALL)
     assert first.tokens == again.tokens
     np.testing.assert_array_equal(first.matrix_VM, again.matrix_VM)
-    other = trained(LINES, Settings(width=6, epochs=2, min_count=1, buckets=40, sample=0.0, seed=2))
+    other = trained(LINES, EmbeddingSettings(width=6, epochs=2, min_count=1, buckets=40, sample=0.0, seed=2))
     assert (other.matrix_VM != first.matrix_VM).any()
 
 
@@ -212,8 +222,8 @@ def test_several_threads_learn_too() -> None:
 # --- the text as it is read -----------------------------------------------------------------------------------------------
 
 
-def sentences(lines: list[str], tokens: list[str], told: list[Progress]) -> embeddings._Sentences:
-    counted = Counted(len(lines), 0, dict.fromkeys(tokens, 1))
+def sentences(lines: list[str], tokens: list[str], told: list[EmbeddingProgress]) -> embeddings._Sentences:
+    counted = TokenCounts(len(lines), 0, dict.fromkeys(tokens, 1))
     return embeddings._Sentences(text(lines), counted, 2, told.append)
 
 
@@ -227,10 +237,15 @@ def test_no_word_of_a_long_line_is_lost() -> None:
 
 def test_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embeddings, "REPORT_LINES", 2)
-    told: list[Progress] = []
+    told: list[EmbeddingProgress] = []
     read = sentences(["a"] * 4, ["a"], told)
     assert len(list(read)) == len(list(read)) == 4
-    assert told == [Progress(1, 2, 2, 4), Progress(1, 2, 4, 4), Progress(2, 2, 2, 4), Progress(2, 2, 4, 4)]
+    assert told == [
+        EmbeddingProgress(1, 2, 2, 4),
+        EmbeddingProgress(1, 2, 4, 4),
+        EmbeddingProgress(2, 2, 2, 4),
+        EmbeddingProgress(2, 2, 4, 4),
+    ]
 
 
 @pytest.mark.usefixtures("fast_text")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
 from phraseloom.phrases.aligned import AlignedLine, lines_of, read_aligned
-from phraseloom.phrases.extract import Candidate, Source, extract, format_candidates, one_to_many, read_candidates
+from phraseloom.phrases.extract import PhraseCandidate, Source, extract, format_candidates, one_to_many, read_candidates
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 
@@ -35,9 +35,9 @@ LINES = [
 def test_what_one_word_is_linked_to() -> None:
     found = extract(LINES)
     assert list(found) == [
-        Candidate("went to", (Source("ging", 3, 3), Source("fuhr", 1, 1))),
-        Candidate("my home", (Source("heim", 1, 1),)),
-        Candidate("to went", (Source("reiste", 1, 1),)),
+        PhraseCandidate("went to", (Source("ging", 3, 3), Source("fuhr", 1, 1))),
+        PhraseCandidate("my home", (Source("heim", 1, 1),)),
+        PhraseCandidate("to went", (Source("reiste", 1, 1),)),
     ]
     assert (found.pairs, found.blank, found.unlinked, found.occurrences) == (6, 1, 1, 6)
     assert [c.count for c in found] == [4, 1, 1]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.phrases.extract import Candidate, Source
+from phraseloom.phrases.extract import PhraseCandidate, Source
 from phraseloom.phrases.filter import PRESETS, Filters, filter_candidates, format_moses, format_phrases
 from phraseloom.phrases.parts_of_speech import Tags, is_noun_phrase
 from phraseloom.phrases.pmi import count_phrases, pmi
@@ -22,14 +22,14 @@ from phraseloom.phrases.table import read_phrases
 EXAMPLES = settings(max_examples=100, deadline=None)
 
 
-def candidate(phrase: str, count: int = 2) -> Candidate:
-    return Candidate(phrase, (Source("x", count, 2 * count),))
+def candidate(phrase: str, count: int = 2) -> PhraseCandidate:
+    return PhraseCandidate(phrase, (Source("x", count, 2 * count),))
 
 
 OFF = Filters(max_words=0, min_count=1, characters="any", repetition=True, stop_words=frozenset(), min_pmi=None)
 
 # What each filter alone drops, and what it keeps.
-CASES: list[tuple[str, dict[str, Any], list[Candidate], list[Candidate]]] = [
+CASES: list[tuple[str, dict[str, Any], list[PhraseCandidate], list[PhraseCandidate]]] = [
     ("length", {"max_words": 3}, [candidate("a b c d")], [candidate("a b c")]),
     ("count", {"min_count": 3}, [candidate("a b", 2)], [candidate("a b", 3)]),
     (
@@ -67,7 +67,7 @@ CASES: list[tuple[str, dict[str, Any], list[Candidate], list[Candidate]]] = [
 
 @pytest.mark.parametrize(("reason", "options", "dropped", "kept"), CASES)
 def test_each_filter_alone(
-    reason: str, options: dict[str, Any], dropped: list[Candidate], kept: list[Candidate]
+    reason: str, options: dict[str, Any], dropped: list[PhraseCandidate], kept: list[PhraseCandidate]
 ) -> None:
     filters = replace(OFF, **options)
     for one in dropped:
@@ -239,8 +239,8 @@ def test_tags_that_do_not_fit(tags: str, line: int | None, what: str, tmp_path: 
 
 def test_tables(tmp_path: Path) -> None:
     some = [
-        Candidate("went to", (Source("ging", 3, 12), Source("fuhr", 1, 4))),
-        Candidate("a b c", (Source("fuhr", 2, 4),)),
+        PhraseCandidate("went to", (Source("ging", 3, 12), Source("fuhr", 1, 4))),
+        PhraseCandidate("a b c", (Source("fuhr", 2, 4),)),
     ]
     found = filter_candidates(some, replace(OFF, min_pmi=0.0), text=["went to a b c"] * 2)
     rows = list(format_phrases(found.phrases))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from phraseloom.align.links import Links, parse_links
 from phraseloom.errors import UsageError
-from phraseloom.phrases.merge import RULES, Part, fertilities, merge_aligned
+from phraseloom.phrases.merge import RULES, MergedPart, fertilities, merge_aligned
 from phraseloom.phrases.table import index_phrases
 from phraseloom.text.joined import join_line
 
@@ -65,7 +65,7 @@ def test_one_word_before_the_end_is_not_the_end() -> None:
     assert merged("a quality of life .", "1-1 1-2 1-3", "quality of life") == "a quality_of_life ."
 
 
-def slow(words: list[str], links: Links, phrases: set[str], rule: str) -> list[Part]:
+def slow(words: list[str], links: Links, phrases: set[str], rule: str) -> list[MergedPart]:
     """The rules by their descriptions, word by word."""
 
     def shared(places: range) -> list[int]:
@@ -85,7 +85,7 @@ def slow(words: list[str], links: Links, phrases: set[str], rule: str) -> list[P
                     if shared(range(start, start + n)):
                         size, source = n, shared(range(start, start + n))[0]
                     break
-        parts.append(Part(size, source))
+        parts.append(MergedPart(size, source))
         start += size
     return parts
 
@@ -124,14 +124,14 @@ def test_blanks_too_many_change_no_words(
     inside = frozenset(link for link in links if link[1] < len(words))
     fields = "  ".join(words).split(" ") if words else [""]
     parts = merge_aligned(fields, inside, index_phrases(phrases), "aligned")
-    assert parts == [Part(1)] * len(fields)
+    assert parts == [MergedPart(1)] * len(fields)
     linked = {source for source, _ in inside}
     assert fertilities(parts, fields, inside, 4) == [int(source in linked) for source in range(4)]
 
 
 def test_the_lowest_source_word_is_the_one() -> None:
     parts = merge_aligned(["a", "b", "."], parse_links("2-0 2-1 1-0 1-1 0-1"), index_phrases(["a b"]))
-    assert parts == [Part(2, 1), Part(1)]
+    assert parts == [MergedPart(2, 1), MergedPart(1)]
 
 
 def test_unknown_rule() -> None:

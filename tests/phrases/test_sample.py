@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
 from phraseloom.phrases.aligned import Lines
-from phraseloom.phrases.sample import FOUND, Generated, Output, comparable, draw, find, generated, read_outputs
+from phraseloom.phrases.sample import FOUND, Generated, SystemOutput, comparable, draw, find, generated, read_outputs
 from phraseloom.phrases.table import index_phrases
 from phraseloom.text.config import WordsConfig
 from phraseloom.text.words import learn
@@ -116,7 +116,7 @@ def test_translations_as_json() -> None:
         as_json("a_b.", ["a_b", "."], ["a&#95;b", "."]),
         as_json("", [], []),
     ]
-    assert list(read_outputs(lines("x.jsonl", body)))[2] == Output("", [], [])
+    assert list(read_outputs(lines("x.jsonl", body)))[2] == SystemOutput("", [], [])
     by_token = phrases(lines("x.jsonl", body), lines("y.jsonl.gz", body))
     assert [[(one.word, one.phrase, one.outputs) for one in of_line] for of_line in by_token] == [
         [(3, "at risk", ("Things , at_risk .", "Things, at risk."))], [], [],

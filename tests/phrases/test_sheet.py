@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
 from phraseloom.phrases.sample import Generated
-from phraseloom.phrases.sheet import LONGEST, Judged, Sheet, read_sheet, write_sheet
+from phraseloom.phrases.sheet import LONGEST, JudgedPhrase, Sheet, read_sheet, write_sheet
 
 HEADER = [
     "line", "word", "phrase", "category", "correct new", "correct base", "found in reference", "found by base", "source",
@@ -47,8 +47,8 @@ def test_a_sheet_and_back(tmp_path: Path) -> None:
         ["new", "base"],
         ["found in reference", "found by base"],
         [
-            Judged(3, 7, "at risk", None, None, ["exact", "partly"]),
-            Judged(12, 1, "full of", None, None, ["exact", "absent"]),
+            JudgedPhrase(3, 7, "at risk", None, None, ["exact", "partly"]),
+            JudgedPhrase(12, 1, "full of", None, None, ["exact", "absent"]),
         ],
     )
 
@@ -110,9 +110,9 @@ def test_what_a_spreadsheet_may_change(tmp_path: Path) -> None:
     found = read_sheet(path)
     assert (found.systems, found.places) == (["new"], ["found in reference"])
     assert found.rows == [
-        Judged(3, 7, "at risk", "CO", [True], ["absent"]),
-        Judged(12, 1, "full of", None, None, ["exact"]),
-        Judged(12, 2, "went to", None, None, ["partly"]),
+        JudgedPhrase(3, 7, "at risk", "CO", [True], ["absent"]),
+        JudgedPhrase(12, 1, "full of", None, None, ["exact"]),
+        JudgedPhrase(12, 2, "went to", None, None, ["partly"]),
     ]
 
 

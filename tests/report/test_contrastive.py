@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from phraseloom.analysis.contrastive import Judged, contrastive_report
+from phraseloom.analysis.contrastive import JudgedItem, contrastive_report
 from phraseloom.analysis.contrastive_items import Item
 from phraseloom.errors import DataError, UsageError
 
@@ -21,7 +21,7 @@ def groups(
     categories: Iterable[str] = "a", systems: tuple[str, ...] = ("runs/one", "runs/two")
 ) -> list[dict[str, Any]]:
     items = [Item("s", "c", "w", c, d) for c in categories for d in range(7) for _ in range(d + 11)]
-    half = Judged([n % 2 + 0.0 for n in range(len(items))], [0.5] * len(items), [False] * len(items), 0)
+    half = JudgedItem([n % 2 + 0.0 for n in range(len(items))], [0.5] * len(items), [False] * len(items), 0)
     return contrastive_report(items, dict.fromkeys(systems, half), range(4))
 
 
@@ -57,5 +57,5 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
         draw(groups("abcdefghijklm"), tmp_path / "p.png")
     item = [Item("s", "c", "w")]
     with pytest.raises(DataError, match="no item has a distance"):
-        draw(contrastive_report(item, {"x": Judged([1.0], [0.0], [False], 0)}), tmp_path / "p.png")
+        draw(contrastive_report(item, {"x": JudgedItem([1.0], [0.0], [False], 0)}), tmp_path / "p.png")
     assert not any(tmp_path.iterdir())

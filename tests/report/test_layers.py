@@ -9,19 +9,19 @@ import pytest
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.report import layers, plots
-from phraseloom.report.layers import Series, can_draw, draw
+from phraseloom.report.layers import LayerSeries, can_draw, draw
 
 pytest.importorskip("matplotlib")
 
 SYSTEMS = [
-    Series("runs/base", [2.0, 1.3, 1.5], 1.7, 2.8),
-    Series("runs/noenc", [2.5, 1.9], 2.1, 2.7),
-    Series("runs/rnn", [1.1]),
+    LayerSeries("runs/base", [2.0, 1.3, 1.5], 1.7, 2.8),
+    LayerSeries("runs/noenc", [2.5, 1.9], 2.1, 2.7),
+    LayerSeries("runs/rnn", [1.1]),
 ]
 WORDS = {"quantity": "entropy (nats)", "title": "Entropy by layer", "level": "uniform", "note": "1,000 sentences"}
 
 
-def svg(systems: list[Series], folder: Path, **words: str) -> str:
+def svg(systems: list[LayerSeries], folder: Path, **words: str) -> str:
     return draw(systems, folder / "picture.svg", **WORDS | words).read_bytes().decode()
 
 
@@ -31,7 +31,7 @@ def test_everything_that_the_picture_must_say(tmp_path: Path) -> None:
         assert said in text, said
     assert ">4<" not in text
     assert "runs/" not in text
-    bare = svg([Series("a", [1.0, 2.0])], tmp_path)
+    bare = svg([LayerSeries("a", [1.0, 2.0])], tmp_path)
     assert "all<" not in bare
     assert "uniform" not in bare
 
@@ -68,26 +68,26 @@ def test_values_stand_at_their_layers_and_the_whole_apart(tmp_path: Path, monkey
 @pytest.mark.parametrize("systems", [1, 7])
 def test_forms_and_numbers_of_systems(tmp_path: Path, ending: str, systems: int) -> None:
     starts = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
-    some = [Series(f"r/{n}", [n + 1.0, 2.0], n, n + 3) for n in range(systems)]
+    some = [LayerSeries(f"r/{n}", [n + 1.0, 2.0], n, n + 3) for n in range(systems)]
     path = draw(some, tmp_path / f"picture.{ending}", **WORDS)
     assert path.read_bytes().startswith(starts[ending])
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_names_are_text_and_not_mathematics(tmp_path: Path) -> None:
-    text = svg([Series("a/$_{$", [1.0]), Series("b/\x1b[31m$x^2$.0", [2.0])], tmp_path, quantity="$y$")
+    text = svg([LayerSeries("a/$_{$", [1.0]), LayerSeries("b/\x1b[31m$x^2$.0", [2.0])], tmp_path, quantity="$y$")
     assert "$x^2$.0" in text
     assert "$_{$" in text
     assert "$y$" in text
     assert "\x1b" not in text
-    assert "a/r" in svg([Series("a/r", [1.0]), Series("b/r", [2.0])], tmp_path)
+    assert "a/r" in svg([LayerSeries("a/r", [1.0]), LayerSeries("b/r", [2.0])], tmp_path)
 
 
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match=r"not 'x\.jpeg'"):
         can_draw(tmp_path / "x.jpeg")
     with pytest.raises(DataError, match="no system has a layer"):
-        svg([Series("a", [])], tmp_path)
+        svg([LayerSeries("a", [])], tmp_path)
     with pytest.raises(UsageError, match="8 systems"):
         svg(SYSTEMS[:1] * 8, tmp_path)
     with pytest.raises(UsageError, match="8 systems"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.metrics.accuracy import mcnemar, wilson
-from phraseloom.phrases.sheet import Judged, Sheet
+from phraseloom.phrases.sheet import JudgedPhrase, Sheet
 from phraseloom.report.phrase_sample import render, tally
 
 PLACES = ["found in reference", "found by base"]
@@ -23,8 +23,8 @@ def sheet(*systems: str) -> Sheet:
     for category, number, new, base in TABLE_6:
         for i in range(number):
             found = ["exact" if i < new else "partly", KINDS[i % 4]]
-            rows.append(Judged(len(rows) + 1, 1, "a b", category, [i < new, i >= number - base], found))
-    rows.append(Judged(101, 1, "a b", None, None, ["absent", "exact"]))
+            rows.append(JudgedPhrase(len(rows) + 1, 1, "a b", category, [i < new, i >= number - base], found))
+    rows.append(JudgedPhrase(101, 1, "a b", None, None, ["absent", "exact"]))
     names = list(systems or ("new", "base"))
     return Sheet(names, [PLACES[0], f"found by {names[1]}"], rows)
 
@@ -84,7 +84,7 @@ def test_the_page_shows_this(root: Path) -> None:
 
 
 def test_a_category_without_phrases_and_one_more() -> None:
-    rows = [Judged(1, 1, "a b", "other", [True], ["exact"]), Judged(2, 1, "a b", "VP", [False], ["absent"])]
+    rows = [JudgedPhrase(1, 1, "a b", "other", [True], ["exact"]), JudgedPhrase(2, 1, "a b", "VP", [False], ["absent"])]
     found = tally(Sheet(["new"], PLACES[:1], rows))
     assert [(c["category"], c["phrases"], c["scores"][0]["accuracy"]) for c in found["categories"]] == [
         ("CN", 0, None), ("VP", 1, 0.0), ("CO", 0, None), ("other", 1, 1.0), ("all", 2, 0.5),
@@ -95,7 +95,7 @@ def test_a_category_without_phrases_and_one_more() -> None:
 
 
 def test_nothing_judged_yet() -> None:
-    found = tally(Sheet(["new", "base"], PLACES, [Judged(1, 1, "a b", None, None, ["exact", "partly"])]))
+    found = tally(Sheet(["new", "base"], PLACES, [JudgedPhrase(1, 1, "a b", None, None, ["exact", "partly"])]))
     assert json.dumps(found, allow_nan=False)
     text = render(found)
     assert text.startswith(
@@ -105,7 +105,7 @@ def test_nothing_judged_yet() -> None:
 
 
 def test_a_system_whose_column_was_deleted() -> None:
-    rows = [Judged(1, 1, "a b", "CN", [True], ["exact", "partly"])]
+    rows = [JudgedPhrase(1, 1, "a b", "CN", [True], ["exact", "partly"])]
     found = tally(Sheet(["new"], PLACES, rows))
     assert [k["judged"] for k in found["found"][1]["kinds"]] == [0, 0, 0, 0]
     assert [k["phrases"] for k in found["found"][1]["kinds"]] == [0, 0, 1, 0]

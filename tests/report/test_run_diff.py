@@ -13,7 +13,7 @@ from phraseloom.report.measured import ScoredOn, score_parts
 from phraseloom.report.run_diff import build
 from phraseloom.report.run_diff_page import diff_page
 from phraseloom.report.run_diff_text import render
-from phraseloom.report.sentence_diff import Side, compare_sentences, marked, sentence_chrf
+from phraseloom.report.sentence_diff import SystemSide, compare_sentences, marked, sentence_chrf
 
 from .made_runs import make_run
 from .test_run_report import BAD, Checker, systems_of
@@ -55,7 +55,10 @@ def test_curves_and_who_reaches_whom(systems: list[dict[str, Any]]) -> None:
 
 
 def test_the_sentences_that_differ_most() -> None:
-    sides = [Side("a", [FIRST], [[-1.0, -9.0, -2.0, -1.0]]), Side("b", [SECOND], [[-4.0, -1.0, -2.5, -1.0]])]
+    sides = [
+        SystemSide("a", [FIRST], [[-1.0, -9.0, -2.0, -1.0]]),
+        SystemSide("b", [SECOND], [[-4.0, -1.0, -2.5, -1.0]]),
+    ]
     found = compare_sentences(sides, REFERENCES, REFERENCES, most=2)
     scorer = make_scorer("chrf")
     by_hand = [scorer.corpus([b], [[r]]).value - scorer.corpus([a], [[r]]).value
@@ -69,7 +72,7 @@ def test_the_sentences_that_differ_most() -> None:
 
 
 def test_without_a_reference_the_least_alike_come_first() -> None:
-    found = compare_sentences([Side("a", [FIRST]), Side("b", [SECOND])], REFERENCES, None)
+    found = compare_sentences([SystemSide("a", [FIRST]), SystemSide("b", [SECOND])], REFERENCES, None)
     expected = [100 - value for value in sentence_chrf(SECOND, FIRST)]
     assert found["better"] is None
     assert found["listed"][0]["unlike"] == pytest.approx(max(expected))
@@ -77,8 +80,8 @@ def test_without_a_reference_the_least_alike_come_first() -> None:
 
 
 def test_several_runs_are_averaged() -> None:
-    runs = Side("b", [FIRST, SECOND], [[-1.0] * 4, [-3.0] * 4])
-    found = compare_sentences([Side("a", [FIRST], [[-1.0] * 4]), runs], None, REFERENCES)
+    runs = SystemSide("b", [FIRST, SECOND], [[-1.0] * 4, [-3.0] * 4])
+    found = compare_sentences([SystemSide("a", [FIRST], [[-1.0] * 4]), runs], None, REFERENCES)
     one = next(one for one in found["listed"] if one["line"] == 1)
     assert one["systems"][1]["translations"] == [FIRST[0], SECOND[0]]
     assert one["systems"][1]["log_prob"] == -2.0
@@ -93,7 +96,7 @@ def test_marks_are_the_words_that_differ() -> None:
 
 def test_text_and_page_say_the_same(systems: list[dict[str, Any]]) -> None:
     phrases = ["old man → alter Mann (0.90)", "", "", ""]
-    sides = [Side("a", [FIRST], [[-1.0] * 4], phrases), Side("b", [SECOND], [[-2.0] * 4])]
+    sides = [SystemSide("a", [FIRST], [[-1.0] * 4], phrases), SystemSide("b", [SECOND], [[-2.0] * 4])]
     sentences = compare_sentences(sides, REFERENCES, REFERENCES)
     scores = score_parts({"a": [FIRST], "b": [SECOND]}, ScoredOn(REFERENCES, samples=20))[0]
     document = build(systems, scores=scores, sentences=sentences)
@@ -104,6 +107,11 @@ def test_text_and_page_say_the_same(systems: list[dict[str, Any]]) -> None:
         assert said in text
         assert said in page
     assert "! Not all runs were trained on the same dataset" in text
+    assert "between these two runs and says nothing about other seeds" in text
+    assert "between these two runs and says nothing about other seeds" in page
+    several = score_parts({"a": [FIRST, SECOND], "b": [SECOND, FIRST]}, ScoredOn(REFERENCES, samples=20))[0]
+    both = build(systems, scores=several, sentences=sentences)
+    assert "between these two runs" not in render(both) + diff_page(both)
     for one in sentences["listed"]:
         assert f"line {one['line']}:" in text
         assert f"Line {one['line']}" in page
@@ -114,7 +122,7 @@ def test_text_and_page_say_the_same(systems: list[dict[str, Any]]) -> None:
 def test_texts_cannot_break_anything(systems: list[dict[str, Any]]) -> None:
     for system in systems:
         system["name"] += BAD
-    sides = [Side(systems[0]["name"], [[BAD]], [[0.0]], [BAD]), Side(systems[1]["name"], [["x"]], [[1.0]])]
+    sides = [SystemSide(systems[0]["name"], [[BAD]], [[0.0]], [BAD]), SystemSide(systems[1]["name"], [["x"]], [[1.0]])]
     document = build(systems, sentences=compare_sentences(sides, [BAD], [BAD]))
     page = Checker(diff_page(document))
     assert "img" not in page.tags

@@ -17,8 +17,8 @@ from phraseloom.report.run_report_page import report_page
 from phraseloom.report.runs import parse_systems, read_system
 
 from .made_runs import make_run
+from .test_evaluation import BASE, NEW, OTHER, REFERENCE
 from .test_parts import EXAMPLES, TWO_MODELS, write
-from .test_pooled import BASE, NEW, OTHER, REFERENCE
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 BAD = '</script><img src=x onerror=alert(1)>&"\x1b[31m'

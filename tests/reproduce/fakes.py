@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from phraseloom.reproduce.load import load_table
-from phraseloom.reproduce.steps import Place, Step, Steps
+from phraseloom.reproduce.steps import Step, Steps, StepScope
 from phraseloom.reproduce.table import TableConfig
 
 # Verbs: write FILE TEXT · copy (standard input to output) · fail TEXT · translate TEXT (TEXT to standard output) ·
@@ -79,4 +79,4 @@ def make_steps(folder: Path, steps: dict[str, Any], **changes: Any) -> Steps:
 
 
 def one(steps: Steps, name: str, row: str = "base", seed: int = 1) -> Step:
-    return steps.step(name, Place("", row, seed))
+    return steps.step(name, StepScope("", row, seed))

@@ -1,21 +1,25 @@
-"""What decides a claim: intervals over sentences and seeds."""
+"""What decides a claim: differences over seeds and sentences, margins, Holm, floors, and what one seed cannot say."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
 from phraseloom.metrics.bleu import make_scorer
-from phraseloom.metrics.compare import paired_bootstrap
+from phraseloom.metrics.compare import bootstrap_values
 from phraseloom.metrics.ratio import Ratio
-from phraseloom.reproduce import claims
-from phraseloom.reproduce.claims import Difference, draw, of_seeds, of_sentences, together, verdict
-from phraseloom.reproduce.measure import Measured
+from phraseloom.metrics.seeds import SeedDifference, SeedScores, compare_seeds, exact_difference
+from phraseloom.reproduce.claims import Comparison, JudgedClaim, compare, decide, draw, weigh
+from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.result import Judge, Result
-from phraseloom.reproduce.table import ClaimConfig
+from phraseloom.reproduce.result import compare as compare_rows
+from phraseloom.reproduce.table import ClaimConfig, TableConfig
+
+from .fakes import table_data
 
 REFERENCE = [f"the number {n} is said in words of line {n * 7 % 50}" for n in range(60)]
 
@@ -24,137 +28,304 @@ def claim(**changes: Any) -> ClaimConfig:
     return ClaimConfig.model_validate({"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"], **changes})
 
 
-def broken(lines: list[str], share: float, seed: int) -> list[str]:
-    """Each line loses its last words with some probability."""
-    draw = np.random.default_rng(seed).random(len(lines)) < share
-    return [" ".join(line.split()[:-4]) if cut else line for line, cut in zip(lines, draw, strict=True)]
+def equal(within: float) -> ClaimConfig:
+    return claim(more=[], equal=["a"], within=within)
 
 
-def measured(lines: list[str]) -> Measured:
-    scorer = make_scorer("bleu")
-    statistics = scorer.statistics(lines, [REFERENCE])
-    return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+def estimate(mean: float, error: float = 0.4, **changes: Any) -> SeedDifference:
+    """A difference of many seeds."""
+    found = SeedDifference(mean, mean - 1.96 * error, mean + 1.96 * error, None, error, None, **changes)
+    return replace(found, p=found.p_against(0))
+
+
+def verdicts(*of: tuple[ClaimConfig, Sequence[SeedDifference | None]]) -> list[str]:
+    return [j.verdict for j in decide([weigh(c, [compare(c, "", d) for d in some]) for c, some in of])]
 
 
 @pytest.mark.parametrize(
-    ("difference", "changes", "says"),
+    ("difference", "wanted", "says"),
     [
-        (Difference(1.0, 0.2, 1.8), {}, "held"),
-        (Difference(1.0, -0.2, 2.2), {}, "not decided"),
-        (Difference(-1.0, -1.8, -0.2), {}, "did not hold"),
-        (Difference(1.0), {}, "not decided"),
-        (None, {}, "not measured"),
-        (Difference(1.0, 0.2, 1.8), {"by": 0.5}, "not decided"),
-        (Difference(1.0, 0.6, 1.4), {"by": 0.5}, "held"),
-        (Difference(0.3, 0.2, 0.4), {"by": 0.5}, "did not hold"),
-        (Difference(-1.0, -1.8, -0.2), {"more": [], "less": ["a"]}, "held"),
-        (Difference(1.0, 0.2, 1.8), {"more": [], "less": ["a"]}, "did not hold"),
-        (Difference(0.1, -0.2, 0.4), {"more": [], "equal": ["a"], "within": 0.5}, "held"),
-        (Difference(0.1, -0.2, 0.6), {"more": [], "equal": ["a"], "within": 0.5}, "not decided"),
-        (Difference(1.0, 0.6, 1.4), {"more": [], "equal": ["a"], "within": 0.5}, "did not hold"),
-        (Difference(0.0, 0.0, 0.0), {}, "did not hold"),
-        (Difference(1.0, 1.0, 1.0), {}, "held"),
+        (estimate(1.0), claim(), "held"),
+        (estimate(0.7), claim(), "undecided"),
+        (estimate(-1.0), claim(), "did not hold"),
+        (SeedDifference(1.0), claim(), "undecided"),
+        (None, claim(), "not measured"),
+        (estimate(1.0), claim(by=0.5), "undecided"),
+        (estimate(1.4), claim(by=0.5), "held"),
+        (estimate(-0.4), claim(by=0.5), "did not hold"),
+        (estimate(-1.0), claim(more=[], less=["a"]), "held"),
+        (estimate(1.0), claim(more=[], less=["a"]), "did not hold"),
+        (estimate(0.1, 0.1), equal(0.5), "held"),
+        (estimate(0.4, 0.1), equal(0.5), "undecided"),
+        (estimate(1.0, 0.1), equal(0.5), "did not hold"),
+        (exact_difference(0.0), claim(), "did not hold"),
+        (exact_difference(1.0), claim(), "held"),
+        (exact_difference(1.0), claim(by=1.0), "held"),
     ],
 )
-def test_verdicts(difference: Difference | None, changes: dict[str, Any], says: str) -> None:
-    assert verdict(claim(**changes), difference) == says
+def test_verdicts(difference: SeedDifference | None, wanted: ClaimConfig, says: str) -> None:
+    assert verdicts((wanted, [difference])) == [says]
+
+
+def test_a_margin_inside_the_half_width_decides_nothing() -> None:
+    """ "Equal" could never hold, so that a claim that can only fail says nothing."""
+    for mean in (0.0, 5.0):
+        wanted = equal(0.5)
+        (judged,) = decide([weigh(wanted, [compare(wanted, "", estimate(mean))])])
+        assert judged.verdict == "undecided" and "margin of 0.5" in judged.reason and judged.p is None
 
 
 def test_a_claim_is_as_good_as_its_worst_comparison() -> None:
-    assert together(["held", "held"]) == "held"
-    assert together(["held", "not decided"]) == "not decided"
-    assert together(["held", "not measured", "not decided"]) == "not measured"
-    assert together(["did not hold", "not measured"]) == "did not hold"
-    assert together([]) == "not measured"
+    good, open_, bad = estimate(2.0), estimate(0.1), estimate(-2.0)
+    assert verdicts((claim(), [good, good])) == ["held"]
+    assert verdicts((claim(), [good, open_])) == ["undecided"]
+    assert verdicts((claim(), [good, None, open_])) == ["not measured"]
+    assert verdicts((claim(), [bad, None])) == ["did not hold"]
+    assert verdicts((claim(), [estimate(-0.9), None])) == ["did not hold"]
+    assert verdicts((claim(), [])) == ["not measured"]
+
+
+def test_one_contrary_comparison_of_many_is_chance() -> None:
+    """p 0.024 alone; one of twelve comparisons is as far off by chance in a quarter of all tables."""
+    off = estimate(-0.9)
+    assert off.p is not None and 0.02 < off.p < 0.03
+    assert verdicts((claim(), [off])) == ["did not hold"]
+    assert verdicts((claim(), [off] + [estimate(1.0)] * 11)) == ["undecided"]
+
+
+def test_claims_of_a_table_share_five_per_cent() -> None:
+    some = estimate(0.85)
+    assert verdicts((claim(), [some])) == ["held"]
+    assert verdicts(*[(claim(), [some])] * 3) == ["undecided"] * 3
+    found = decide(
+        [weigh(claim(), [compare(claim(), "", d)]) for d in (some, some, estimate(3.0), exact_difference(1))]
+    )
+    assert [j.verdict for j in found] == ["undecided", "undecided", "held", "held"]
+    assert found[0].p_holm == pytest.approx(2 * (some.p or 0)) and found[3].p_holm is None
+
+
+def test_no_difference_is_found_where_there_is_none() -> None:
+    """Tables of four claims about twelve equal rows, three seeds of SD 0.4: a verdict in at most 5 % of them."""
+    rng, wrong, trials = np.random.default_rng(5), 0, 200
+    for _ in range(trials):
+        weighed: list[JudgedClaim] = []
+        for _ in range(4):
+            noise = rng.normal(0, 0.43, 50)
+            some = [SeedScores(s := rng.normal(0, 0.4, 3), s[:, None] + rng.normal(0, 0.43, 50)) for _ in range(3)]
+            base = SeedScores(s := rng.normal(0, 0.4, 3), s[:, None] + noise)
+            weighed.append(weigh(claim(), [compare(claim(), "", compare_seeds(one, base)) for one in some]))
+        wrong += any(j.verdict != "undecided" for j in decide(weighed))
+    assert wrong / trials <= 0.05
+
+
+def test_one_seed_is_no_verdict_on_training() -> None:
+    one = estimate(2.0, one_seed=True)
+    assert verdicts((claim(), [one])) == ["between these two runs: yes"]
+    assert verdicts((claim(), [estimate(-2.0, one_seed=True)])) == ["between these two runs: no"]
+    assert verdicts((claim(), [estimate(0.1, one_seed=True)])) == ["between these two runs: undecided"]
+    assert verdicts((claim(), [SeedDifference(1.0, one_seed=True)])) == ["between these two runs: undecided"]
+    layers = claim(than=[], labels=["3"], than_label="6")
+    assert verdicts((layers, [one])) == ["in this run: yes"]
+
+
+def broken(lines: list[str], share: float, seed: int) -> list[str]:
+    """Each line loses its last words with some probability."""
+    cut = np.random.default_rng(seed).random(len(lines)) < share
+    return [" ".join(line.split()[:-4]) if c else line for line, c in zip(lines, cut, strict=True)]
+
+
+def measured(lines: list[str]) -> MeasuredValue:
+    scorer = make_scorer("bleu")
+    statistics = scorer.statistics(lines, [REFERENCE])
+    return MeasuredValue(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+
+
+def result(cells: dict[str, dict[str, dict[int, MeasuredValue]]], scale: Any = "small", **changes: Any) -> Result:
+    """A result from metric → row → seed → measured; metrics of the fake table, and ratios by layer."""
+    layer = {"kind": "json", "title": "x", "file": "f", "at": "a", "label": "layer", "by_sentence": "b"}
+    data = table_data({}, **changes)
+    data["metrics"] |= {"entropy": layer, "half": {**layer, "factor": 0.5}, "groups": {**layer, "apart": True}}
+    data["rows"] = {name: {"label": name} for name in ("a", "b")}
+    found = Result(TableConfig.model_validate(data), "x", scale, [1])
+    for metric, rows in cells.items():
+        for row, seeds in rows.items():
+            found.measured["", row, metric] = seeds
+    return found
+
+
+def bleu(**rows: dict[int, MeasuredValue]) -> dict[str, dict[str, dict[int, MeasuredValue]]]:
+    return {"bleu": rows}
+
+
+def test_seeds_of_one_row_are_not_paired_with_those_of_another() -> None:
+    good, fair, bad = (measured(broken(REFERENCE, share, 3)) for share in (0.05, 0.4, 0.9))
+    found = Judge(result(bleu(a={1: good, 2: fair}, b={7: bad, 8: bad, 9: bad}))).rows("", "bleu", "a", "b")
+    assert found is not None and not found.one_seed and "2 and 3 seeds" in found.how
+    assert found.deviations == (pytest.approx(np.std([good.value, fair.value], ddof=1)), 0.0)
 
 
 def test_one_seed_is_the_paired_bootstrap() -> None:
     worse, better = measured(broken(REFERENCE, 0.6, 1)), measured(broken(REFERENCE, 0.2, 2))
-    rows = {"a": {1: better}, "b": {1: worse}}
-    drawn = draw(rows, samples=300)
-    found = of_sentences(drawn.of("a"), drawn.of("b"))
+    found = Judge(result(bleu(a={1: better}, b={1: worse}))).rows("", "bleu", "a", "b")
     assert better.scorer is not None
-    wanted = paired_bootstrap(better.scorer, [worse.statistics[""], better.statistics[""]], samples=300)[1]
-    assert found is not None
-    assert (found.mean, found.low, found.high) == (wanted.difference, wanted.difference_low, wanted.difference_high)
-    assert found.p == wanted.p_win
+    sampled = bootstrap_values(better.scorer, [better.statistics[""], worse.statistics[""]], samples=1000)
+    assert found is not None and found.one_seed
+    assert found.standard_error == pytest.approx((sampled[0] - sampled[1]).std(ddof=1))
 
 
-def test_seeds_are_pooled() -> None:
-    """Two seeds that disagree widen the interval: a claim that one seed decides is then open."""
-    good, bad, middle = (measured(broken(REFERENCE, share, 3)) for share in (0.05, 0.9, 0.5))
-    one = {"a": {1: good}, "b": {1: middle}}
-    two = {"a": {1: good, 2: bad}, "b": {1: middle, 2: middle}}
-    draws = [draw(rows, samples=200) for rows in (one, two)]
-    first, second = (of_sentences(drawn.of("a"), drawn.of("b")) for drawn in draws)
-    assert first is not None and second is not None
-    assert verdict(claim(), first) == "held"
-    assert verdict(claim(), second) == "not decided"
-    assert "2 seeds pooled" in second.how
-
-
-def test_only_seeds_that_both_have() -> None:
-    some = measured(broken(REFERENCE, 0.3, 1))
-    rows = {"a": {1: some, 2: some}, "b": {2: some, 3: some}}
-    drawn = draw(rows, samples=50)
-    found = of_sentences(drawn.of("a"), drawn.of("b"))
-    assert found is not None and "1 seed pooled" in found.how
-    apart = draw({"a": {1: some}, "b": {2: some}}, samples=50)
-    assert of_sentences(apart.of("a"), apart.of("b")) is None
-
-
-def series(seed: int, shift: float) -> Measured:
+def series(seed: int, shift: float) -> MeasuredValue:
     """Two layers of a ratio over 50 sentences; the second is the first and `shift`."""
     steps = np.random.default_rng(seed).integers(1, 9, 50).astype(float)
     sums = steps * np.random.default_rng(seed + 1).random(50)
     rows = {"1": np.stack([sums, steps], 1), "2": np.stack([sums + shift * steps, steps], 1)}
-    return Measured({n: Ratio().value(r.sum(0)) for n, r in rows.items()}, "", "", rows, Ratio())
+    return MeasuredValue({n: Ratio().value(r.sum(0)) for n, r in rows.items()}, "", "", rows, Ratio())
 
 
-def judge(**rows: dict[int, Measured]) -> Judge:
-    metrics = {
-        "entropy": rows,
-        "half": {name: {1: replace(m[1], scorer=Ratio(factor=0.5))} for name, m in rows.items()},
-    }
-    cells = {("", row, metric): seeds for metric, of_rows in metrics.items() for row, seeds in of_rows.items()}
-    return Judge(Result(cast(Any, None), "x", "tiny", [1], measured=cells))
+def difference(cells: dict[str, Any], **changes: Any) -> SeedDifference | None:
+    """The difference of the first comparison of a claim about entropy."""
+    wanted = claim(**{"metric": "entropy", "labels": ["1"], **changes})
+    compared: list[Comparison] = [c for c, _ in Judge(result(cells))._comparisons(wanted)]
+    return compared[0].difference
 
 
-def test_every_number_made_of_sentences_has_an_interval_of_one_seed() -> None:
-    """Rows, layers, metrics and a given number are compared on the same resamples: a constant shift has no width."""
-    one, other = series(3, 0.25), series(5, 0.25)
-    found = judge(a={1: one}, b={1: other})
-    rows = found.difference("", "entropy", "a", "b", None, "1", None, None)
-    pair = [m.statistics["1"] for m in (other, one)]
-    wanted = paired_bootstrap(Ratio(), pair, samples=1000)[1]
-    assert rows is not None
-    assert (rows.low, rows.high, rows.p) == (wanted.difference_low, wanted.difference_high, wanted.p_win)
-    layers = found.difference("", "entropy", "a", None, None, "2", "1", None)
-    assert layers is not None and layers.low is not None
-    assert (layers.mean, layers.low, layers.high) == pytest.approx((0.25, 0.25, 0.25))
-    metrics = found.difference("", "entropy", "a", None, "half", "1", None, None)
-    given = found.difference("", "entropy", "a", None, None, "1", None, 0.0)
-    assert metrics is not None and given is not None and given.low is not None and given.high is not None
-    assert (metrics.low, metrics.high) == pytest.approx((given.low / 2, given.high / 2))
-    assert given.low < Ratio().value(one.statistics["1"].sum(0)) < given.high
+def test_layers_metrics_and_rows_are_drawn_together() -> None:
+    """Compared on the same resamples: a constant shift has no width."""
+    one = series(3, 0.25)
+    half = replace(one, scorer=Ratio(factor=0.5), value={k: v / 2 for k, v in one.value.items()})  # type: ignore[union-attr]
+    cells = {"entropy": {"a": {1: one}}, "half": {"a": {1: half}}}
+    layers = difference(cells, than=[], labels=["2"], than_label="1")
+    assert layers is not None and (layers.low, layers.high) == pytest.approx((0.25, 0.25))
+    given = difference(cells, than=[], value=0.0)
+    metrics = difference(cells, than=[], than_metric="half")
+    assert given is not None and metrics is not None and given.standard_error is not None
+    assert metrics.standard_error == pytest.approx(given.standard_error / 2)
 
 
 def test_numbers_of_other_sentences_are_not_drawn_together() -> None:
     one = series(3, 0.25)
     fewer = replace(one, statistics={name: rows[:40] for name, rows in one.statistics.items()})
-    found = judge(a={1: one}, b={1: fewer}).difference("", "entropy", "a", "b", None, "1", None, None)
-    assert found is not None and found.low is None
+    found = difference({"entropy": {"a": {1: one, 2: one}, "b": {1: fewer, 2: fewer}}})
+    assert found is not None and found.low is None and "no interval" in found.how
     shorter = replace(one, statistics={**one.statistics, "2": one.statistics["2"][:40]})
-    labels = judge(a={1: shorter}).difference("", "entropy", "a", None, None, "2", "1", None)
+    labels = difference({"entropy": {"a": {1: shorter}}}, than=[], labels=["2"], than_label="1")
     assert labels is not None and labels.mean == pytest.approx(0.25) and labels.low is None
 
 
-def test_other_numbers_need_two_seeds() -> None:
-    single = of_seeds([0.5])
-    assert single is not None and single.low is None
-    found = of_seeds([1.0, 1.2, 1.4])
-    assert found is not None and found.low is not None and found.high is not None
-    half = 4.303 * 0.2 / 3**0.5
-    assert (found.low, found.high) == pytest.approx((1.2 - half, 1.2 + half))
-    assert of_seeds([]) is None
-    assert claims.student(500) == 1.96
+def by_length(seed: int, gain: dict[str, float]) -> MeasuredValue:
+    """Mean scores of two groups of different sentences, of other sizes; `gain` is added to each sentence of a group."""
+    rng, rows = np.random.default_rng(seed), {}
+    for label, size in (("short", 80), ("long", 50)):
+        scores = np.random.default_rng(len(label)).normal(30, 5, size) + rng.normal(0, 1, size) + gain.get(label, 0)
+        rows[label] = np.stack([scores, np.ones(size)], 1)
+    return MeasuredValue({n: Ratio().value(r.sum(0)) for n, r in rows.items()}, "", "", rows, Ratio())
+
+
+def test_a_difference_of_differences() -> None:
+    """Long sentences gain 3, short ones 1: the gains differ by 2, and what both rows find hard cancels."""
+    a = {seed: by_length(seed, {"short": 1.0, "long": 3.0}) for seed in (1, 2, 3)}
+    b = {seed: by_length(seed + 10, {}) for seed in (1, 2, 3)}
+    wanted = claim(metric="groups", labels=["last"], than_label="first")
+    found = result({"groups": {"a": a, "b": b}}, claims=[wanted.model_dump(exclude_unset=True)])
+    compare_rows(found)
+    (judged,) = found.judged
+    (comparison,) = judged.comparisons
+    assert comparison.says == "gain of a over b, [long] > [short]"
+    assert comparison.difference is not None and comparison.difference.standard_error is not None
+    gains = {
+        name: np.mean([m.value[name] for m in a.values()]) - np.mean([m.value[name] for m in b.values()])  # type: ignore[index]
+        for name in ("short", "long")
+    }
+    assert comparison.difference.mean == pytest.approx(gains["long"] - gains["short"])
+    # Of each sentence the mean noise of three runs of two rows is left: variance 2/3, in groups of 50 and of 80.
+    sentences = np.sqrt(2 / 3 / 50 + 2 / 3 / 80)
+    assert sentences * 0.7 < comparison.difference.standard_error < sentences * 2.5
+    assert judged.verdict == "held"
+    same = result(
+        {"groups": {"a": a, "b": b}}, claims=[{**wanted.model_dump(exclude_unset=True), "than_label": "last"}]
+    )
+    compare_rows(same)
+    assert same.judged[0].verdict == "not measured"
+
+
+def test_groups_of_other_sentences_are_drawn_by_themselves() -> None:
+    """Else equal groups would be hard and easy together by the chance of the draw."""
+    one = by_length(1, {})
+    seeds = {1: replace(one, statistics=dict.fromkeys(("short", "long"), one.statistics["long"]))}
+    first, second = (draw({"a": seeds}, label, apart=True, samples=400) for label in ("short", "long"))
+    assert first is not None and second is not None and first.group != second.group
+    both = np.corrcoef(first.sampled["a", 1], second.sampled["a", 1])[0, 1]
+    assert abs(both) < 0.2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"value": 1.0},
+        {"than_metric": "half"},
+        {"than": [], "labels": None},
+        {"than_label": "1", "labels": None},
+        {"than": [], "value": 1.0, "than_label": "1"},
+    ],
+)
+def test_a_claim_is_one_comparison(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"exactly one of value|needs labels"):
+        claim(**changes)
+
+
+def test_few_sentences_have_no_interval() -> None:
+    few = {1: replace(series(1, 0.1), statistics={"1": series(1, 0.1).statistics["1"][:29]})}
+    drawn = draw({"a": few}, "1")
+    assert drawn is not None and drawn.sentences == 0
+    assert draw({"a": {1: MeasuredValue(3.0)}}) is None
+
+
+FLOOR = {"metric": "bleu", "row": "b", "at_least": {"small": 80}}
+
+
+@pytest.mark.parametrize(
+    ("share", "floor", "scale", "says"),
+    [
+        (0.1, FLOOR, "small", "held"),
+        (0.9, FLOOR, "small", "not learned"),
+        (0.9, FLOOR, "tiny", "path only"),
+        (0.9, {**FLOOR, "at_least": {"paper": 80}}, "small", "held"),
+        (0.9, {"metric": "bleu", "row": "b", "at_most": {"small": 80}}, "small", "held"),
+    ],
+)
+def test_below_the_floor_there_is_no_verdict(share: float, floor: dict[str, Any], scale: Any, says: str) -> None:
+    good, base = measured(REFERENCE), measured(broken(REFERENCE, share, 1))
+    claims = [{"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"]}]
+    found = result(bleu(a={1: good, 2: good}, b={1: base, 2: base}), scale, claims=claims, floor=floor)
+    compare_rows(found)
+    (judged,) = found.judged
+    assert judged.verdict == says
+    assert judged.comparisons[0].difference is not None
+    if says == "not learned":
+        assert judged.reason == f"BLEU {base.value:.1f} of b is below the floor of 80" and judged.p_holm is None
+
+
+def test_rows_that_learned_nothing_are_not_compared() -> None:
+    """The baseline learned; of the rows that are compared, none did."""
+    good, bad = measured(REFERENCE), measured(broken(REFERENCE, 0.95, 1))
+    data = {"claims": [{"says": "x", "metric": "bleu", "more": ["a"], "than": ["c"]}], "floor": FLOOR}
+    table = table_data({}, **data)
+    table["rows"] = {name: {"label": name} for name in "abc"}
+    found = Result(TableConfig.model_validate(table), "x", "small", [1, 2])
+    for row, of in (("a", bad), ("b", good), ("c", bad)):
+        found.measured["", row, "bleu"] = {1: of, 2: of}
+    compare_rows(found)
+    assert found.judged[0].verdict == "not learned"
+
+
+def test_a_floor_of_a_series_is_that_of_its_best_label() -> None:
+    """Or of a label that it names."""
+    one = series(3, 0.25)
+    claims = [{"says": "x", "metric": "entropy", "more": ["a"], "than_label": "1", "labels": ["2"]}]
+    values = one.value
+    assert isinstance(values, dict)
+    middle = (values["1"] + values["2"]) / 2
+    for label, says in ((None, "in this run: yes"), ("2", "in this run: yes"), ("1", "not learned")):
+        floor = {"metric": "entropy", "row": "a", "label": label, "at_least": {"small": middle}}
+        found = result({"entropy": {"a": {1: one}}}, claims=claims, floor=floor)
+        compare_rows(found)
+        assert found.judged[0].verdict == says

@@ -30,8 +30,8 @@ def table(**changes: Any) -> dict[str, Any]:
         row("broken", failures=["no luck"], metrics={"bleu": {}}),
         row("absent", not_run="no data"),
     ]
-    claims = [{"verdict": verdict} for verdict in ("held", "held", "did not hold", "not decided", "not measured")]
-    content = {"format": 1, "table": "009-table1", "title": "A table | of all", "scale": "tiny", "seeds": [1, 2]}
+    claims = [{"verdict": verdict} for verdict in ("held", "held", "did not hold", "undecided", "not measured")]
+    content = {"format": 2, "table": "009-table1", "title": "A table | of all", "scale": "tiny", "seeds": [1, 2]}
     return {**content, "rows": rows, "claims": claims, "left_out": [], **changes}
 
 
@@ -51,7 +51,7 @@ def test_a_line_says_what_came_out(tmp_path: Path) -> None:
     assert line == [
         "[A table \\| of all](tiny/009-table1/table.md)",
         "2 run, 1 failed, 1 not run",
-        "2 held, 1 did not hold, 1 not decided, 1 not measured",
+        "2 held, 1 did not hold, 1 undecided, 1 not measured",
         "1, 2",
         "2.0",
     ]
@@ -84,7 +84,7 @@ def test_the_page_takes_the_place_of_its_like_alone(tmp_path: Path) -> None:
     assert (tmp_path / "README.md").read_bytes() == b"# My project\n"
 
 
-@pytest.mark.parametrize("content", [[], {"format": 2}, {"format": 1}, table(rows=[{}]), table(claims=[{}])])
+@pytest.mark.parametrize("content", [[], {"format": 1}, {"format": 2}, table(rows=[{}]), table(claims=[{}])])
 def test_what_is_no_table_is_refused(tmp_path: Path, content: Any) -> None:
     write(tmp_path, content)
     with pytest.raises(CorruptError) as error:
@@ -115,7 +115,11 @@ def test_committed_tables(path: Path) -> None:
     for name in ("table.json", "table.md"):
         found = PATHS.search((path.parent / name).read_bytes().decode())
         assert not found, f"{path.parent / name} names {found}"
-    assert sorted(p.name for p in path.parent.iterdir()) in (
-        ["table.json", "table.md"],
-        ["table.json", "table.md", "table.svg"],
-    )
+    files = {p.name for p in path.parent.iterdir()}
+    assert {"table.json", "table.md"} <= files <= {"table.json", "table.md", "table.svg", "table.sentences.json.xz"}
+    assert (content["sentences"] is not None) == ("table.sentences.json.xz" in files)
+    of_one_seed = len(content["seeds"]) == 1
+    for claim in content["claims"]:
+        exact = all(c["difference"] is None or c["difference"]["exact"] for c in claim["comparisons"])
+        assert exact or content["scale"] != "tiny" or claim["verdict"] in ("path only", "not measured")
+        assert exact or not of_one_seed or claim["verdict"] not in ("held", "did not hold")

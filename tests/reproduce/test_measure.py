@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from phraseloom.reproduce.measure import Meter, run_facts, select
-from phraseloom.reproduce.steps import Place
-from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
+from phraseloom.reproduce.steps import StepScope
+from phraseloom.reproduce.table import JsonMetric, ReachedMetric, RunMetric, TextMetric, TimeMetric
 
 from .fakes import make_steps, one
 
@@ -40,9 +40,9 @@ def test_paths(path: str, values: list[Any]) -> None:
     assert [value for _, value in select(REPORT, path.split("."))] == values
 
 
-def meter(folder: Path) -> tuple[Meter, Place, Path]:
+def meter(folder: Path) -> tuple[Meter, StepScope, Path]:
     steps = make_steps(folder, {"look": {"run": ["translate", "x"]}})
-    return Meter(steps), Place("", "base", 1), one(steps, "look").folder
+    return Meter(steps), StepScope("", "base", 1), one(steps, "look").folder
 
 
 def test_json_numbers_and_series(tmp_path: Path) -> None:
@@ -130,3 +130,53 @@ def test_run_folders(tmp_path: Path) -> None:
     assert read.measure(RunMetric.model_validate(data), place).value == 7.5
     missing = read.measure(RunMetric.model_validate({**data, "read": "parameters"}), place)
     assert "does not say its parameters" in missing.missing
+
+
+VALIDATIONS = [(100, 40.0, None), (200, 20.0, 5.0), (300, 5.0, 15.0), (400, 6.0, 14.0)]
+
+
+def reach(folder: Path, read: str, perplexity: float) -> Any:
+    steps = make_steps(folder, {"look": {"run": ["translate", "x"]}})
+    run = one(steps, "look").folder / "run"
+    run.mkdir(parents=True, exist_ok=True)
+    lines = [
+        {"update": u, "validation": {"perplexity": p, **({} if b is None else {"bleu": b})}} for u, p, b in VALIDATIONS
+    ]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = {"kind": "reached", "title": "t", "read": read, "perplexity": perplexity, "folder": "{look}/run"}
+    return Meter(steps).measure(ReachedMetric.model_validate(data), StepScope("", "base", 1))
+
+
+def test_what_a_run_needs_to_reach_a_perplexity(tmp_path: Path) -> None:
+    """Log perplexity is a straight line between validations: 10 lies half way from 20 down to 5."""
+    assert reach(tmp_path, "updates", 10.0).value == pytest.approx(250)
+    assert reach(tmp_path, "bleu", 10.0).value == pytest.approx(10.0)
+    assert reach(tmp_path, "updates", 20.0).value == 200
+    assert reach(tmp_path, "updates", 40.0).value == 100  # the first validation is at it
+    assert reach(tmp_path, "updates", 50.0).value == 100  # nothing is known before
+    assert "perplexity 4 was not reached: the best was 5.00" in reach(tmp_path, "updates", 4.0).missing
+    assert "no validation BLEU around update 150" in reach(tmp_path, "bleu", math.sqrt(800)).missing
+
+
+def test_times_are_relative_to_a_row(tmp_path: Path) -> None:
+    steps = make_steps(tmp_path, {"look": {"run": ["translate", "{row}"]}})
+    for row, seconds in (("base", 8.0), ("new", 12.0)):
+        folder = one(steps, "look", row).folder
+        folder.mkdir(parents=True)
+        (folder / "step.json").write_text(json.dumps({"status": "done", "seconds": seconds}))
+    read = Meter(steps)
+
+    def time(row: str, **more: Any) -> Any:
+        return read.measure(
+            TimeMetric.model_validate({"kind": "time", "title": "t", "step": "look", **more}), place(row)
+        )
+
+    def place(row: str) -> StepScope:
+        return StepScope("", row, 1)
+
+    assert [time(row).value for row in ("base", "new")] == [8.0, 12.0]
+    assert [time(row, relative_to="base").value for row in ("base", "new")] == [1.0, 1.5]
+    (one(steps, "look").folder / "step.json").write_text(json.dumps({"status": "failed", "seconds": 3.0}))
+    assert "not done" in time("new", relative_to="base").missing
+    (one(steps, "look").folder / "step.json").write_text("{}")
+    assert "no seconds" in time("base").missing

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import ConfigError
-from phraseloom.reproduce.steps import Place, in_order
+from phraseloom.reproduce.steps import StepScope, in_order
 
 from .fakes import make_steps, one
 
@@ -36,7 +36,7 @@ def test_names_are_filled_in(tmp_path: Path) -> None:
     write_recipe(tmp_path)
     steps = make_steps(tmp_path, TRAIN, **with_recipe(new={"overrides": {"tiny": ["width=9", "also={seed}"]}}))
     train = one(steps, "train", "new", 3)
-    data = steps.step("data", Place())
+    data = steps.step("data", StepScope())
     assert train.argv == (
         "train",
         str(tmp_path / "recipes" / "a.yaml"),

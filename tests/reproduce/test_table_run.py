@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import lzma
 import os
 import re
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -12,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from phraseloom.errors import InterruptedRun, UsageError
+from phraseloom.errors import CorruptError, InterruptedRun, UsageError
 from phraseloom.reproduce.estimate import Speed, speed_here, speed_of
-from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+from phraseloom.reproduce.sentences import read_sentences
+from phraseloom.reproduce.stored import recompute
+from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
 from .fakes import make_table, program, table_data
 
@@ -49,14 +54,16 @@ def make(tmp_path: Path) -> Callable[..., Any]:
 
     def call(steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any) -> Any:
         data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
+        data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
         for name, width, words in (("base", 8, WORSE), ("new", 12, REFERENCE)):
             (tmp_path / "recipes").mkdir(exist_ok=True)
             (tmp_path / "recipes" / f"{name}.yaml").write_text(RECIPE.format(name=name, width=width))
-            data["rows"][name] |= {"recipe": {"tiny": f"{name}.yaml"}, "variables": {"tiny": {"words": words}}}
-        data["rows"]["old"] = {"label": "Old", "not_run": {"tiny": "lost"}, "paper": {"bleu": 5.0}}
+            data["rows"][name] |= {"recipe": {"tiny": f"{name}.yaml", "small": f"{name}.yaml"}}
+            data["rows"][name]["variables"] = {"all": {"words": words}}
+        data["rows"]["old"] = {"label": "Old", "not_run": {"tiny": "lost", "small": "lost"}, "paper": {"bleu": 5.0}}
         make_table(tmp_path, data)
-        chosen = Options(folder=tmp_path / "made", program=program(tmp_path), flops=1e9, **options)
+        chosen = TableOptions(folder=tmp_path / "made", program=program(tmp_path), flops=1e9, **options)
         plan = open_plan("table", tmp_path / "recipes", chosen)
         if plan_only:
             return plan, chosen
@@ -67,22 +74,85 @@ def make(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path) -> None:
-    result, target, _ = make(seeds=[1, 2])
-    assert target == tmp_path / "made" / "tiny" / "table"
-    assert sorted(p.name for p in target.iterdir()) == ["table.json", "table.md", "table.svg"]
+    result, target, _ = make(seeds=[1, 2], scale="small")
+    assert target == tmp_path / "made" / "small" / "table"
+    files = ["table.json", "table.md", "table.sentences.json.xz", "table.svg"]
+    assert sorted(p.name for p in target.iterdir()) == files
     text = (target / "table.md").read_text()
     assert "| New " in text and "100.00 ± 0.00" in text and "20.00" in text
     assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in text
     assert "Old: not run at this scale: lost" in text
-    assert "2 seeds pooled" in text
+    assert "2 and 2 seeds, 1,000 resamples of the sentences, normal" in text
     data = json.loads((target / "table.json").read_text())
     assert [c["verdict"] for c in data["claims"]] == ["held", "did not hold", "not measured", "held"]
     new = data["rows"][1]
     assert new["metrics"]["bleu"]["seeds"] == {"1": pytest.approx(100), "2": pytest.approx(100)}
-    assert new["metrics"]["bleu"]["against_baseline"]["p"] == 0
+    assert new["metrics"]["bleu"]["against_baseline"]["p"] < 1e-6
+    assert data["claims"][0]["p_holm"] == pytest.approx(3 * data["claims"][0]["p"])
     assert new["run"]["1"]["seconds"] == 2.0
     assert new["paper"] == {"bleu": 21.0}
     assert not result.failures
+
+
+def test_one_seed_and_the_tiny_scale_give_no_verdict(make: Callable[..., Any]) -> None:
+    _, target, _ = make(scale="small")
+    verdicts = [c["verdict"] for c in json.loads((target / "table.json").read_text())["claims"]]
+    said = [f"between these two runs: {word}" for word in ("yes", "no", "undecided")]
+    assert verdicts == [said[0], said[1], "not measured", said[2]]  # perplexity: one seed, no interval
+    assert "other trainings may come out otherwise" in (target / "table.md").read_text()
+    _, target, _ = make(seeds=[1, 2])
+    data = json.loads((target / "table.json").read_text())
+    assert [c["verdict"] for c in data["claims"]] == ["path only", "path only", "not measured", "path only"]
+    assert data["claims"][0]["comparisons"][0]["difference"]["mean"] > 0
+    assert "its numbers say nothing about the claim" in (target / "table.md").read_text()
+
+
+def test_a_table_is_judged_again_from_its_own_files(make: Callable[..., Any], tmp_path: Path) -> None:
+    """With nothing else there: no recipes, steps or corpora; to the byte what was written first."""
+    _, target, _ = make(seeds=[1, 2], scale="small")
+    alone = tmp_path / "elsewhere"
+    shutil.copytree(target, alone)
+    files = {path.name: path.read_bytes() for path in alone.iterdir()}
+    for name in ("made", "recipes"):
+        shutil.rmtree(tmp_path / name)
+    result = recompute(alone)
+    assert {path.name: path.read_bytes() for path in alone.iterdir()} == files
+    assert result.judged[0].verdict == "held"
+    stored = read_sentences(alone / "table.sentences.json.xz")
+    assert [(h.row, h.seed, h.metrics) for h in stored.hypotheses] == [
+        (row, seed, ["bleu"]) for row in ("base", "new") for seed in (1, 2)
+    ]
+    assert stored.hypotheses[0].lines == WORSE.split("\n")
+    assert stored.hypotheses[0].signatures[0].startswith("nrefs:1|")
+    data = json.loads(files["table.json"])
+    data["claims"][0]["verdict"], data["rows"][1]["metrics"]["bleu"]["against_baseline"] = "a lie", None
+    (alone / "table.json").write_text(json.dumps(data))
+    recompute(alone)
+    assert (alone / "table.json").read_bytes() == files["table.json"]
+
+
+def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None:
+    _, target, _ = make(seeds=[1, 2], scale="small")
+    path, sentences = target / "table.json", target / "table.sentences.json.xz"
+    data = json.loads(path.read_text())
+
+    def refused(match: str, **changes: Any) -> None:
+        path.write_text(json.dumps({**data, **changes}))
+        with pytest.raises((CorruptError, UsageError), match=match):
+            recompute(target)
+
+    rows = json.loads(path.read_text())["rows"]
+    rows[1]["metrics"]["bleu"]["seeds"]["1"] = 99.0
+    refused("sentences of new bleu, seed 1 make 100, the table says 99", rows=rows)
+    refused("not the file that table.json was written with", sentences={**data["sentences"], "sha256": "0" * 64})
+    refused("sentences of this table are not stored", sentences=None)
+    refused("sentences of this table are not stored", format=1)
+    refused("not a table of format 2", format=3)
+    refused("not a whole table", definition={})
+    packed = sentences.read_bytes()
+    for damaged in (packed[:-40], b"no xz", lzma.compress(b"{}"), lzma.compress(b"[" * 100_000)):
+        sentences.write_bytes(damaged)
+        refused("not the sentences of a table|cut short")
 
 
 def test_the_format_is_on_its_page(make: Callable[..., Any]) -> None:
@@ -186,8 +256,8 @@ def test_chosen_rows(make: Callable[..., Any]) -> None:
 
 
 def test_a_scale_that_is_not_done(make: Callable[..., Any]) -> None:
-    with pytest.raises(UsageError, match="not made at scale small: no data"):
-        make(scale="small")
+    with pytest.raises(UsageError, match="not made at scale paper: no need"):
+        make(scale="paper")
 
 
 def test_the_plan_counts_and_estimates(make: Callable[..., Any], tmp_path: Path) -> None:

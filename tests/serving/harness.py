@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
+from tests.helpers import HANGS
+
 from phraseloom.decoding.translation import Translation
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
@@ -69,7 +71,7 @@ class FakeModels(Models):
         return json_reply({"models": list(key.models), "sentences": sources.texts, "targets": sources.targets})
 
 
-PATIENCE = 120.0  # seconds for which a test waits for anything: a busy machine is slow, a broken server is never ready
+PATIENCE = float(HANGS)  # for which a test waits for anything: a busy machine is slow, a broken server is never ready
 
 
 class StillLoop(asyncio.SelectorEventLoop):

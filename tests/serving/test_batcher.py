@@ -10,11 +10,11 @@ from collections.abc import Callable
 import pytest
 from tests.serving.harness import PATIENCE, FakeTranslator, StillLoop, call, running
 
-from phraseloom.serving.batcher import POSTPONED, Batcher, ItemError, Line
+from phraseloom.serving.batcher import POSTPONED, Batcher, ItemError, WorkQueue
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.message import Problem
 
-LINE = Line("texts", 100, 8)
+LINE = WorkQueue("texts", 100, 8)
 CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=600.0, batch_seconds=600.0)
 
 
@@ -130,7 +130,7 @@ def test_a_full_line_refuses() -> None:
             await batcher.submit(LINE, "k", ["one more"])
         assert refused.value.status == 503
         assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
-        other = asyncio.ensure_future(batcher.submit(Line("others", 1, 1), "k", ["of another line"]))
+        other = asyncio.ensure_future(batcher.submit(WorkQueue("others", 1, 1), "k", ["of another line"]))
         work.gate.set()
         await asyncio.gather(first, other, *waiting)
         assert await batcher.submit(LINE, "k", ["again"]) == ["AGAIN"]

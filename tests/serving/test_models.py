@@ -6,13 +6,13 @@ import time
 
 import pytest
 from tests.decoding.conftest import lines_of_words
-from tests.serving.harness import connect, post, running
+from tests.serving.harness import PATIENCE, connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain import explain
 from phraseloom.decoding.translator import Translator
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.models import Models, Text, TranslateKey
+from phraseloom.serving.models import Models, RequestText, TranslateKey
 
 
 def test_the_reply_is_that_of_translate(translator: Translator) -> None:
@@ -162,11 +162,13 @@ def test_a_prefix_counts_as_steps(translator: Translator) -> None:
     models = Models({"it": short}, ServingConfig())
     key = TranslateKey("it", 3, 1, "crop", False)
     count = len(short.tokenizer.target.encode("winter garden"))
-    measures = models._measure(key, [Text("a", "", ""), Text("a", "winter garden", ""), Text("", "winter", "")])
+    measures = models._measure(
+        key, [RequestText("a", "", ""), RequestText("a", "winter garden", ""), RequestText("", "winter", "")]
+    )
     assert [m.steps for m in measures] == [3, 3 * count, 0]
     split = TranslateKey("it", 1, 1, "split", False)
     models = Models({"it": short}, ServingConfig(max_tokens=2))
-    [measure] = models._measure(split, [Text("the old man sleeps .", "winter garden", "")])
+    [measure] = models._measure(split, [RequestText("the old man sleeps .", "winter garden", "")])
     parts = short.translate(["the old man sleeps ."], max_input_tokens=2, long_lines="split")[0].parts
     assert measure.steps == count + parts - 1
 
@@ -220,7 +222,7 @@ def test_what_takes_too_long_is_ended(path: str, slow: Translator) -> None:
         status, body, _ = server.call("POST", path, ASKED[path])
         assert status == 503
         assert "answer_seconds = 0.5" in body["error"]["message"]
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while server.batcher is None or server.batcher.busy_seconds > 0:
             assert time.monotonic() < end
             time.sleep(0.01)

@@ -11,7 +11,12 @@ from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 
 MODELS = {
-    "encoder-free": ["model.encoder={kind: none}", "training.schedule.peak=0.005", "training.max_updates=160"],
+    "encoder-free": [
+        "model.encoder={kind: none}",
+        "model.init=xavier_uniform",
+        "training.schedule.peak=0.005",
+        "training.max_updates=160",
+    ],
     "recurrent": [
         "model.encoder={kind: recurrent, layers: 1}",
         "model.decoder={kind: recurrent, layers: 1}",

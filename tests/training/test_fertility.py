@@ -21,10 +21,10 @@ from phraseloom.models.store import load_model
 from phraseloom.training import fertility as fertility_training
 from phraseloom.training.fertility import Files, train_fertility
 from phraseloom.training.fertility_data import Items
-from phraseloom.training.fertility_fit import Options, best_epoch, fit, weighted_loss
+from phraseloom.training.fertility_fit import FertilityFitOptions, best_epoch, fit, weighted_loss
 
 CPU = torch.device("cpu")
-SMALL = Options(widths=(16, 8), epochs=2, rate=0.01, batch=16)
+SMALL = FertilityFitOptions(widths=(16, 8), epochs=2, rate=0.01, batch=16)
 
 
 def told(text: str) -> None:
@@ -70,7 +70,7 @@ def test_the_best_epoch_stays() -> None:
 
 
 def test_of_equal_epochs_the_first_stays() -> None:
-    same = Options(widths=(3,), epochs=3, rate=1e-30, batch=50)
+    same = FertilityFitOptions(widths=(3,), epochs=3, rate=1e-30, batch=50)
     history = fit(one := module(), items(100), items(20), same, device=CPU, report=told)
     assert len({e.valid_loss for e in history}) == 1
     assert best_epoch(history).epoch == 1
@@ -149,13 +149,13 @@ def test_a_loss_that_is_not_finite_ends_it() -> None:
 )
 def test_options_that_cannot_be(keys: dict[str, Any], what: str) -> None:
     with pytest.raises(UsageError, match=what):
-        Options(**keys)
+        FertilityFitOptions(**keys)
 
 
 def test_default_weights() -> None:
-    assert Options().class_weights == (1.0, 1.0, 3.0, 3.0)
-    assert Options(classes=2).class_weights == (1.0, 3.0)
-    assert Options(classes=2, weights=(2.0, 5.0)).class_weights == (2.0, 5.0)
+    assert FertilityFitOptions().class_weights == (1.0, 1.0, 3.0, 3.0)
+    assert FertilityFitOptions(classes=2).class_weights == (1.0, 3.0)
+    assert FertilityFitOptions(classes=2, weights=(2.0, 5.0)).class_weights == (2.0, 5.0)
 
 
 # The model folder
@@ -171,7 +171,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def trained(folder: Path, output: str = "new", options: Options = SMALL, model: str = "net", **keys: Any) -> Path:
+def trained(
+    folder: Path, output: str = "new", options: FertilityFitOptions = SMALL, model: str = "net", **keys: Any
+) -> Path:
     files = Files(folder / "s", folder / "l", folder / "vs", folder / "vl")
     train_fertility(folder / model, keys.pop("files", files), folder / output, options, **{"report": told, **keys})
     return folder / output

@@ -16,6 +16,7 @@ import pytest
 import safetensors.torch
 import torch
 import toy
+from tests.helpers import HANGS
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, DivergedError, FileProblem, InterruptedRun, PhraseloomError, UsageError
@@ -337,12 +338,18 @@ def test_a_run_whose_folder_is_gone_stops_at_the_next_line_of_its_log(tmp_path: 
 def signalled(run: Path, names: list[str], *, ignored: bool = False) -> tuple[int, str]:
     """Send signals to a running process, each in the next instant; its exit code and messages."""
     command = [sys.executable, str(PROGRAM), str(run), json.dumps({"max_updates": 10**6, "checkpoint_every": 10**5})]
-    before = (lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if ignored else None
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=before)
-    assert process.stdout is not None and process.stdout.readline().startswith("running")
-    for name in names:
-        process.send_signal(getattr(signal, name))
-    _, said = process.communicate(timeout=240)
+    hangup = signal.SIG_IGN if ignored else signal.SIG_DFL  # whatever it is in these tests, as under nohup
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None and process.stdout.readline().startswith("running")
+        for name in names:
+            process.send_signal(getattr(signal, name))
+        _, said = process.communicate(timeout=HANGS)
+    finally:
+        process.kill()
     return process.returncode, said
 
 
@@ -367,7 +374,7 @@ def test_too_little_memory_in_any_process_is_one_line(tmp_path: Path, ranks: str
     keys = {"max_updates": 20, "processes": 2, "micro_batches": 2}
     done = subprocess.run(
         [sys.executable, str(PROGRAM), str(tmp_path), json.dumps(keys)],
-        capture_output=True, text=True, timeout=240, env={**os.environ, "TOY_OUT_OF_MEMORY": ranks},
+        capture_output=True, text=True, timeout=HANGS, env={**os.environ, "TOY_OUT_OF_MEMORY": ranks},
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("out of memory") == 1, done.stderr

@@ -18,7 +18,7 @@ from phraseloom.training.checkpoint import list_checkpoints
 
 
 def gradient(batches: list[np.ndarray], **keys: Any) -> torch.Tensor:
-    job = loop.Job(
+    job = loop.TrainingJob(
         config=toy.config(**keys),
         model=seeded_model(0.0),
         plan=plan(),
@@ -67,8 +67,8 @@ def test_dropout_depends_on_seed_update_and_micro_batch_only() -> None:
     assert not torch.equal(job.flat.grad, job_gradients[0])
 
 
-def make_plain() -> loop.Job:
-    return loop.Job(
+def make_plain() -> loop.TrainingJob:
+    return loop.TrainingJob(
         config=toy.config(),
         model=seeded_model(0.3),
         plan=plan(),
@@ -80,7 +80,7 @@ def make_plain() -> loop.Job:
     )
 
 
-def poison(job: loop.Job, updates: set[int], value: float) -> None:
+def poison(job: loop.TrainingJob, updates: set[int], value: float) -> None:
     """Make the loss of these updates not finite, from one micro-batch."""
     inner = job.loss
 

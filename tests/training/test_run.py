@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.helpers import HANGS
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -375,7 +376,7 @@ def test_a_broken_display_does_not_end_a_training(place: Path, tmp_path: Path, e
     keys = "training.average_last=0 training.bleu_every=0 training.log_every=1"
     program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} --run {run} {keys}"
     done = subprocess.run(
-        ["bash", "-c", f"({program}; echo $? > {tmp_path / 'code'}) {ending}"], capture_output=True, timeout=240
+        ["bash", "-c", f"({program}; echo $? > {tmp_path / 'code'}) {ending}"], capture_output=True, timeout=HANGS
     )
     assert (tmp_path / "code").read_bytes() == b"0\n", done.stderr
     log = (run / "train.log").read_bytes().decode()
@@ -394,12 +395,12 @@ def test_a_terminal_that_goes_away_does_not_end_a_training(place: Path, tmp_path
     os.close(theirs)
     os.read(ours, 1)
     os.close(ours)
-    assert process.wait(240) == 0
+    assert process.wait(HANGS) == 0
     assert b"finished: 12 updates are done" in (run / "train.log").read_bytes()
 
 
 def test_an_error_whose_display_is_broken_keeps_its_exit_code(place: Path, tmp_path: Path) -> None:
     for ending in ("2>&-", "2>/dev/full"):
         program = f"{sys.executable} -m phraseloom train {place / 'small.yaml'} training.nothing=1 {ending}"
-        done = subprocess.run(["bash", "-c", program], capture_output=True, timeout=60)
+        done = subprocess.run(["bash", "-c", program], capture_output=True, timeout=HANGS)
         assert (done.returncode, done.stdout) == (2, b"")

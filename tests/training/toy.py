@@ -24,7 +24,7 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.training import distributed
 from phraseloom.training import run as runs
 from phraseloom.training.config import TrainingConfig
-from phraseloom.training.loop import Job
+from phraseloom.training.loop import TrainingJob
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.validate import Validator
@@ -95,7 +95,7 @@ def config(**keys: Any) -> TrainingConfig:
     return TrainingConfig.model_validate({**DEFAULTS, **keys})
 
 
-def make(run: Path, settings: TrainingConfig, world: distributed.World | None = None, **more: Any) -> Job:
+def make(run: Path, settings: TrainingConfig, world: distributed.World | None = None, **more: Any) -> TrainingJob:
     """A job in the folder `run`, resumed from its newest checkpoint; `more` replaces fields of the job."""
     dropout, data, valid = more.pop("dropout", 0.2), ToyData(), ToyData(20, seed=6)
     torch.manual_seed(mix(settings.seed, 3))
@@ -125,13 +125,13 @@ def make(run: Path, settings: TrainingConfig, world: distributed.World | None = 
         "vocabulary": VOCABULARY * 1000,
         "world": world or distributed.World(),
     }
-    job = Job(**{**fields, **more})
+    job = TrainingJob(**{**fields, **more})
     run.mkdir(parents=True, exist_ok=True)
     runs.resume(job, run, read)
     return job
 
 
-def finish(run: Path, settings: TrainingConfig | None = None, **more: Any) -> Job:
+def finish(run: Path, settings: TrainingConfig | None = None, **more: Any) -> TrainingJob:
     """Train in `run` to the end, from wherever it is; whatever is raised comes through, with the files closed."""
     job = make(run, settings or config(), **more)
     try:
@@ -181,7 +181,7 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
     return 0
 
 
-def _break(job: Job) -> None:
+def _break(job: TrainingJob) -> None:
     """TOY_OUT_OF_MEMORY=0,1: these ranks have no memory for update 8."""
     inner = job.batch_of
 

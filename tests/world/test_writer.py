@@ -131,3 +131,43 @@ def test_the_command_writes_and_says_what(tmp_path: Path, capsys: pytest.Capture
 def test_no_torch(root: Path) -> None:
     code = "import sys, phraseloom.cli.world, phraseloom.world.writer; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=root, check=False).returncode == 0
+
+
+def test_joined_sentences_keep_their_annotation(folder: Path, tmp_path: Path) -> None:
+    """Line n of a joined split is its sentences side by side; links, phrases, agreement and trees are shifted with them."""
+    out = tmp_path / "joined"
+    summary = write_world(out, seed=7, train=100, valid=10, test=10, challenge=5, contrastive=21, join=(2, 3))
+    assert summary["join"] == [2, 3] and summary["pairs"]["train"] == 100
+    assert "joins 2 to 3 sentences" in (out / "README.md").read_text()
+    assert lines(out / "challenge-long.en") == lines(folder / "challenge-long.en")[:5]
+    single = {ending: iter(lines(folder / f"train.{ending}")) for ending in ENDINGS}
+    for n, row in enumerate(zip(*(lines(out / f"train.{ending}") for ending in ENDINGS), strict=True)):
+        joined = dict(zip(ENDINGS, row, strict=True))
+        parts = {ending: [next(single[ending]) for _ in range(2 + n % 2)] for ending in ENDINGS}
+        for side in ("en", "de", "fertility"):
+            assert joined[side] == " ".join(parts[side])
+        words, target = joined["en"].split(), joined["de"].split()
+        assert parse_tree(joined["trees"]).leaves == words
+        s = t = 0
+        links, phrases, agreements = [], [], []
+        for k, line in enumerate(parts["align"]):
+            links += [f"{int(i) + s}-{int(j) + t}" for i, j in (link.split("-") for link in line.split())]
+            phrases += [(words[p.source[0] + s : p.source[1] + s], p.label) for p in parse_phrases(parts["phrases"][k])]
+            agreements += [
+                (words[a.source_verb + s], target[a.target_verb + t], a.distance)
+                for a in parse_agreements(parts["agreement"][k])
+            ]
+            s, t = s + len(parts["en"][k].split()), t + len(parts["de"][k].split())
+        assert joined["align"].split() == links
+        assert [(words[slice(*p.source)], p.label) for p in parse_phrases(joined["phrases"])] == phrases
+        assert [
+            (words[a.source_verb], target[a.target_verb], a.distance) for a in parse_agreements(joined["agreement"])
+        ] == agreements
+        assert all(b <= len(target) for p in parse_phrases(joined["phrases"]) for _, b in p.target)
+
+
+def test_joined_training_does_not_depend_on_processes(tmp_path: Path) -> None:
+    few = {"valid": 0, "test": 0, "challenge": 0, "contrastive": 0}
+    write_world(tmp_path / "one", train=BLOCK + 50, join=(3, 3), **few)
+    write_world(tmp_path / "two", train=BLOCK + 50, join=(3, 3), processes=2, **few)
+    assert fingerprint(tmp_path / "one") == fingerprint(tmp_path / "two")

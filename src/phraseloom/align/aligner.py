@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phraseloom.align.bitext import Bitext, Group, Side, WordPairs, group, split, word_pair_keys
-from phraseloom.align.ibm import BLOCK, Estimate, Progress, Settings, estimate
+from phraseloom.align.bitext import Bitext, BitextSide, Group, WordPairs, group, split, word_pair_keys
+from phraseloom.align.ibm import BLOCK, IBMEstimate, IBMProgress, IBMSettings, estimate
 from phraseloom.align.links import Links
 from phraseloom.align.prior import DIRECTIONS, DiagonalPrior, ShapePrior
 from phraseloom.align.symmetrize import METHODS, symmetrize
@@ -97,7 +97,7 @@ class Aligner:
 
         Unknown words have the number after the last word.
         """
-        sides, kept, result = (Side(), Side()), [], []
+        sides, kept, result = (BitextSide(), BitextSide()), [], []
         for number, lines in enumerate(pairs):
             words = [split(line, lowercase=self.lowercase) for line in lines]
             left_out = "" if all(words) else "blank"
@@ -113,12 +113,12 @@ class Aligner:
 
 def learn_aligner(
     bitext: Bitext,
-    settings: Settings,
+    settings: IBMSettings,
     *,
     directions: Sequence[str] = DIRECTIONS,
     jobs: int = 1,
     lowercase: bool = False,
-    report: Callable[[Progress], None] = lambda _: None,
+    report: Callable[[IBMProgress], None] = lambda _: None,
 ) -> Aligner:
     """Estimate the tables of `directions` on a text; with `jobs` 2 both at once, in threads, to the same result.
 
@@ -131,7 +131,7 @@ def learn_aligner(
         )
     word_pairs, stopped = WordPairs(bitext), threading.Event()
 
-    def told(now: Progress) -> None:
+    def told(now: IBMProgress) -> None:
         if stopped.is_set():
             raise CancelledError
         report(now)
@@ -150,7 +150,7 @@ def learn_aligner(
     )
 
 
-def _table(found: Estimate, word_pairs: WordPairs) -> Table:
+def _table(found: IBMEstimate, word_pairs: WordPairs) -> Table:
     """What is kept of an estimate."""
     kept = np.flatnonzero(found.pairs > FLOOR)
     return Table(

@@ -36,7 +36,7 @@ class Group(NamedTuple):
         return (slice(start, start + step) for start in range(0, len(self.numbers), step))
 
 
-class Side:
+class BitextSide:
     """One side of a text, word by word: numbers of words and lengths of sentences."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ def split(line: str, *, lowercase: bool = False) -> list[str]:
     return [word for word in (line.lower() if lowercase else line).split(" ") if word]
 
 
-def group(source: Side, target: Side, numbers: Sequence[int] | None = None) -> list[Group]:
+def group(source: BitextSide, target: BitextSide, numbers: Sequence[int] | None = None) -> list[Group]:
     """The sentence pairs of two sides by their lengths, in the order of (T, S), then of the text.
 
     No sentence may be empty. `numbers`: what the pairs are called, by default 0, 1, …
@@ -75,7 +75,7 @@ def group(source: Side, target: Side, numbers: Sequence[int] | None = None) -> l
     return groups
 
 
-class Counted(NamedTuple):
+class BitextCounts(NamedTuple):
     """What became of the sentence pairs of a text: used, with a blank side, too long."""
 
     used: int
@@ -89,7 +89,7 @@ class Bitext(NamedTuple):
     source_words: list[str]
     target_words: list[str]
     groups: list[Group]
-    counted: Counted
+    counted: BitextCounts
 
 
 def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, max_words: int | None = None) -> Bitext:
@@ -97,7 +97,7 @@ def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, ma
 
     Pairs of which a side is blank or has more than `max_words` words are left out and counted.
     """
-    sides, numbers = (Side(), Side()), (_Numbers(), _Numbers())
+    sides, numbers = (BitextSide(), BitextSide()), (_Numbers(), _Numbers())
     blank = long = 0
     for lines in pairs:
         words = [split(line, lowercase=lowercase) for line in lines]
@@ -108,7 +108,7 @@ def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, ma
         else:
             for side, some, number in zip(sides, words, numbers, strict=True):
                 side.add([number[word] for word in some])
-    counted = Counted(len(sides[0].lengths), blank, long)
+    counted = BitextCounts(len(sides[0].lengths), blank, long)
     return Bitext(list(numbers[0]), list(numbers[1]), group(*sides), counted)
 
 

@@ -20,7 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from phraseloom.align.bitext import Counted, split
+from phraseloom.align.bitext import BitextCounts, split
 from phraseloom.align.links import Links, parse_links
 from phraseloom.align.prior import DIRECTIONS
 from phraseloom.align.symmetrize import symmetrize
@@ -82,7 +82,7 @@ class NumberedText:
     path: Path
     source_lengths: array[int]
     target_lengths: array[int]
-    counted: Counted
+    counted: BitextCounts
 
 
 def write_numbers(
@@ -112,7 +112,7 @@ def write_numbers(
         raise DataError(
             "there is no sentence pair to learn from", hint="pairs with a blank or a very long side do not count"
         )
-    return NumberedText(path, lengths[0], lengths[1], Counted(used, blank, long))
+    return NumberedText(path, lengths[0], lengths[1], BitextCounts(used, blank, long))
 
 
 def run_program(

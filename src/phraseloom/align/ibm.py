@@ -31,7 +31,7 @@ TINY = 1e-200  # the least t(f | e), so that no sum over the choices of a word i
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class IBMSettings:
     """How a model is estimated.
 
     `p_null`: p₀, the prior of the null word; None is 0.08 for `diagonal` and 1 / (n + 1) for `ibm1`; 0 is no null word.
@@ -59,7 +59,7 @@ class Settings:
             raise UsageError(f"tension {self.tension}: it must be from {TENSIONS[0]:g} to {TENSIONS[1]:g}")
 
 
-class Progress(NamedTuple):
+class IBMProgress(NamedTuple):
     """An iteration: its number from 1, log p of the text (natural) and the tension before its M step, the words predicted."""
 
     direction: str
@@ -69,7 +69,7 @@ class Progress(NamedTuple):
     words: int
 
 
-class Estimate(NamedTuple):
+class IBMEstimate(NamedTuple):
     """A model of one direction: t of each word pair of the text [K], t(f | null) of each word that chooses, λ and p₀."""
 
     pairs: np.ndarray
@@ -91,9 +91,9 @@ def estimate(
     bitext: Bitext,
     word_pairs: WordPairs,
     direction: str,
-    settings: Settings,
-    report: Callable[[Progress], None] = lambda _: None,
-) -> Estimate:
+    settings: IBMSettings,
+    report: Callable[[IBMProgress], None] = lambda _: None,
+) -> IBMEstimate:
     """The model of a direction, one of DIRECTIONS; `report` is called after each E step.
 
     The result is the same for the same text in the same order, whatever else runs. Another order of the
@@ -111,19 +111,19 @@ def estimate(
     tension = settings.tension if diagonal else 0.0
     alpha = settings.alpha if settings.variational_bayes else None
     uniform = 1 / max(1, chooser_words)
-    now = Estimate(np.full(len(given), uniform), np.full(chooser_words, uniform), tension, p_null)
+    now = IBMEstimate(np.full(len(given), uniform), np.full(chooser_words, uniform), tension, p_null)
     for iteration in range(1, settings.iterations + 1):
         expected = _expect(bitext, word_pairs, prior, now)
-        report(Progress(direction, iteration, expected.log_likelihood, now.tension, words))
+        report(IBMProgress(direction, iteration, expected.log_likelihood, now.tension, words))
         pairs = _maximize(expected.pairs, given, given_words, alpha)
         null = _maximize(expected.null, np.zeros(chooser_words, np.int64), 1, alpha)
         if diagonal and settings.optimize_tension:
             tension = prior.best_tension(expected.cells, tension)
-        now = Estimate(pairs, null, tension, p_null)
+        now = IBMEstimate(pairs, null, tension, p_null)
     return now
 
 
-def _expect(bitext: Bitext, word_pairs: WordPairs, prior: DiagonalPrior, model: Estimate) -> _Expected:
+def _expect(bitext: Bitext, word_pairs: WordPairs, prior: DiagonalPrior, model: IBMEstimate) -> _Expected:
     """The E step."""
     axis = prior.axis + 1
     counts, null_counts, cells = np.zeros_like(model.pairs), np.zeros_like(model.null), prior.zeros()

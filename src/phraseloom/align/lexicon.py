@@ -19,7 +19,7 @@ from phraseloom.errors import DataError
 from phraseloom.text.lines import read_lines
 
 
-class Entry(NamedTuple):
+class LexiconEntry(NamedTuple):
     """A source word, its target word, how often they are linked, and how often the source word is linked to anything."""
 
     source: str
@@ -49,7 +49,7 @@ class LinkCounts:
                 self._counts[pair] += 1
                 self.links += 1
 
-    def entries(self, min_count: int = 1) -> list[Entry]:
+    def entries(self, min_count: int = 1) -> list[LexiconEntry]:
         """The lexicon, without the words whose best pair is linked less often than `min_count` times."""
         best: dict[str, tuple[int, str]] = {}
         totals: Counter[str] = Counter()
@@ -58,11 +58,11 @@ class LinkCounts:
             least, word = best.get(source, (0, ""))
             if count > least or (count == least and target < word):
                 best[source] = count, target
-        found = (Entry(s, t, count, totals[s]) for s, (count, t) in best.items() if count >= min_count)
+        found = (LexiconEntry(s, t, count, totals[s]) for s, (count, t) in best.items() if count >= min_count)
         return sorted(found, key=lambda entry: (-entry.total, entry.source))
 
 
-def format_entries(entries: Iterable[Entry]) -> Iterator[str]:
+def format_entries(entries: Iterable[LexiconEntry]) -> Iterator[str]:
     """The rows of a lexicon."""
     return ("\t".join(map(str, entry)) for entry in entries)
 

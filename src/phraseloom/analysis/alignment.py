@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from phraseloom.align.links import Gold, Links
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
-from phraseloom.decoding.alignment import choose
+from phraseloom.decoding.alignment import MAX, choose
 from phraseloom.decoding.config import AlignmentSelection, NamedFile
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.word_links import METHODS, WordWeights, combine, directions, word_weights
@@ -34,7 +34,7 @@ from phraseloom.text.tokenizer import Side
 Files = tuple[str | Path, str | Path]
 
 
-class Aligned(NamedTuple):
+class AlignedPair(NamedTuple):
     """The links of one pair, and of each link the attention of the target word to the source word.
 
     `cropped`: a side is longer than the model takes, and the words at its end have no link.
@@ -46,14 +46,14 @@ class Aligned(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The score of one method on one layer (from 1), of one head (from 1) or of the mean of all (None).
+class MeasuredAlignment:
+    """The score of one method on one layer (from 1), of one head (from 1), the mean of all (None) or their maximum ("max").
 
     `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
     """
 
     layer: int
-    head: int | None
+    head: int | Literal["max"] | None
     method: str
     score: AlignmentScore
     by_sentence: Sequence[Sequence[int]] = ()
@@ -103,7 +103,7 @@ def align_pairs(
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
     first_line: int = 1,
-) -> Iterator[Aligned]:
+) -> Iterator[AlignedPair]:
     """The links of each pair of raw lines, by the layer, head and method of the translator's options; none for a blank side.
 
     `trees` as in `Translator.translate`. `files` and `first_line` are for messages. Raises UsageError (numbers of lines, layer,
@@ -112,15 +112,15 @@ def align_pairs(
     layer, head, method = choose(translator.config, cross_structures(translator.model))
     for pair in _pairs(translator, sources, targets, trees, files, first_line):
         if pair is None:
-            yield Aligned(frozenset(), {}, cropped=False)
+            yield AlignedPair(frozenset(), {}, cropped=False)
             continue
         attended, source_word, target_word, cropped = pair
         weights_HTS = attended.layers[layer]
-        weights_TS = _mean(weights_HTS) if head is None else weights_HTS[head]
+        weights_TS = weights_HTS[head] if isinstance(head, int) else merged_heads(weights_HTS)[int(head == MAX)]
         words = word_weights(weights_TS, source_word, target_word)
         links = combine(*directions(words), method)
         rows, columns = ({word: n for n, word in enumerate(side)} for side in (words.target, words.source))
-        yield Aligned(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
+        yield AlignedPair(links, {(s, t): float(words.weights[rows[t], columns[s]]) for s, t in links}, cropped)
 
 
 def measure(
@@ -131,49 +131,51 @@ def measure(
     *,
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
-) -> list[Measured]:
-    """The score of every layer, the mean of its heads and each of them, and method, in this order.
+) -> list[MeasuredAlignment]:
+    """The score of every layer, the mean of its heads, their largest weight and each of them, and method, in this order.
 
     Raises as `align_pairs`, and DataError where there are not as many gold alignments as pairs.
     """
     if len(gold) != len(sources):
         raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
     structures = cross_structures(translator.model)
-    counts = [np.zeros((len(gold), 1 + s.heads, len(METHODS), 3), np.int64) for s in structures]
+    counts = [np.zeros((len(gold), 2 + s.heads, len(METHODS), 3), np.int64) for s in structures]
     pairs = _pairs(translator, sources, targets, trees, files, 1)
     for n, (pair, truth) in enumerate(zip(pairs, gold, strict=True)):
         if pair is None:
             continue
         attended, source_word, target_word, _ = pair
         for weights_HTS, tally in zip(attended.layers, counts, strict=True):
-            words = word_weights(np.concatenate([_mean(weights_HTS)[None], weights_HTS]), source_word, target_word)
+            words = word_weights(np.concatenate([merged_heads(weights_HTS), weights_HTS]), source_word, target_word)
             for number, of_head in enumerate(words.weights):
                 both = directions(WordWeights(of_head, words.source, words.target))
                 for m, method in enumerate(METHODS):
                     links = combine(*both, method)
                     tally[n, number, m] = (len(links), len(links & truth.sure), len(links & truth.possible))
     return [
-        _measured(layer, number or None, method, tally[:, number, m], gold)
+        _measured(layer, head, method, tally[:, number, m], gold)
         for layer, tally in enumerate(counts, 1)
-        for number in range(tally.shape[1])
+        for number, head in enumerate([None, MAX, *range(1, tally.shape[1] - 1)])
         for m, method in enumerate(METHODS)
     ]
 
 
-def _measured(layer: int, head: int | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]) -> Measured:
+def _measured(
+    layer: int, head: int | Literal["max"] | None, method: str, counts_N3: np.ndarray, gold: Sequence[Gold]
+) -> MeasuredAlignment:
     links, in_sure, in_possible = counts_N3.sum(0).tolist()
     sure = [len(g.sure) for g in gold]
     score = AlignmentScore(len(gold), links, sum(sure), sum(len(g.possible) for g in gold), in_sure, in_possible)
     rows = [[a + b, found + s] for (found, a, b), s in zip(counts_N3.tolist(), sure, strict=True)]
-    return Measured(layer, head, method, score, rows)
+    return MeasuredAlignment(layer, head, method, score, rows)
 
 
-def ranked(measured: Sequence[Measured]) -> list[Measured]:
+def ranked(measured: Sequence[MeasuredAlignment]) -> list[MeasuredAlignment]:
     """By alignment error rate, the lowest first; equal ones stay in the order of `measure`."""
     return sorted(measured, key=lambda m: m.score.aer)
 
 
-def remember(model: str | Path, best: Measured, *, source: Path, target: Path, gold: Path) -> Path:
+def remember(model: str | Path, best: MeasuredAlignment, *, source: Path, target: Path, gold: Path) -> Path:
     """Write a choice into the generation settings of the model that `model` means, with what it was made on; its folder.
 
     Raises FileProblem, CorruptError, ModelError.
@@ -194,9 +196,10 @@ class _Pair(NamedTuple):
     cropped: bool
 
 
-def _mean(weights_HTS: np.ndarray) -> np.ndarray:
-    mean: np.ndarray = weights_HTS.astype(np.float64).mean(0)
-    return mean
+def merged_heads(weights_HTS: np.ndarray) -> np.ndarray:
+    """(H, T, S) → (2, T, S), float64: the mean over the heads, and the largest weight of any (paper 004, footnote 7)."""
+    exact = weights_HTS.astype(np.float64)
+    return np.stack([exact.mean(0), exact.max(0)])
 
 
 def _pairs(

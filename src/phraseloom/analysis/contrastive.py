@@ -20,7 +20,7 @@ from phraseloom.metrics.accuracy import compare, wilson
 EDGES = tuple(range(16))  # the bins of LingEval97's script: 0, 1, …, 15, >15
 
 
-class Judged(NamedTuple):
+class JudgedItem(NamedTuple):
     """What a model says of each item: the two log-probabilities (nats), and whether both are of the same subwords.
 
     `cropped`: items whose source was too long for the model.
@@ -64,7 +64,7 @@ def bins(edges: Sequence[int] = EDGES) -> list[Bin]:
     return [Bin(low, high) for low, high in zip(lows, [*edges, None], strict=True)]
 
 
-def judge(translator: Any, items: Sequence[Item]) -> Judged:
+def judge(translator: Any, items: Sequence[Item]) -> JudgedItem:
     """Score both translations of every item with a `Translator`; a pair that stands several times is scored once.
 
     Trees of the sources are handed on where the model takes its phrases from trees. Raises ConfigError, ModelError,
@@ -84,7 +84,7 @@ def judge(translator: Any, items: Sequence[Item]) -> Judged:
         raise DataError(error.what, file=item.tree_file, line=item.line, hint=error.hint) from error
     of_pair = dict(zip(unique, scores, strict=True))
     correct, wrong = ([of_pair[pair] for pair in half] for half in (pairs[: len(items)], pairs[len(items) :]))
-    return Judged(
+    return JudgedItem(
         [score.log_prob for score in correct],
         [score.log_prob for score in wrong],
         [c.tokens == w.tokens for c, w in zip(correct, wrong, strict=True)],
@@ -93,7 +93,7 @@ def judge(translator: Any, items: Sequence[Item]) -> Judged:
 
 
 def contrastive_report(
-    items: Sequence[Item], systems: Mapping[str, Judged], edges: Sequence[int] = EDGES, *, by_sentence: bool = False
+    items: Sequence[Item], systems: Mapping[str, JudgedItem], edges: Sequence[int] = EDGES, *, by_sentence: bool = False
 ) -> list[dict[str, Any]]:
     """One entry a group of items, with every system, the first as base.
 
@@ -120,7 +120,7 @@ def _entry(
     category: str | None,
     some: Bin | None,
     chosen: Sequence[int],
-    systems: Mapping[str, Judged],
+    systems: Mapping[str, JudgedItem],
     marks: Mapping[str, Sequence[bool]],
     by_sentence: bool,
 ) -> dict[str, Any]:

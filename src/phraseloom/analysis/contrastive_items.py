@@ -1,8 +1,9 @@
 """Contrastive items: a source, its correct translation, and the same with one error put in.
 
 Read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
-`contrastive.jsonl` of the built-in world, or from three parallel files, such as a set of DistilLingEval. A distance is
-the number of words between the two that the error is about (subject and verb); nobody but the data knows it.
+`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as
+a set of DistilLingEval. A distance is the number of words between the two that the error is about (subject and verb);
+nobody but the data knows it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import require_folder
-from phraseloom.text.lines import read_lines
+from phraseloom.text.lines import open_binary, read_lines
 
 SIDES = ("src", "tgt.correct", "tgt.incorrect")
 MOST_DIGITS = 9
@@ -57,6 +58,11 @@ def _item(line: str, file: str, number: int) -> Item:
         raise DataError(f"not JSON: {str(error)[:100]}", file=file, line=number, hint="one object a line") from None
     if not isinstance(found, dict):
         raise DataError(f"not a JSON object but {_short(found)}", file=file, line=number)
+    return _checked(found, file, number)
+
+
+def _checked(found: dict[str, Any], file: str, number: int) -> Item:
+    """The item of an object, field by field. Raises DataError."""
     source, correct, wrong = (_text(found, name, file, number) for name in ("source", "correct", "wrong"))
     name = "category" if found.get("category") is not None else "phenomenon"
     category = _text({name: "", **{k: v for k, v in found.items() if v is not None}}, name, file, number)
@@ -67,6 +73,44 @@ def _item(line: str, file: str, number: int) -> Item:
         raise DataError(what, file=file, line=number, hint="or null")
     tree = None if found.get("tree") is None else _text(found, "tree", file, number)
     return Item(source, correct, wrong, category, distance, file, number, tree, file if tree is not None else "")
+
+
+def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
+    """The items of a file in LingEval97's form, of one category or of all: an item for every error of every sentence.
+
+    A JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; `frequency` and
+    `origin` of the file are not read. `line` of an item is the number of its sentence in the list, from 1. Raises
+    FileProblem, DataError.
+    """
+    with open_binary(path) as handle:
+        try:
+            content = json.loads(handle.read())
+        except (ValueError, RecursionError) as error:
+            what = f"not JSON: {str(error)[:100]}"
+            raise DataError(what, file=path, hint="LingEval97's lingeval97.json is one list") from None
+    if not isinstance(content, list):
+        raise DataError(f"not a JSON list but {_short(content)}", file=path, hint="one object a line goes with --items")
+    items: list[Item] = []
+    types: set[str] = set()
+    for number, sentence in enumerate(content, 1):
+        try:
+            for made in sentence["errors"]:
+                fields = {"source": sentence["source"], "correct": sentence["reference"], "wrong": made["contrastive"]}
+                types.add(str(made["type"]))
+                if category is None or made["type"] == category:
+                    distance = 0 if made.get("distance") == "0" else made.get("distance")  # the file has both 0 and "0"
+                    place = {"category": made["type"], "distance": distance}
+                    items.append(_checked({**fields, **place}, str(path), number))
+        except (KeyError, TypeError, AttributeError):
+            what = (
+                f"entry {number} is {_short(sentence)}: it lacks source, reference or errors with type and contrastive"
+            )
+            raise DataError(what, file=path, line=number, hint="the line is the number of the entry") from None
+    if not items and category is not None:
+        near = difflib.get_close_matches(category, types, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(types)[:20]) or 'none'}"
+        raise DataError(f"no errors of category {category}", file=path, hint=hint)
+    return _some(items, path)
 
 
 def _text(found: dict[str, Any], name: str, file: str, line: int) -> str:

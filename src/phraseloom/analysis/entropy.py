@@ -34,7 +34,7 @@ from phraseloom.layers.attention.structure import Structure
 
 
 @dataclass(frozen=True)
-class Mean:
+class MeanEntropy:
     """A mean in nats over all `steps`, and over `sentences` of the mean over their steps."""
 
     steps: float
@@ -49,10 +49,10 @@ class Reading:
     `heads`: by layer and head. `by_sentence`: for `layers` and `whole`, [sum over its steps, steps] of each sentence.
     """
 
-    layers: list[Mean]
-    whole: Mean
-    uniform: Mean
-    heads: list[list[Mean]]
+    layers: list[MeanEntropy]
+    whole: MeanEntropy
+    uniform: MeanEntropy
+    heads: list[list[MeanEntropy]]
     by_sentence: dict[str, Any]
 
 
@@ -153,7 +153,7 @@ class _Tally:
         """The means of all."""
         sums_NC, lengths_N = np.stack(self._sums), np.array(self._lengths)
         of_steps, of_sentences = sums_NC.sum(0) / self.steps, (sums_NC / lengths_N[:, None]).mean(0)
-        means = [Mean(*pair) for pair in zip(of_steps.tolist(), of_sentences.tolist(), strict=True)]
+        means = [MeanEntropy(*pair) for pair in zip(of_steps.tolist(), of_sentences.tolist(), strict=True)]
         layers, (whole, uniform, *rest) = means[: len(structures)], means[len(structures) :]
         ends = list(accumulate(s.heads for s in structures))
         heads = [rest[end - s.heads : end] for end, s in zip(ends, structures, strict=True)]

@@ -95,7 +95,7 @@ from typing import Any
 
 from phraseloom import __version__
 from phraseloom.analysis.explain_model import describe
-from phraseloom.analysis.explain_text import Pair
+from phraseloom.analysis.explain_text import ExplainedPair
 from phraseloom.analysis.explain_view import View, blank_view, view
 from phraseloom.decoding.cancellation import Question, go_on
 from phraseloom.decoding.source_phrases import cropped_sources
@@ -201,7 +201,7 @@ def _views(
         if not source_ids[n]:
             views.append(blank_view(text, given=own is None))
             continue
-        pair = Pair(
+        pair = ExplainedPair(
             source_line=line,
             target_line=target,
             text=text,

@@ -23,7 +23,7 @@ Place = tuple[int, int]  # number of the order, last token
 
 
 @dataclass(frozen=True)
-class Line:
+class TokenAxis:
     """What stands along an axis: `shown` tokens of one side, the first of which is token `first` of the view (-1: BOS)."""
 
     tokens: Tokens
@@ -57,7 +57,7 @@ def head_slots(weights_HQK: Tensor, structure: Structure) -> Tensor:
 
 
 def attention(
-    looks: Sequence[tuple[Tensor, Structure]], kinds_L: Sequence[str], use: str, rows: Line, columns: Line
+    looks: Sequence[tuple[Tensor, Structure]], kinds_L: Sequence[str], use: str, rows: TokenAxis, columns: TokenAxis
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """For each layer of one use its entry of `attention` and those of `shares`; weights (1, H, J·Q, G·K) of one sentence.
 
@@ -84,7 +84,7 @@ def attention(
         yield entry, list(_shares(cells_HRC, structure, (row_axis, column_axis), use, layer))
 
 
-def _over_tokens(weights: Tensor, structure: Structure, rows: Line, columns: Line) -> np.ndarray:
+def _over_tokens(weights: Tensor, structure: Structure, rows: TokenAxis, columns: TokenAxis) -> np.ndarray:
     spread: Tensor = structure.token_weights(weights.to(torch.float64))[0]
     return spread[:, : rows.shown, : columns.shown].cpu().numpy()
 

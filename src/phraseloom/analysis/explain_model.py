@@ -2,41 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
 
-from phraseloom.decoding.segmental import is_segmental
-from phraseloom.errors import plural
+from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.config import Entry
+from phraseloom.layers.config import KindEntry
 from phraseloom.layers.recurrent_attention import ATTENTIONS
-from phraseloom.layers.reordering import ReorderedEncoder
-from phraseloom.models.encoder import TransformerEncoder
-from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
-from phraseloom.outputs import OUTPUTS
+from phraseloom.models.recurrent import RecurrentDecoder
 
-USE_NAMES = {"encoder-self": "encoder", "decoder-self": "decoder", "cross": "cross"}
+EXPLAINERS = {"tokens": "phraseloom.analysis.explain_tokens", "segments": "phraseloom.npmt.analysis"}
+"""The module with the functions of `Explainer`, by what a model `writes`."""
+
+
+class Explainer(Protocol):
+    """What an explanation asks of a way to write."""
+
+    def describe(self, model: Any) -> str:
+        """As `describe` below."""
+        ...
+
+    def note(self, model: Any) -> str | None:
+        """What the model does not have."""
+        ...
+
+    def fill_view(
+        self, view: dict[str, Any], translator: Any, pair: Any, batch: Batch, uses: Sequence[str]
+    ) -> dict[str, Any]:
+        """The view (schema: `analysis/explain.py`) of a pair with what the model makes of it."""
+        ...
+
+
+def explainer_of(model: Any) -> Explainer:
+    """The functions for what `model` writes."""
+    return cast(Explainer, import_module(EXPLAINERS[model.writes]))
+
+
+def describe(model: Any) -> str:
+    """A model in one line: encoder and decoder with their layers, kinds of attention, source phrases, output."""
+    return explainer_of(model).describe(model)
 
 
 def kind_of(attention: Any) -> str:
     """An attention as `layers/naming.py` writes it: `queryk heterogeneous 1-2`, `token`; also mlp, general."""
-    recurrent = _name(attention, ATTENTIONS)
+    recurrent = name_of(attention, ATTENTIONS)
     if recurrent is not None:
         return recurrent
     block = getattr(attention, "block", attention)
-    score, arrangement = _name(block.score, _loaded(SCORES)), _name(block.arrangement, _loaded(ARRANGEMENTS))
+    score, arrangement = name_of(block.score, _loaded(SCORES)), name_of(block.arrangement, _loaded(ARRANGEMENTS))
     if block.structure.is_token:
         return str(score)
     orders = _split(block.structure) if arrangement == "homogeneous" else "-".join(map(str, block.structure.orders))
     return f"{score} {arrangement} {orders}"
 
 
-def _name(thing: Any, table: dict[str, Any]) -> str | None:
+def name_of(thing: Any, table: dict[str, Any]) -> str | None:
+    """The name in a table of classes of what `thing` is."""
     return next((name for name, kind in table.items() if type(thing) is kind), None)
 
 
-def _loaded(table: Mapping[str, Entry]) -> dict[str, Any]:
+def _loaded(table: Mapping[str, KindEntry]) -> dict[str, Any]:
     return {name: entry.load() for name, entry in table.items()}
 
 
@@ -76,39 +103,3 @@ def _level(number: int) -> str:
 def _levels_read(model: Any) -> str:
     levels = len(model.phrases.representations)
     return _level(levels - 1) if model.phrases.transparent is None or levels == 1 else "all levels"
-
-
-def describe(model: Any) -> str:
-    """Encoder and decoder with their layers, kinds of attention, source phrases, output."""
-    if is_segmental(model):
-        reads = ", each given the words before it" if model.connects else ""
-        return f"segmental (NPMT): segments of up to {model.max_segment} subwords{reads}"
-    parts = [_encoder(model.encoder), _decoder(model.decoder)]
-    by_kind: dict[str, list[str]] = {}
-    for use, name in USE_NAMES.items():
-        for kind in dict.fromkeys(kinds(model, use)):
-            by_kind.setdefault(kind, []).append(name)
-    parts += [f"attention {kind} ({', '.join(names)})" for kind, names in by_kind.items()]
-    if not model.decoder.cross_structures:
-        parts.append("no attention to the source")
-    if model.phrases is not None:
-        parts.append("source phrase representations")
-    output = _name(model.output, OUTPUTS)
-    if output != "softmax":
-        parts.append(f"output {output}" + (" with fertility" if model.fertility is not None else ""))
-    return "; ".join(parts)
-
-
-def _encoder(encoder: Any) -> str:
-    if isinstance(encoder, ReorderedEncoder):
-        return f"soft reordering, {_encoder(encoder.encoder)}"
-    if isinstance(encoder, TransformerEncoder | RecurrentEncoder):
-        name = "transformer" if isinstance(encoder, TransformerEncoder) else "recurrent"
-        return f"{name} encoder of {plural(len(encoder.layers), 'layer')}"
-    return "no encoder"
-
-
-def _decoder(decoder: Any) -> str:
-    if isinstance(decoder, RecurrentDecoder):
-        return f"recurrent decoder of {plural(len(decoder.cells), 'layer')}"
-    return f"transformer decoder of {plural(len(decoder.layers), 'layer')}"

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from phraseloom.analysis.explain_attention import Line
+from phraseloom.analysis.explain_attention import TokenAxis
 from phraseloom.analysis.packing import pack
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.layers.phrase_representation import GatedPhraseScorer
@@ -20,8 +20,8 @@ def phrase_attention(
     weights: Sequence[Tensor],
     kinds_L: Sequence[str],
     use: str,
-    rows: Line,
-    source: Line,
+    rows: TokenAxis,
+    source: TokenAxis,
     spans: Sequence[tuple[int, int]],
 ) -> Iterator[dict[str, Any]]:
     """For each layer of one use its entry of `attention`; weights (1, H, Q, P) of one sentence, `source` its tokens.

@@ -6,17 +6,17 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from phraseloom.analysis.explain_model import explainer_of
 from phraseloom.analysis.heatmap import tokens_of
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.segmental import is_segmental
 from phraseloom.decoding.translation import Translation
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import EOS, UNK
 
 
 @dataclass(frozen=True)
-class Pair:
+class ExplainedPair:
     """A sentence pair as a model has it.
 
     `source_line`, `target_line`: the raw lines; that of the target is "" where the model made it. `text`: the target as one
@@ -41,7 +41,7 @@ class Pair:
         return len(self.target) == self.target_total
 
 
-def texts(tokenizer: Any, pair: Pair) -> dict[str, Any]:
+def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
     """Target, tokens and words, and which token is of which words."""
     source, target = tokenizer.source, tokenizer.target
     spans = target.words_of_piece(pair.target)
@@ -81,7 +81,7 @@ def _words(side: Side, found: list[str], ids: list[int], *, whole: bool) -> list
     ]
 
 
-def scores(translator: Any, pair: Pair) -> dict[str, Any]:
+def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
     """log p of the target as `Translator.score` counts it; None where it is not whole, or has no probability."""
     phrases = None if pair.phrases is None else [pair.phrases]
     ids = (pair.source, pair.target)
@@ -96,7 +96,7 @@ def scores(translator: Any, pair: Pair) -> dict[str, Any]:
     }
 
 
-def notes(translator: Any, pair: Pair) -> list[str]:
+def notes(translator: Any, pair: ExplainedPair) -> list[str]:
     """What is not as it seems: what was cropped, what is unknown, what this model has not."""
     model, found = translator.model, []
     if pair.source_total > len(pair.source):
@@ -110,8 +110,6 @@ def notes(translator: Any, pair: Pair) -> list[str]:
     for name, ids in (("source", pair.source), ("target", pair.target)):
         if UNK in ids:
             found.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
-    if is_segmental(model):
-        found.append("this model has no attention: each segment is written by one source position")
-    elif not model.decoder.cross_structures:
-        found.append("this model attends to no source tokens: its decoder sees one fixed vector of the source")
+    if missing := explainer_of(model).note(model):
+        found.append(missing)
     return found

@@ -19,7 +19,7 @@ from phraseloom.errors import ModelError
 from phraseloom.layers.fertility import WORD_CLASSES, Fertility
 from phraseloom.losses.fertility import CLASS_WEIGHTS, weighted_cross_entropy
 from phraseloom.models.store import find_model, load_model, load_segmenter_of
-from phraseloom.training.fertility import Options, read_checked
+from phraseloom.training.fertility import FertilityFitOptions, read_checked
 from phraseloom.training.fertility_data import LabelledText, batches, join_states
 from phraseloom.training.fertility_fit import Report
 
@@ -133,7 +133,7 @@ def evaluate_fertility(
     labels: Path,
     *,
     device: str = "cpu",
-    max_tokens: int = Options.max_tokens,
+    max_tokens: int = FertilityFitOptions.max_tokens,
     report: Report = print,
 ) -> FertilityScore:
     """Score the fertility module of the model that `folder` means on a text with the fertilities of its words.
@@ -145,7 +145,7 @@ def evaluate_fertility(
     if not isinstance(fertility, Fertility):
         hint = "phraseloom fertility train gives it one"
         raise ModelError("this model has no fertility module", file=find_model(folder), hint=hint)
-    options = Options(classes=fertility.classes, max_tokens=max_tokens)
+    options = FertilityFitOptions(classes=fertility.classes, max_tokens=max_tokens)
     text = read_checked(tokenizer, source, labels, options, load_segmenter_of(folder), report)
     return score(model, fertility, text, device=torch.device(device))
 

@@ -38,7 +38,7 @@ def same_length(files: Mapping[str, Sequence[str]]) -> None:
         raise DataError("no lines: there is nothing to look at", file=first_name)
 
 
-class Split(NamedTuple):
+class GoldSplit(NamedTuple):
     """One split of a world: gold target words, instances, and for each instance its groups (rows of the report)."""
 
     gold: list[list[str]]
@@ -46,7 +46,7 @@ class Split(NamedTuple):
     groups: list[list[list[str]]]
 
 
-def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> Split:
+def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> GoldSplit:
     """Read a split; with `edges`, phrases are also grouped by how often training shows their source words.
 
     Raises FileProblem, DataError, UsageError (no such split).
@@ -73,7 +73,7 @@ def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> 
     for line, some in zip(lines, found, strict=True):
         source = line[0].split()
         groups.append([[i.kind, *_frequency_group(i, source, seen, edges)] for i in some])
-    return Split([words_of(line[1]) for line in lines], found, groups)
+    return GoldSplit([words_of(line[1]) for line in lines], found, groups)
 
 
 def _key(kind: str, words: Sequence[str]) -> tuple[str, str]:

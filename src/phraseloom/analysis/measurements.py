@@ -15,7 +15,7 @@ from typing import Any
 from phraseloom.align.links import Gold
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import Files, measure
-from phraseloom.analysis.contrastive import Judged, judge
+from phraseloom.analysis.contrastive import JudgedItem, judge
 from phraseloom.analysis.contrastive_items import Item
 from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.fertility import evaluate_fertility
@@ -79,7 +79,7 @@ Say = Callable[[str], None]
 
 
 def measure_model(folder: Path, material: Material, *, device: str = "cpu", say: Say = print) -> dict[str, Any]:
-    """By kind of `KINDS`: what was measured (`Translated`, `Judged`, plain data), or a `Lack`; only what was asked for.
+    """By kind of `KINDS`: what was measured (`Translated`, `JudgedItem`, plain data), or a `Lack`; only what was asked for.
 
     Raises FileProblem, CorruptError, ModelError where the model cannot be loaded, DataError where a text does not fit.
     """
@@ -141,7 +141,7 @@ def _translate(translator: Any, folder: Path, material: Material, trees: Any, de
     )
 
 
-def _contrastive(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> Judged:
+def _contrastive(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> JudgedItem:
     return judge(translator, material.items or [])
 
 

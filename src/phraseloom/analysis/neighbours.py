@@ -41,7 +41,7 @@ class Embeddings(NamedTuple):
     vectors_VD: Tensor
 
 
-class Neighbour(NamedTuple):
+class PieceNeighbour(NamedTuple):
     """A piece and its cosine with the token."""
 
     piece: str
@@ -54,7 +54,7 @@ class Token:
 
     piece: str
     count: int | None
-    neighbours: list[list[Neighbour]]
+    neighbours: list[list[PieceNeighbour]]
 
     @property
     def shared(self) -> int:
@@ -129,7 +129,7 @@ def compare(
             piece[row],
             None if counts is None else int(counts[row]),
             [
-                [Neighbour(piece[n], c) for n, c in zip(ids[i].tolist(), cosines[i].tolist(), strict=True)]
+                [PieceNeighbour(piece[n], c) for n, c in zip(ids[i].tolist(), cosines[i].tolist(), strict=True)]
                 for ids, cosines in found
             ],
         )

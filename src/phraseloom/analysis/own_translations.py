@@ -12,7 +12,7 @@ from phraseloom.decoding.translator import Translator
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredRun:
     """The lines of one run, log P of the references (else of these lines) in nats, and phrase links as text.
 
     `phrases` None: not asked for, or not to be had, and then `why`.
@@ -33,7 +33,7 @@ def translate_and_score(
     trees: Sequence[str] | None = None,
     alignments: bool = False,
     device: str = "cpu",
-) -> Scored:
+) -> ScoredRun:
     """What a model makes of the sources (or `lines`, which it made before), and how probable it finds the references.
 
     Trees are handed on where the model takes its phrases from them. Raises as `Translator.translate` and `score`.
@@ -52,7 +52,7 @@ def translate_and_score(
         why = "its translations were given, not made here"
     targets = lines if references is None else references
     scores = translator.score(sources, targets, trees=of)
-    return Scored(list(lines), [score.log_prob for score in scores], phrases, why)
+    return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)
 
 
 def _phrases(source: str, translation: Any) -> str:

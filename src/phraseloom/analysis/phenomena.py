@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phraseloom.analysis.gold import Split, words_of
+from phraseloom.analysis.gold import GoldSplit, words_of
 from phraseloom.analysis.instances import KINDS, Instance
 from phraseloom.errors import UsageError
 from phraseloom.metrics.accuracy import compare, wilson
@@ -89,7 +89,7 @@ class _Marks(NamedTuple):
     exact: list[bool]
 
 
-def _mark(split: Split, lines: Sequence[str]) -> _Marks:
+def _mark(split: GoldSplit, lines: Sequence[str]) -> _Marks:
     groups: dict[str, list[bool]] = {}
     exact = []
     for gold, found, names, line in zip(split.gold, split.found, split.groups, lines, strict=True):
@@ -101,7 +101,7 @@ def _mark(split: Split, lines: Sequence[str]) -> _Marks:
     return _Marks({**groups, SENTENCE: exact}, exact)
 
 
-def _owners(split: Split) -> dict[str, np.ndarray]:
+def _owners(split: GoldSplit) -> dict[str, np.ndarray]:
     """The sentence of each instance of each group, in the order of the marks."""
     owners: dict[str, list[int]] = {}
     for number, names in enumerate(split.groups):
@@ -117,7 +117,7 @@ def _order(name: str) -> tuple[int, int]:
 
 
 def compare_systems(
-    split: Split, outputs: Mapping[str, Sequence[str]], *, samples: int = 1000, seed: int = SEED
+    split: GoldSplit, outputs: Mapping[str, Sequence[str]], *, samples: int = 1000, seed: int = SEED
 ) -> list[dict[str, Any]]:
     """One entry a group (phenomenon, its parts by frequency, whole sentences) with every system, the first as base.
 

@@ -24,7 +24,7 @@ BATCH_SENTENCES, BATCH_TOKENS = 32, 2048
 
 
 @dataclass(frozen=True)
-class Phrase:
+class PhraseWeights:
     """One phrase: its subwords (the end of the sentence is one), and for each level the weights of these (None: no scorer)."""
 
     pieces: list[str]
@@ -36,7 +36,7 @@ class SourcePhrasesFound:
     """The phrases of each sentence (none for a blank line); `shares[i][j]`: how much of level i decoder layer j (both from
     0) reads, in 1; None where every layer reads the last level. `cropped`: sentences whose end was left out."""
 
-    sentences: list[list[Phrase]]
+    sentences: list[list[PhraseWeights]]
     shares: list[list[float]] | None
     cropped: int
 
@@ -48,7 +48,7 @@ def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str]
     if phrases is None:
         raise UsageError("this model has no source phrase representations", hint="train one with model.phrases")
     ids, sizes, cropped = cropped_sources(translator, sources, trees)
-    found: list[list[Phrase]] = [[] for _ in sources]
+    found: list[list[PhraseWeights]] = [[] for _ in sources]
     real = [n for n, some in enumerate(ids) if some]
     lengths = [len(ids[n]) + 1 for n in real]
     for batch in plan_batches(lengths, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
@@ -60,7 +60,7 @@ def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str]
     return SourcePhrasesFound(found, shares, sum(cropped))
 
 
-def _look(translator: Any, ids: list[list[int]], sizes: list[list[int]] | None) -> list[list[Phrase]]:
+def _look(translator: Any, ids: list[list[int]], sizes: list[list[int]] | None) -> list[list[PhraseWeights]]:
     with torch.inference_mode():
         batch = make_batch(ids, [[] for _ in ids], sizes).to(translator.device)
         looks = translator.model.look(
@@ -77,7 +77,7 @@ def _look(translator: Any, ids: list[list[int]], sizes: list[list[int]] | None) 
         for p, size in enumerate(n for n in levels.segments.sizes_BP[row].tolist() if n):
             tokens = slice(start, start + size)
             shares = [None if w is None else w[row, p, tokens].tolist() for w in levels.weights]
-            sentence.append(Phrase(pieces[tokens], shares))
+            sentence.append(PhraseWeights(pieces[tokens], shares))
             start += size
         result.append(sentence)
     return result

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.cli.phrases_input import InputFiles, LinkFile, Source, Target, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
 
@@ -36,7 +36,7 @@ def command(
 
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
-    inputs, counts = Inputs("align"), LinkCounts()
+    inputs, counts = InputFiles("align"), LinkCounts()
     for one in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
         counts.add(one.source, one.target, one.links)
     rows = write_lines(output, format_entries(counts.entries(min_count)))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from enum import Enum
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,7 +18,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.alignment import Aligned, Measured
+    from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
     from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.text.lines import LineReport
@@ -28,10 +27,7 @@ SHOWN = 5
 PARALLEL = "the files must be parallel line by line"
 
 
-class Select(Enum):
-    """How layer, head and method are chosen."""
-
-    auto = "auto"
+Select = Literal["auto"]
 
 
 def command(
@@ -49,7 +45,9 @@ def command(
     head_: Annotated[
         str | None,
         typer.Option(
-            "--head", metavar="N", help="Head of that layer, from 1, or mean of all heads. Default: mean with --layer."
+            "--head",
+            metavar="N",
+            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --layer.",
         ),
     ] = None,
     method: Annotated[
@@ -81,8 +79,8 @@ def command(
 
     The model decodes the given target (forced decoding). Words are separated by spaces and counted from 0. A blank
     side gives a blank line. The defaults for layer, head and method are the model's settings, as for translate
-    --alignments. --select auto scores every layer, head, mean of heads and method on gold links. It prints the five
-    best and stores the best in the model folder.
+    --alignments. --select auto scores every layer, head, mean and maximum of heads, and method on gold links. It prints
+    the five best and stores the best in the model folder.
 
     Example: phraseloom align runs/mine -s test.en -t test.de --layer 4 --method union > test.links
 
@@ -129,7 +127,7 @@ def _align(
 
 def _aligned(
     translator: Translator, source: Path, target: Path, trees: Path | None, reports: tuple[LineReport, LineReport]
-) -> Iterator[Aligned]:
+) -> Iterator[AlignedPair]:
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
     from phraseloom.cli.parallel import ParallelFile
@@ -160,14 +158,14 @@ def _aligned(
         beside.finish()
 
 
-def _noted(found: Iterator[Aligned], cropped: CroppedLines) -> Iterator[Aligned]:
+def _noted(found: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
     """The same pairs; the cropped ones are counted."""
     for one in found:
         cropped.note(one.cropped)
         yield one
 
 
-def _line(one: Aligned, scores: bool) -> str:
+def _line(one: AlignedPair, scores: bool) -> str:
     from phraseloom.align.links import format_links
 
     if not scores:
@@ -200,7 +198,7 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
     print(f"\nremembered in {folder}")
 
 
-def _row(one: Measured) -> list[object]:
+def _row(one: MeasuredAlignment) -> list[object]:
     score = one.score
     percents = [100 * value for value in (score.aer, score.precision, score.recall)]
-    return [str(one.layer), "mean" if one.head is None else str(one.head), one.method, *percents, score.links]
+    return [str(one.layer), str(one.head or "mean"), one.method, *percents, score.links]

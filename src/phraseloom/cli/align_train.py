@@ -6,10 +6,9 @@ import math
 import sys
 from collections.abc import Iterable
 from dataclasses import asdict
-from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,8 +17,8 @@ from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
-    from phraseloom.align.bitext import Counted
-    from phraseloom.align.ibm import Progress
+    from phraseloom.align.bitext import BitextCounts
+    from phraseloom.align.ibm import IBMProgress
 
 
 # Options that say how a model is learned, and where it goes.
@@ -35,26 +34,13 @@ OF_A_MODEL = (
 )
 
 
-class Model(StrEnum):
-    """What `--model` takes."""
-
-    ibm1 = "ibm1"
-    diagonal = "diagonal"
+Model = Literal["ibm1", "diagonal"]
 
 
-class Other(StrEnum):
-    """What `--with` takes."""
-
-    fast_align = "fast_align"
-    eflomal = "eflomal"
+Other = Literal["fast_align", "eflomal"]
 
 
-class Direction(StrEnum):
-    """What `--direction` takes."""
-
-    forward = "forward"
-    backward = "backward"
-    both = "both"
+Direction = Literal["forward", "backward", "both"]
 
 
 def command(
@@ -64,10 +50,10 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
     ] = None,
-    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = Model.diagonal,
+    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = "diagonal",
     direction: Annotated[
         Direction, typer.Option(help="forward: link each target word to one source word; backward: the reverse.")
-    ] = Direction.both,
+    ] = "both",
     iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximisation.")] = 5,
     variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True,
     alpha: Annotated[
@@ -120,7 +106,7 @@ def command(
     """
     from phraseloom.align.aligner import choose_method, learn_aligner
     from phraseloom.align.bitext import read_bitext
-    from phraseloom.align.ibm import Settings
+    from phraseloom.align.ibm import IBMSettings
     from phraseloom.align.model_file import save_aligner
     from phraseloom.align.prior import DIRECTIONS
     from phraseloom.cli.score_input import _same_length
@@ -128,8 +114,8 @@ def command(
     from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
-    settings = Settings(model.value, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
-    directions = DIRECTIONS if direction is Direction.both else (direction.value,)
+    settings = IBMSettings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
+    directions = DIRECTIONS if direction == "both" else (direction,)
     chosen = choose_method(method, directions)
     if other is not None:
         _refuse_with(other, context, links)
@@ -144,7 +130,7 @@ def command(
     if other is not None:
         assert links is not None
         counted = _align_with(
-            other.value, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
+            other, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
         )
         _say(_left_out(counted, max_words))
         return
@@ -159,18 +145,18 @@ def command(
         _write_links(aligner, source, target, links, method)
 
 
-def _tell(iterations: int, now: Progress) -> None:
+def _tell(iterations: int, now: IBMProgress) -> None:
     bits = -now.log_likelihood / math.log(2) / now.words
     tension = f", tension {now.tension:.2f}" if now.tension else ""
     _say(f"{now.direction} {now.iteration} of {iterations}: {bits:.3f} bits a word{tension}")
 
 
-def _summary(counted: Counted, aligner: Aligner, max_words: int) -> str:
+def _summary(counted: BitextCounts, aligner: Aligner, max_words: int) -> str:
     kept = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
     return f"{_left_out(counted, max_words)}; word pairs kept: {kept}"
 
 
-def _left_out(counted: Counted, max_words: int) -> str:
+def _left_out(counted: BitextCounts, max_words: int) -> str:
     reasons = [
         f"{number:,} {reason}"
         for number, reason in ((counted.blank, "with a blank side"), (counted.long, f"of more than {max_words} words"))
@@ -184,7 +170,7 @@ def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> No
     from phraseloom.errors import UsageError
 
     if links is None:
-        raise UsageError(f"--with {other.value} writes links only", hint="give --links FILE")
+        raise UsageError(f"--with {other} writes links only", hint="give --links FILE")
     for name in OF_A_MODEL:
         found = context.get_parameter_source(name)
         if found is not None and found.name == "COMMANDLINE":
@@ -203,7 +189,7 @@ def _align_with(
     lowercase: bool,
     max_words: int,
     jobs: int,
-) -> Counted:
+) -> BitextCounts:
     """Write the links of the program `name`; what became of the pairs."""
     from tempfile import TemporaryDirectory
 

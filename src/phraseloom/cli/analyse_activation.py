@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,20 +25,10 @@ READINGS = {
 }
 
 
-class Use(Enum):
-    """Which attention."""
-
-    cross = "cross"
-    encoder_self = "encoder-self"
-    decoder_self = "decoder-self"
-    all = "all"
+Use = Literal["cross", "encoder-self", "decoder-self", "all"]
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    table = "table"
-    json = "json"
+Output = Literal["table", "json"]
 
 
 def command(
@@ -49,7 +38,7 @@ def command(
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
     tau: Annotated[float, typer.Option(help="An attention weight above this counts as active.")] = 0.1,
-    use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
     mean_heads: Annotated[
         bool, typer.Option("--mean-heads", help="Count active weights in the mean of the heads, not in each head.")
     ] = False,
@@ -58,7 +47,7 @@ def command(
         typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
     ] = None,
     output: Annotated[Output, typer.Option(help="table: per cent by layer; json: all results as one object.")] = (
-        Output.table
+        "table"
     ),
     by_sentence: BySentence = False,
     device: Device = "cpu",
@@ -70,13 +59,13 @@ def command(
 
     Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
     """
-    require_json(by_sentence, output is Output.json, "--output json")
+    require_json(by_sentence, output == "json", "--output json")
     sources, targets = _parallel(source, target)
     of_sources = None if trees is None else _parallel(source, trees)[1]
     from phraseloom.analysis.activation import USES, activation_shares
     from phraseloom.decoding.translator import Translator
 
-    uses = USES if use is Use.all else (use.value,)
+    uses = USES if use == "all" else (use,)
     translator = Translator.from_pretrained(model, device=device)
     found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources)
     if found.blank:
@@ -85,7 +74,7 @@ def command(
         limits = f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
         text = f"{plural(found.cropped, 'pair')} of more than {limits}: cropped"
         print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
-    if output is Output.json:
+    if output == "json":
         print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
     else:
         print("\n\n".join(render(found)))

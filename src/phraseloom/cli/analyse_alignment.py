@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -18,8 +19,12 @@ from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.alignment import Measured
+    from phraseloom.analysis.alignment import MeasuredAlignment
     from phraseloom.cli.gold_links import GoldText
+
+
+Heads = Literal["mean", "max"]
+HEADS_IN_WORDS: dict[Heads, str] = {"mean": "mean of the heads", "max": "largest weight over the heads"}
 
 
 def command(
@@ -37,7 +42,10 @@ def command(
     reverse: Reverse = False,
     method: Annotated[
         AlignmentMethod, typer.Option(help="How links are made from attention in the first table and in the plot.")
-    ] = AlignmentMethod.union,
+    ] = "union",
+    heads: Annotated[
+        Heads, typer.Option(help="How all heads of a layer are combined in the first table and in the plot.")
+    ] = "mean",
     trees: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
@@ -48,7 +56,7 @@ def command(
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Plot the AER of the mean of heads by layer: .png, .svg or .pdf."),
+        typer.Option(metavar="FILE", help="Plot the AER of all heads together by layer: .png, .svg or .pdf."),
     ] = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
@@ -58,8 +66,9 @@ def command(
     per cent.
 
     The model decodes the given target (forced decoding). The first table shows, for each layer, the mean of its
-    heads and the head with the lowest AER. The second shows the AER of both by every method. Paper 004 uses the
-    mean of the heads and the union. docs/alignment.md has the details.
+    heads and the head with the lowest AER. The second shows the AER by every method: of the mean,
+    of the largest weight over the heads, and of the best head. Paper 004 uses the mean of the heads and the union.
+    --heads max uses the largest weight instead of the mean (its footnote 7). docs/alignment.md has the details.
 
     Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
     """
@@ -76,7 +85,7 @@ def command(
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
     found = _measure(models, text, (source, target), trees, device)
-    print("\n".join(_tables(found, method.value, len(text.gold))))
+    print("\n".join(_tables(found, method, heads, len(text.gold))))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -86,12 +95,12 @@ def command(
         ]
         atomic_write_json(json, {**given, "systems": systems})
     if plot is not None:
-        _draw(found, method.value, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
+        _draw(found, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
 
 def _measure(
     models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
-) -> dict[str, list[Measured]]:
+) -> dict[str, list[MeasuredAlignment]]:
     """Every model on the text; all are loaded before the first one works."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
@@ -114,18 +123,23 @@ def _measure(
     return found
 
 
-def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int) -> Iterator[str]:
+def _tables(
+    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, sentences: int
+) -> Iterator[str]:
     from phraseloom.decoding.word_links import METHODS
     from phraseloom.report.tables import terminal
 
-    yield f"{plural(sentences, 'sentence')}; {method}, in per cent: mean of the heads, and the head with the lowest AER\n"
+    yield f"{plural(sentences, 'sentence')}; {method}, in per cent: {HEADS_IN_WORDS[heads]}, and the head with the lowest AER\n"
     headers = ["model", "layer", "AER", "precision", "recall", "head", "AER", "precision", "recall"]
     rows: list[list[Any]] = []
     for name, layer in _layers(found):
-        mean, best = _mean(found[name], layer, method), _best(found[name], layer, method)
-        rows.append([name, layer, *_percents(mean), str(best.head), *_percents(best)])
+        together, best = _together(found[name], layer, method, heads), _best(found[name], layer, method)
+        rows.append([name, layer, *_percents(together), str(best.head), *_percents(best)])
     yield terminal(headers, rows)
-    for title, chosen in (("the mean of the heads", _mean), ("the head with the lowest AER (its number)", _best)):
+    choices: list[tuple[str, Callable[[Sequence[MeasuredAlignment], int, str], MeasuredAlignment]]] = [
+        (f"the {words}", partial(_together, heads=name)) for name, words in HEADS_IN_WORDS.items()
+    ]
+    for title, chosen in [*choices, ("the head with the lowest AER (its number)", _best)]:
         yield f"\nAER by method: {title}\n"
         cells = [
             [name, layer, *(_aer(chosen(found[name], layer, m)) for m in METHODS)] for name, layer in _layers(found)
@@ -133,41 +147,44 @@ def _tables(found: Mapping[str, Sequence[Measured]], method: str, sentences: int
         yield terminal(["model", "layer", *METHODS], cells)
 
 
-def _layers(found: Mapping[str, Sequence[Measured]]) -> Iterator[tuple[str, int]]:
+def _layers(found: Mapping[str, Sequence[MeasuredAlignment]]) -> Iterator[tuple[str, int]]:
     for name, some in found.items():
         yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in some))
 
 
-def _mean(measured: Sequence[Measured], layer: int, method: str) -> Measured:
-    return next(m for m in measured if (m.layer, m.head, m.method) == (layer, None, method))
+def _together(measured: Sequence[MeasuredAlignment], layer: int, method: str, heads: Heads) -> MeasuredAlignment:
+    head = None if heads == "mean" else heads
+    return next(m for m in measured if (m.layer, m.head, m.method) == (layer, head, method))
 
 
-def _best(measured: Sequence[Measured], layer: int, method: str) -> Measured:
+def _best(measured: Sequence[MeasuredAlignment], layer: int, method: str) -> MeasuredAlignment:
     from phraseloom.analysis.alignment import ranked
 
-    return ranked([m for m in measured if m.layer == layer and m.head is not None and m.method == method])[0]
+    return ranked([m for m in measured if m.layer == layer and isinstance(m.head, int) and m.method == method])[0]
 
 
-def _percents(one: Measured) -> list[float]:
+def _percents(one: MeasuredAlignment) -> list[float]:
     return [100 * value for value in (one.score.aer, one.score.precision, one.score.recall)]
 
 
-def _aer(one: Measured) -> str:
-    return f"{100 * one.score.aer:.2f}" + ("" if one.head is None else f" ({one.head})")
+def _aer(one: MeasuredAlignment) -> str:
+    return f"{100 * one.score.aer:.2f}" + (f" ({one.head})" if isinstance(one.head, int) else "")
 
 
-def _draw(found: Mapping[str, Sequence[Measured]], method: str, output: Path, about: str) -> None:
-    from phraseloom.report.layers import Series, draw
+def _draw(
+    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, output: Path, about: str
+) -> None:
+    from phraseloom.report.layers import LayerSeries, draw
 
     aer = {
-        name: [100 * _mean(some, layer, method).score.aer for _, layer in _layers({name: some})]
+        name: [100 * _together(some, layer, method, heads).score.aer for _, layer in _layers({name: some})]
         for name, some in found.items()
     }
     links = method if "-to-" in method else f"{method} of both directions"
     draw(
-        [Series(name, values) for name, values in aer.items()],
+        [LayerSeries(name, values) for name, values in aer.items()],
         output,
         quantity="alignment error rate (%)",
         title="Alignment error rate by decoder layer",
-        note=f"cross-attention, heads averaged; {links}\n{about}",
+        note=f"cross-attention, {HEADS_IN_WORDS[heads]}; {links}\n{about}",
     )

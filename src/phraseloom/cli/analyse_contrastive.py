@@ -6,9 +6,8 @@ import glob
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,22 +18,14 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.contrastive import Judged
+    from phraseloom.analysis.contrastive import JudgedItem
     from phraseloom.analysis.contrastive_items import Item
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    table = "table"
-    markdown = "markdown"
-    json = "json"
+Output = Literal["table", "markdown", "json"]
 
 
-class Estimate(Enum):
-    """What stands in for a distance that the data does not tell."""
-
-    position = "position"
+Estimate = Literal["position"]
 
 
 DISTANCE = {None: "distance", "given": "distance", "position": "distance (estimate: position)"}
@@ -58,6 +49,10 @@ def command(
         list[Path] | None,
         typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
     ] = None,
+    lingeval: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line per item.")
     ] = None,
@@ -70,7 +65,10 @@ def command(
         typer.Option(metavar="FILE", help="With --source: the distance of each item; a blank line for none."),
     ] = None,
     category: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With --source: the category of the items.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --source: the category of the items. With --lingeval: use only this error type."
+        ),
     ] = None,
     trees: Annotated[
         list[Path] | None,
@@ -93,7 +91,7 @@ def command(
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
     ] = None,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = Output.table,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
     batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
     workers_: Annotated[
         str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
@@ -106,21 +104,23 @@ def command(
 
     Models score both. An item is right if the log-probability of the correct one is strictly greater; it is the sum
     over tokens, without length normalisation. Results are by category and distance, with 95 % intervals (Wilson).
-    Each model is compared with the first by the exact McNemar test. Give the items by --items, by --set, or by
-    --source with --correct and --wrong.
+    Each model is compared with the first by the exact McNemar test. Give the items by --items, by --set, by
+    --lingeval, or by --source with --correct and --wrong.
 
     Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot
     by.svg
 
+    Example: phraseloom analyse contrastive runs/base --lingeval lingeval97.json --category subj_verb_agreement
+
     Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
     """
-    sources = [*models, *(items or []), source, correct, wrong, distances, *(trees or [])]
+    sources = [*models, *(items or []), source, correct, wrong, lingeval, distances, *(trees or [])]
     sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
     check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
     repeated = next((m for m in models if models.count(m) > 1), None)
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
-    require_json(by_sentence, output is Output.json, "--output json")
+    require_json(by_sentence, output == "json", "--output json")
     from phraseloom.analysis.contrastive import contrastive_report
     from phraseloom.analysis.contrastive_items import with_positions
     from phraseloom.cli import contrastive_input
@@ -129,23 +129,23 @@ def command(
     edges = contrastive_input.edges(bins)
     three = {"--source": source, "--correct": correct, "--wrong": wrong}
     found = contrastive_input.read(
-        items or [], sets or [], three, distances=distances, category=category, trees=trees or []
+        items or [], sets or [], three, lingeval=lingeval, distances=distances, category=category, trees=trees or []
     )
     if estimate_distance is not None:
         found = with_positions(found)
     measured = any(item.distance is not None for item in found)
-    kind = None if not measured else "given" if estimate_distance is None else estimate_distance.value
+    kind = None if not measured else "given" if estimate_distance is None else estimate_distance
     _can_draw(plot, measured)
     judged = _judge(models, found, device, options)
     groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
     report = {"items": len(found), "distance": kind, "groups": groups}
     if scores is not None:
         _write_scores(scores, found, judged)
-    if output is Output.json:
+    if output == "json":
         cropped = {name: of_model.cropped for name, of_model in judged.items()}
         print(json.dumps({**report, "cropped": cropped}, ensure_ascii=False, allow_nan=False))
     else:
-        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output is Output.markdown))
+        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
     if plot is not None:
         from phraseloom.report.contrastive import draw
 
@@ -163,7 +163,9 @@ def _can_draw(plot: Path | None, measured: bool) -> None:
         can_draw(plot)
 
 
-def _judge(models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]) -> dict[str, Judged]:
+def _judge(
+    models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]
+) -> dict[str, JudgedItem]:
     """Every model on all items; all are loaded before the first one works. Warns of what was not as it should be."""
     from phraseloom.analysis.contrastive import judge
     from phraseloom.decoding.translator import Translator
@@ -201,7 +203,7 @@ def _warn(text: str) -> None:
     print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
 
 
-def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged]) -> None:
+def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:
     from phraseloom.text.lines import write_lines
 
     rows = ["\t".join(SCORES)]

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from phraseloom.cli.device import Device
 from phraseloom.errors import plural
 
-
-class Output(Enum):
-    """Forms of the output."""
-
-    table = "table"
-    markdown = "markdown"
-    json = "json"
+Output = Literal["table", "markdown", "json"]
 
 
 def command(
@@ -45,7 +38,7 @@ def command(
         int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
     ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = Output.table,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
     device: Device = "cpu",
 ) -> None:
     """Print how much of the attention to phrase slots covers gold phrases, compared with uniform attention over
@@ -76,10 +69,10 @@ def command(
     translator = Translator.from_pretrained(model, device=device)
     of_source = lines[trees] if trees else None
     report = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
-    if output is Output.json:
+    if output == "json":
         print(json.dumps({"model": str(model), "bootstrap": bootstrap, "seed": seed, **report}, ensure_ascii=False))
     else:
-        print("\n".join(_text(report, markdown=output is Output.markdown)))
+        print("\n".join(_text(report, markdown=output == "markdown")))
 
 
 def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:

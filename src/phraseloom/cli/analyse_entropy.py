@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
     from phraseloom.decoding.config import DecodingConfig
 
 
-class Average(Enum):
-    """What counts alike in a mean."""
-
-    steps = "steps"
-    sentences = "sentences"
+Average = Literal["steps", "sentences"]
 
 
 def command(
@@ -54,7 +49,7 @@ def command(
             help="How the table averages: over all steps, or first over "
             "the steps of a sentence and then over sentences."
         ),
-    ] = Average.steps,
+    ] = "steps",
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write all results, with each head, as one JSON object.")
     ] = None,
@@ -84,7 +79,7 @@ def command(
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
     found = _measure(models, source, target, trees, device)
-    print(_table(found, mean.value))
+    print(_table(found, mean))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -92,7 +87,7 @@ def command(
         systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
         atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
     if plot is not None:
-        _draw(found, mean.value, plot)
+        _draw(found, mean, plot)
 
 
 def _measure(
@@ -172,13 +167,13 @@ def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
 
 
 def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
-    from phraseloom.report.layers import Series, draw
+    from phraseloom.report.layers import LayerSeries, draw
 
     def value(of_model: Any) -> float:
         return float(getattr(of_model, mean))
 
     systems = [
-        Series(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
+        LayerSeries(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
         for name, r in ((name, of_model.tokens) for name, of_model in found.items())
     ]
     first = next(iter(found.values()))

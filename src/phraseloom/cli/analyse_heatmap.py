@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,14 +15,7 @@ from phraseloom.errors import DataError, UsageError
 ENDINGS = (".png", ".svg", ".pdf")
 
 
-class Use(Enum):
-    """Which attention."""
-
-    cross = "cross"
-    encoder_self = "encoder-self"
-    decoder_self = "decoder-self"
-    encoder_phrases = "encoder-phrases"
-    decoder_phrases = "decoder-phrases"
+Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
 
 def command(
@@ -45,7 +37,7 @@ def command(
         str | None,
         typer.Option(metavar="TREE", help="The parse tree of the source, for a model that takes phrases from trees."),
     ] = None,
-    use: Annotated[Use, typer.Option(help="Which attention.")] = Use.cross,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
     layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1. Default: the last but one.")] = None,
     head: Annotated[int | None, typer.Option(min=1, help="Head, from 1. Default: the mean of all heads.")] = None,
     overwrite: Overwrite = False,
@@ -74,7 +66,7 @@ def command(
         cropped.note(len(side.encode(words)) > limit)
     for warning in cropped.warnings(translator.config):
         print(f"phraseloom analyse: warning: {warning}", file=sys.stderr)
-    draw(heat_map(translator, text, target, use=use.value, layer=layer, head=head, tree=tree), output)
+    draw(heat_map(translator, text, target, use=use, layer=layer, head=head, tree=tree), output)
 
 
 def _sentence(sentence: str | None, source: Path | None, line: int | None) -> str:

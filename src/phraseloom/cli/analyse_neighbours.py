@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -16,11 +15,7 @@ if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
 
 
-class Of(Enum):
-    """Whose embeddings."""
-
-    source = "source"
-    target = "target"
+Of = Literal["source", "target"]
 
 
 def command(
@@ -28,7 +23,7 @@ def command(
         list[Path],
         typer.Argument(metavar="MODEL", help="One or two model folders, run folders (best checkpoint) or checkpoints."),
     ],
-    side: Annotated[Of, typer.Option(help="Which embeddings.")] = Of.source,
+    side: Annotated[Of, typer.Option(help="Which embeddings.")] = "source",
     tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tokens.")] = 150,
     neighbours: Annotated[int, typer.Option(min=1, metavar="K", help="Neighbours per token.")] = 5,
     text: Annotated[
@@ -65,10 +60,10 @@ def command(
     from phraseloom.text.lines import read_lines
 
     lines = None if text is None else list(read_lines(text, invalid="stop"))
-    embeddings = [load_embeddings(path, side.value) for path in models]
+    embeddings = [load_embeddings(path, side) for path in models]
     found = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
-    given = {"side": side.value, "text": None if text is None else str(text)}
-    print("\n".join(_text(found, side.value, "the vocabulary" if text is None else str(text))))
+    given = {"side": side, "text": None if text is None else str(text)}
+    print("\n".join(_text(found, side, "the vocabulary" if text is None else str(text))))
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -76,7 +71,7 @@ def command(
     if plot is not None:
         from phraseloom.report.neighbours import draw
 
-        draw(found, plot, title=f"Neighbours of {plural(len(found.tokens), f'{side.value} token')}")
+        draw(found, plot, title=f"Neighbours of {plural(len(found.tokens), f'{side} token')}")
 
 
 def _text(found: Neighbours, side: str, origin: str) -> Iterator[str]:

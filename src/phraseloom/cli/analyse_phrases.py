@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from phraseloom.cli.device import Device
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.phrases import Phrase
+    from phraseloom.analysis.phrases import PhraseWeights
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    json = "json"
+Output = Literal["text", "json"]
 
 
 def command(
@@ -35,7 +30,7 @@ def command(
     level: Annotated[
         int, typer.Option(min=0, help="Level of the phrase vectors: 0 for the embeddings, n for encoder layer n.")
     ] = 0,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = Output.text,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
     device: Device = "cpu",
 ) -> None:
     """Print the phrases of each sentence and the weight of each subword in its phrase, in per cent.
@@ -59,7 +54,7 @@ def command(
     if found.cropped:
         limit = translator.config.max_input_tokens
         print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
-    if output is Output.json:
+    if output == "json":
         print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
         return
     for sentence in found.sentences:
@@ -68,7 +63,7 @@ def command(
         print("\n" + _shares(found.shares))
 
 
-def _phrase(phrase: Phrase, level: int) -> str:
+def _phrase(phrase: PhraseWeights, level: int) -> str:
     weights = phrase.weights[level]
     if weights is None:
         return f"[{' '.join(phrase.pieces)}]"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -15,14 +14,10 @@ from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.segments import Forced, Segmented
+    from phraseloom.npmt.analysis import Forced, Segmented
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    json = "json"
+Output = Literal["text", "json"]
 
 
 def command(
@@ -52,7 +47,7 @@ def command(
     sentences: Annotated[
         int, typer.Option("-n", "--sentences", min=0, help="Number of sentences to print, from the first.")
     ] = 10,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = Output.text,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
     device: Device = "cpu",
 ) -> None:
     """Print which source subword writes which words, how long segments are, and how many known phrases are
@@ -71,9 +66,9 @@ def command(
     if phrases is not None and target is None:
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
     from phraseloom.analysis.gold import same_length
-    from phraseloom.analysis.segments import lengths_of, of_pairs, of_translations, read_target_phrases
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
+    from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
     from phraseloom.text.lines import read_lines
 
     lines = {path: list(read_lines(path, invalid="stop")) for path in (source, target, phrases) if path is not None}
@@ -91,7 +86,7 @@ def command(
         of_translations(translator, lines[source]) if forced is None else forced.sentences
     )
     sizes = lengths_of(found)
-    if output is Output.json:
+    if output == "json":
         print(json.dumps(_plain(found, sizes, forced), ensure_ascii=False, allow_nan=False))
     else:
         print("\n".join(_text(found[:sentences], sizes, forced)))

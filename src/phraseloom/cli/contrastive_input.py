@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from phraseloom.analysis.contrastive_items import Item, read_items, read_parallel, read_set, with_trees
+from phraseloom.analysis.contrastive_items import Item, read_items, read_lingeval, read_parallel, read_set, with_trees
 from phraseloom.errors import UsageError, plural
 
 MOST_BINS = 1000
@@ -17,29 +17,32 @@ def read(
     sets: Sequence[Path],
     three: Mapping[str, Path | None],
     *,
+    lingeval: Path | None = None,
     distances: Path | None,
     category: str | None,
     trees: Sequence[Path],
 ) -> list[Item]:
-    """The items of JSON lines files, or of sets, or of `three` parallel files (option → file).
+    """The items of JSON lines files, or of sets, or of `three` parallel files (option → file), or of LingEval97's file.
 
-    Raises UsageError for anything but one of the three forms, DataError, FileProblem.
+    Raises UsageError for anything but one of the four forms, DataError, FileProblem.
     """
     given = [option for option, path in three.items() if path is not None]
-    forms = ["--items"] * bool(items) + ["--set"] * bool(sets) + given[:1]
+    forms = ["--items"] * bool(items) + ["--set"] * bool(sets) + ["--lingeval"] * bool(lingeval) + given[:1]
     if len(forms) != 1:
         what = f"{' and '.join(forms)} together" if forms else "no items"
-        raise UsageError(what, hint="give --items, or --set, or --source with --correct and --wrong")
+        raise UsageError(what, hint="give --items, or --set, or --lingeval, or --source with --correct and --wrong")
     missing = [option for option in three if option not in given]
     if given and missing:
         raise UsageError(f"{given[0]} without {missing[0]}", hint="the three files go together")
     for option, value in (("--distances", distances), ("--category", category)):
-        if value is not None and not given:
+        if value is not None and not given and (option, forms[0]) != ("--category", "--lingeval"):
             raise UsageError(f"{option} goes with --source, not with {forms[0]}")
     if items:
         parts = [read_items(path) for path in items]
     elif sets:
         parts = [read_set(stem) for stem in sets]
+    elif lingeval is not None:
+        parts = [read_lingeval(lingeval, category)]
     else:
         parts = [
             read_parallel(*(path for path in three.values() if path), distances=distances, category=category or "")

@@ -2,57 +2,36 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 from phraseloom.errors import UsageError
 
-
-class PenaltyName(Enum):
-    """Kinds of length penalty."""
-
-    wu = "wu"
-    sockeye = "sockeye"
-    none = "none"
+PenaltyName = Literal["wu", "sockeye", "none"]
 
 
-class Stop(Enum):
-    """When a sentence is done."""
-
-    finished = "finished"
-    exact = "exact"
+Stop = Literal["finished", "exact"]
 
 
-class LongLines(Enum):
-    """What happens to a line that is too long for the model."""
-
-    crop = "crop"
-    split = "split"
+LongLines = Literal["crop", "split"]
 
 
-class AlignmentMethod(Enum):
-    """How words are linked."""
+AlignmentMethod = Literal[
+    "target-to-source",
+    "source-to-target",
+    "intersection",
+    "union",
+    "grow-diag",
+    "grow-diag-final",
+    "grow-diag-final-and",
+]
 
-    target_to_source = "target-to-source"
-    source_to_target = "source-to-target"
-    intersection = "intersection"
-    union = "union"
-    grow_diag = "grow-diag"
-    grow_diag_final = "grow-diag-final"
-    grow_diag_final_and = "grow-diag-final-and"
 
-
-class Unknown(Enum):
-    """What happens to unknown words of the output."""
-
-    forbid = "forbid"
-    keep = "keep"
-    replace = "replace"
+Unknown = Literal["forbid", "keep", "replace"]
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given (not None), enumerations as plain text."""
-    return {k: v.value if isinstance(v, Enum) else v for k, v in options.items() if v is not None}
+    """The options that were given (not None)."""
+    return {k: v for k, v in options.items() if v is not None}
 
 
 def length(text: str | None, name: str) -> dict[str, Any] | None:
@@ -96,18 +75,20 @@ def penalty(
     changes = given(alpha=alpha, beta=beta)
     if kind is None:
         return {**now, **changes} if changes else None
-    kept = now if now["kind"] == kind.value else {"kind": kind.value}
+    kept = now if now["kind"] == kind else {"kind": kind}
     return {**kept, **changes}
 
 
-def head(text: str | None, name: str) -> dict[str, int | None]:
-    """The head that aligns as an option: a number from 1, or `mean` of all heads. Raises UsageError."""
+def head(text: str | None, name: str) -> dict[str, int | str | None]:
+    """The head that aligns as an option: a number from 1, or `mean` or `max` of all heads. Raises UsageError."""
     if text is None:
         return {}
     if text == "mean":
         return {"alignment_head": None}
+    if text == "max":
+        return {"alignment_head": text}
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean")
+        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean or max")
     return {"alignment_head": int(text)}
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,19 +13,15 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from phraseloom.cli.report_input import Text
+    from phraseloom.cli.report_input import ParallelText
     from phraseloom.report.parts import Part
     from phraseloom.report.runs import System
-    from phraseloom.report.sentence_diff import Side
+    from phraseloom.report.sentence_diff import SystemSide
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
 
-class By(Enum):
-    """By which difference sentences are listed."""
-
-    chrf = "chrf"
-    log_prob = "log-prob"
+By = Literal["chrf", "log-prob"]
 
 
 def command(
@@ -51,7 +46,7 @@ def command(
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
     by: Annotated[
         By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")
-    ] = By.chrf,
+    ] = "chrf",
     alignments: Annotated[
         bool, typer.Option("--alignments", help="Add the phrase alignments of the translations.")
     ] = False,
@@ -93,7 +88,7 @@ def command(
     if files and len(files) == 1 and source is None:
         raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
     text = inputs.read_texts(source, reference, trees, None)
-    if by is By.log_prob and (text.sources is None or text.references is None):
+    if by == "log-prob" and (text.sources is None or text.references is None):
         raise UsageError("--by log-prob is about the reference", hint="give --source and --reference")
     if text.sources is None and (reference is not None or trees is not None) and not files:
         raise UsageError("there are no translations to compare", hint="give --source, or --outputs of both")
@@ -101,26 +96,26 @@ def command(
     translations = inputs.read_outputs(files, text)
     lacks: list[dict[str, Any]] = []
     sides = _sides(systems, known, text, translations, alignments, device, lacks)
-    scores, found = _compare(sides, text, by.value, sentences, (bootstrap, seed)) if sides else (None, None)
+    scores, found = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
     _write(build(known, scores=scores, sentences=found, lacks=lacks), output)
 
 
 def _sides(
     systems: Sequence[System],
     known: Sequence[dict[str, Any]],
-    text: Text,
+    text: ParallelText,
     translations: dict[str, list[list[str]]],
     alignments: bool,
     device: str,
     lacks: list[dict[str, Any]],
-) -> list[Side]:
+) -> list[SystemSide]:
     """Both systems on the texts; none where nothing was asked for or one of them cannot translate."""
     from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.run_report import translates
-    from phraseloom.report.sentence_diff import Side
+    from phraseloom.report.sentence_diff import SystemSide
 
     if text.sources is None:
-        return [Side(system.name, translations[system.name]) for system in systems] if translations else []
+        return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
     for system, facts in zip(systems, known, strict=True):
         if not all(run["has_model"] for run in facts["runs"]):
             lacks.append({"system": system.name, "what": "translations", "why": "there is no checkpoint yet"})
@@ -152,12 +147,12 @@ def _sides(
         if alignments and runs[0].phrases is None:
             lacks.append({"system": system.name, "what": "phrase alignments", "why": runs[0].why})
         phrases = runs[0].phrases
-        sides.append(Side(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
+        sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides
 
 
 def _compare(
-    sides: Sequence[Side], text: Text, by: str, most: int, bootstrap: tuple[int, int]
+    sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
 ) -> tuple[Part | None, dict[str, Any]]:
     from phraseloom.report.measured import ScoredOn, score_parts
     from phraseloom.report.sentence_diff import compare_sentences

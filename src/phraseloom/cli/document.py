@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Iterator
-from enum import Enum
 from typing import Any
 
 from phraseloom.cli.main import VERBS, load_verb
@@ -57,7 +56,7 @@ def _default(parameter: Any) -> str:
         return "required"
     if default is None or default is False or callable(default) or str(default) in ("", "Sentinel.UNSET"):
         return ""
-    return str(default.value if isinstance(default, Enum) else default)
+    return str(default)
 
 
 if __name__ == "__main__":

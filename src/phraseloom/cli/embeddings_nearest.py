@@ -12,7 +12,7 @@ import typer
 from phraseloom.cli.outputs import Overwrite, check_outputs
 
 if TYPE_CHECKING:
-    from phraseloom.text.nearest import Neighbour
+    from phraseloom.text.nearest import VectorNeighbour
 
 SEARCHED = 200_000  # tokens among which one spelt alike is looked for
 
@@ -79,7 +79,7 @@ def _rows(tokens: Sequence[str], wanted: Sequence[str], file: Path) -> list[int]
     return [places[token] for token in wanted]
 
 
-def _table(token: str, neighbours: Sequence[Neighbour]) -> Iterator[list[object]]:
+def _table(token: str, neighbours: Sequence[VectorNeighbour]) -> Iterator[list[object]]:
     if not neighbours:
         yield [token, None, None]
     for number, one in enumerate(neighbours):

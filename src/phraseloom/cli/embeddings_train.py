@@ -15,7 +15,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
-    from phraseloom.phrases.embeddings import Counted, Progress
+    from phraseloom.phrases.embeddings import EmbeddingProgress, TokenCounts
     from phraseloom.text.lines import LineReport
 
 SECONDS = 10.0  # between two messages in an epoch
@@ -69,7 +69,13 @@ def command(
     """
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
-    from phraseloom.phrases.embeddings import Settings, count_tokens, read_tokens, require_gensim, train_vectors
+    from phraseloom.phrases.embeddings import (
+        EmbeddingSettings,
+        count_tokens,
+        read_tokens,
+        require_gensim,
+        train_vectors,
+    )
     from phraseloom.text.lines import LineReport, read_lines
     from phraseloom.text.nearest import mean_cosine
     from phraseloom.text.vectors import write_vectors
@@ -79,7 +85,9 @@ def command(
         raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
     if math.isnan(sample):
         raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
-    settings = Settings(width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed)
+    settings = EmbeddingSettings(
+        width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed
+    )
     require_gensim()
     extra = [] if vocabulary is None else read_tokens(vocabulary)
     report = LineReport()
@@ -105,7 +113,7 @@ def _range(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _counted(counted: Counted, min_count: int) -> str:
+def _counted(counted: TokenCounts, min_count: int) -> str:
     kept = sum(counted.tokens.values())
     return (
         f"{plural(counted.lines, 'line')}, {plural(counted.words, 'token')}; {len(counted.tokens):,} "
@@ -113,7 +121,7 @@ def _counted(counted: Counted, min_count: int) -> str:
     )
 
 
-def _summary(tokens: list[str], counted: Counted, extra: list[str], output: Path) -> str:
+def _summary(tokens: list[str], counted: TokenCounts, extra: list[str], output: Path) -> str:
     from phraseloom.text.joined import is_phrase
 
     added = len(tokens) - len(counted.tokens)
@@ -129,7 +137,7 @@ class _Told:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: EmbeddingProgress) -> None:
         moment, whole = time.monotonic(), now.done == now.lines
         if whole or moment - self._last >= SECONDS:
             self._last = moment

@@ -19,7 +19,9 @@ def command(
     hypotheses: Annotated[
         list[str],
         typer.Argument(
-            metavar="HYP", help="One file of translations per system; the first is the baseline; - is stdin."
+            metavar="HYP",
+            help="Translations of a system: one file, or NAME=FILE,FILE with a file per seed. The first is the baseline; - is "
+            "stdin.",
         ),
     ],
     reference: Annotated[
@@ -58,7 +60,8 @@ def command(
         typer.Option(metavar="FILE", help="Draw BLEU by source length to a .png, .svg or .pdf file."),
     ] = None,
     bootstrap: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Paired bootstrap with N resamples, such as 1000.")
+        int,
+        typer.Option(metavar="N", min=0, help="Intervals and p from N resamples, such as 1000, and from the seeds."),
     ] = 0,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Compare all pairs of systems, not only each with the first.")
@@ -71,17 +74,22 @@ def command(
 
     All files have one sentence per line and the same number of lines. The text should be detokenised; use
     --tokenized if it is not. The bootstrap compares each system with the first (Koehn 2004); with --pairs, all
-    pairs of systems. --plot without --by-length uses the length groups of the paper. With --lines, everything is
-    computed on these lines only, including the bootstrap.
+    pairs of systems. With one run per system, the comparison is between these two runs. With several seeds
+    (NAME=FILE,FILE), it is about training: Welch's t over seeds and sentences. --plot without --by-length uses the
+    length groups of the paper. With --lines, everything is computed on these lines only, including the bootstrap.
 
     Example: phraseloom evaluate --reference test.de --bootstrap 1000 baseline.de new.de
+
+    Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
-    check_outputs({"--plot": plot}, inputs=[*hypotheses, *reference, source, lines], overwrite=overwrite)
+    runs = _runs(hypotheses)
+    files = [path for paths in runs.values() for path in paths]
+    check_outputs({"--plot": plot}, inputs=[*files, *reference, source, lines], overwrite=overwrite)
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
@@ -99,7 +107,8 @@ def command(
     if edges and (source is None or lengths_of is None):
         need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
         raise UsageError(f"{'--plot' if by_length is None else '--by-length'} needs {need}")
-    systems, references, sources, subset = _texts(hypotheses, reference, source, lines)
+    texts, references, sources, subset = _texts(files, reference, source, lines)
+    systems = {"stdin" if name == STDIN else name: [texts[path] for path in paths] for name, paths in runs.items()}
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
@@ -108,6 +117,26 @@ def command(
     if plot is not None:
         lengths.draw(report["by_length"], plot)
     print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
+
+
+def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
+    """name → files, one a run: a file is its own name, unless there is no such file and it reads NAME=FILE,FILE."""
+    from pathlib import Path
+
+    from phraseloom.errors import UsageError
+
+    found: dict[str, list[str]] = {}
+    for text in hypotheses:
+        name, equals, files = text.partition("=")
+        several = equals and name and not Path(text).exists()
+        paths = [part for part in files.split(",") if part] if several else [text]
+        name = name if several else text
+        if name in found:
+            raise UsageError(f"{name} is given twice")
+        if not paths:
+            raise UsageError(f"{text} names no file", hint="NAME=FILE,FILE: the translations of the seeds of a system")
+        found[name] = paths
+    return found
 
 
 def _edges(text: str | None) -> list[int]:
@@ -131,7 +160,7 @@ def _edges(text: str | None) -> list[int]:
 def _texts(
     hypotheses: Sequence[str], reference: Sequence[str], source: str | None, lines: str | None
 ) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None, dict[str, Any] | None]:
-    """(name → lines of each system, references, source), all with the same number of lines, and what `lines` chose."""
+    """(file → its lines, references, source), all with the same number of lines, and what `lines` chose."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel
@@ -148,7 +177,7 @@ def _texts(
             if path != STDIN:
                 require_file(path, f"{kind} file")
     references = [_read(path) for path in reference]
-    systems = {"stdin" if path == STDIN else path: _read(path) for path in hypotheses}
+    systems = {path: _read(path) for path in hypotheses}
     sources = _read(source) if source else None
     first = {reference[0]: references[0]}
     others = [*zip(reference, references, strict=True), *systems.items()]

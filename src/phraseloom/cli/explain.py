@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -17,15 +16,7 @@ from phraseloom.errors import UsageError, plural
 MAX_MODELS = 2
 
 
-class Use(Enum):
-    """Which attention."""
-
-    cross = "cross"
-    encoder_self = "encoder-self"
-    decoder_self = "decoder-self"
-    encoder_phrases = "encoder-phrases"
-    decoder_phrases = "decoder-phrases"
-    all = "all"
+Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases", "all"]
 
 
 def command(
@@ -61,7 +52,7 @@ def command(
     ] = None,
     max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences on the page.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most subwords of a sentence, on each side.")] = 250,
-    use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = Use.all,
+    use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
     beam: Annotated[
         int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")
     ] = None,
@@ -74,7 +65,8 @@ def command(
     alignment_head: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="Head of that layer, from 1, or mean of all heads. Default: mean with --alignment-layer."
+            metavar="N",
+            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
         ),
     ] = None,
     alignment_method: Annotated[
@@ -129,7 +121,7 @@ def command(
             references=chosen.texts["reference"],
             trees=chosen.texts["trees"],
             lines=chosen.lines,
-            uses=ORDER if use is Use.all else (use.value,),
+            uses=ORDER if use == "all" else (use,),
             max_tokens=max_tokens,
         )
     _write(document, output, json_)

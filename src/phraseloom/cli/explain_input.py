@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from phraseloom.cli.phrases_input import STDIN, Inputs, single_stdin
+from phraseloom.cli.phrases_input import STDIN, InputFiles, single_stdin
 from phraseloom.errors import DataError, UsageError, plural
 
 SOURCE = "source"
@@ -47,7 +47,7 @@ def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Cho
     single_stdin(*files.values())
     wanted = None if lines is None else parse_lines(lines)
     kept: list[int] = [] if wanted is None else wanted[:most]
-    inputs, totals = Inputs("explain"), {}
+    inputs, totals = InputFiles("explain"), {}
     texts: dict[str, list[str] | None] = dict.fromkeys(files)
     for name, path in files.items():
         if path is not None:

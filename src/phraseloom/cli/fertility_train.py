@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import typer
 
@@ -15,19 +14,10 @@ from phraseloom.cli.device import Device
 N = TypeVar("N", int, float)
 
 
-class Inputs(StrEnum):
-    """What `--inputs` takes."""
-
-    both = "both"
-    states = "states"
-    embeddings = "embeddings"
+Inputs = Literal["both", "states", "embeddings"]
 
 
-class Classes(StrEnum):
-    """What `--classes` takes."""
-
-    four = "4"
-    two = "2"
+Classes = Literal["4", "2"]
 
 
 def command(
@@ -51,10 +41,8 @@ def command(
     valid_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Its labels.")] = None,
     classes: Annotated[
         Classes, typer.Option(help="4: zero, one, two, or three or more words. 2: word (at most one) or phrase.")
-    ] = Classes.four,
-    inputs: Annotated[
-        Inputs, typer.Option(help="Features of a token: embedding, encoder state or both.")
-    ] = Inputs.both,
+    ] = "4",
+    inputs: Annotated[Inputs, typer.Option(help="Features of a token: embedding, encoder state or both.")] = "both",
     widths: Annotated[str, typer.Option(metavar="N,…", help="Sizes of the hidden layers; '' for none.")] = "4096,1024",
     weights: Annotated[
         str | None,
@@ -85,11 +73,11 @@ def command(
     Example: phraseloom fertility train runs/phrases -s train.tok.de --labels train.fertility -o models/gated
     """
     from phraseloom.training.fertility import Files, train_fertility
-    from phraseloom.training.fertility_fit import Options, best_epoch
+    from phraseloom.training.fertility_fit import FertilityFitOptions, best_epoch
 
-    options = Options(
-        classes=int(classes.value),
-        inputs=inputs.value,
+    options = FertilityFitOptions(
+        classes=int(classes),
+        inputs=inputs,
         widths=_numbers(widths, int, "--widths", "whole numbers from 1 to 65,536"),
         weights=None if weights is None else _numbers(weights, float, "--weights", "positive numbers"),
         downsample=downsample,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -14,12 +13,7 @@ from phraseloom.cli.decoding_options import given, workers
 from phraseloom.cli.device import Device
 from phraseloom.errors import UsageError
 
-
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    json = "json"
+Output = Literal["text", "json"]
 
 
 def command(
@@ -28,7 +22,7 @@ def command(
     ],
     output: Annotated[
         Output, typer.Option(help="text: one line per continuation; json: one object per prompt with all of them.")
-    ] = Output.text,
+    ] = "text",
     with_prompt: Annotated[
         bool, typer.Option("--with-prompt", help="Print the prompt before its continuation.")
     ] = False,
@@ -105,7 +99,7 @@ def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> 
         for i, some in enumerate(found, start=number):
             if some[0].cropped:
                 cropped, first = cropped + 1, first or i + 1
-            sys.stdout.write(_json(i, some) if output is Output.json else _text(some, with_prompt))
+            sys.stdout.write(_json(i, some) if output == "json" else _text(some, with_prompt))
         sys.stdout.flush()
         number += len(prompts)
     if cropped:

@@ -15,7 +15,7 @@ from typing import Any
 import typer
 import typer.core
 
-from phraseloom.cli.usage import Verb
+from phraseloom.cli.usage import VerbCommand
 
 Table = Mapping[str, tuple[str, str]]
 
@@ -27,7 +27,7 @@ def load(table: Table, name: str) -> Any:
     module_name, line = table[name]
     module = importlib.import_module(f"phraseloom.cli.{module_name}")
     inner = typer.Typer(add_completion=False, rich_markup_mode=None)
-    inner.command(name, cls=Verb, context_settings=SETTINGS, short_help=line)(module.command)
+    inner.command(name, cls=VerbCommand, context_settings=SETTINGS, short_help=line)(module.command)
     return typer.main.get_command(inner)
 
 

@@ -22,12 +22,13 @@ import typer.core
 
 from phraseloom import __version__
 from phraseloom.cli.streams import replace_closed_streams, silence
-from phraseloom.cli.usage import Verb
+from phraseloom.cli.usage import VerbCommand
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
 VERBS: dict[str, tuple[str, str]] = {
     "world": ("world", "Write the built-in parallel corpus with its gold annotations."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
+    "join": ("join", "Join lines into longer ones."),
     "tokenize": ("tokenize", "Tokenise or detokenise lines."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
     "phrases": ("phrases", "Phrases: parse trees, phrase tables, joined text."),
@@ -65,7 +66,7 @@ def load_verb(name: str) -> Any:
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command(name, cls=Verb, context_settings=SETTINGS, short_help=line)(module.command)
+        app.command(name, cls=VerbCommand, context_settings=SETTINGS, short_help=line)(module.command)
     command = typer.main.get_command(app)
     command.name = name
     return command

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from typing import Literal
 
-
-class Rule(Enum):
-    """What `--rule` takes."""
-
-    released = "released"
-    aligned = "aligned"
+Rule = Literal["released", "aligned"]

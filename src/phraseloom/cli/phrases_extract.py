@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import Inputs, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.cli.phrases_input import InputFiles, LinkFile, Source, Target, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
-    from phraseloom.phrases.extract import Candidate
+    from phraseloom.phrases.extract import PhraseCandidate
 
 
 def command(
@@ -36,11 +36,11 @@ def command(
 
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
-    inputs = Inputs()
+    inputs = InputFiles()
     found = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
     candidates = 0
 
-    def counted() -> Iterator[Candidate]:
+    def counted() -> Iterator[PhraseCandidate]:
         nonlocal candidates
         for candidate in found:
             candidates += 1

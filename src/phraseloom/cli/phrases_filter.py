@@ -4,40 +4,26 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name
+from phraseloom.cli.phrases_input import STDIN, InputFiles, note, plain_name
 
 if TYPE_CHECKING:
     from phraseloom.phrases.filter import Filtered, Filters
     from phraseloom.phrases.parts_of_speech import Tags
 
 
-class Preset(Enum):
-    """What `--preset` takes."""
-
-    paper = "paper"
-    released = "released"
+Preset = Literal["paper", "released"]
 
 
-class Characters(Enum):
-    """What `--characters` takes."""
-
-    no_punctuation = "no-punctuation"
-    letters = "letters"
-    any = "any"
+Characters = Literal["no-punctuation", "letters", "any"]
 
 
-class StopRule(Enum):
-    """What `--stop-rule` takes."""
-
-    only = "only"
-    any = "any"
+StopRule = Literal["only", "any"]
 
 
 def command(
@@ -55,7 +41,7 @@ def command(
         ),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
-        Preset.paper
+        "paper"
     ),
     min_count: Annotated[int | None, typer.Option(min=1, help="Drop rarer candidates. Default: 2.")] = None,
     max_words: Annotated[
@@ -122,17 +108,17 @@ def command(
     given: dict[str, Any] = {
         "min_count": min_count,
         "max_words": max_words,
-        "characters": characters and characters.value,
+        "characters": characters,
         "repetition": repetition or None,
         "stop_words": _stop_words(stop_words),
-        "stop_rule": stop_rule and stop_rule.value,
+        "stop_rule": stop_rule,
         "parts_of_speech": True if tags is not None and parts_of_speech is None else parts_of_speech,
         "min_pmi": min_pmi,
     }
-    filters = replace(PRESETS[preset.value], **{key: value for key, value in given.items() if value is not None})
+    filters = replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
     if no_pmi:
         filters = replace(filters, min_pmi=None)
-    inputs = Inputs()
+    inputs = InputFiles()
     found = filter_candidates(
         read_candidates(require_file(candidates, "table of candidates")),
         filters,
@@ -172,7 +158,7 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
     return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
 
 
-def _text(filters: Filters, target: str | None, inputs: Inputs) -> Any:
+def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
     from phraseloom.errors import UsageError
 
     if filters.min_pmi is None:

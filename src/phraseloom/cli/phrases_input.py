@@ -30,7 +30,7 @@ Table = Annotated[
 ]
 
 
-class Inputs:
+class InputFiles:
     """The files of a command of `verb`, each with a report."""
 
     def __init__(self, verb: str = "phrases") -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.merge_rule import Rule
-from phraseloom.cli.phrases_input import STDIN, Inputs, LinkFile, Source, Table, Target, note
+from phraseloom.cli.phrases_input import STDIN, InputFiles, LinkFile, Source, Table, Target, note
 from phraseloom.errors import plural
 
 LINES = "lines.txt"
@@ -25,7 +25,7 @@ def command(
         list[str] | None,
         typer.Option(metavar="FILE", help="Another parallel file; write the same lines of it. Repeatable."),
     ] = None,
-    rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = Rule.released,
+    rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = "released",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing subset.")] = False,
 ) -> None:
     """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
@@ -59,12 +59,12 @@ def command(
     for file in files:
         require_file(file, "text file")
     phrases = index_phrases(read_phrases(table))
-    inputs = Inputs()
+    inputs = InputFiles()
     chosen: list[bool] = []
     joined: list[str] = []
     for line in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
         words = line.target_line.split(" ")
-        sizes = [part.size for part in merge_aligned(words, line.links, phrases, rule.value)]
+        sizes = [part.size for part in merge_aligned(words, line.links, phrases, rule)]
         chosen.append(len(sizes) < len(words))
         if chosen[-1]:
             joined.append(join_line(words, sizes))
@@ -73,7 +73,7 @@ def command(
     with new_folder(output, kind, overwrite=overwrite, inputs=sources) as folder:
         write_lines(folder / f"{names[1]}.joined", joined)
         for file, name in zip(files, names, strict=True):
-            write_lines(folder / name, compress(Inputs().lines(file).lines, chosen))
+            write_lines(folder / name, compress(InputFiles().lines(file).lines, chosen))
         write_lines(folder / LINES, (str(number) for number, one in enumerate(chosen, 1) if one))
         write_manifest(folder, taken)
     inputs.note_changes()
@@ -82,7 +82,7 @@ def command(
     )
 
 
-def _same_length(file: str, wanted: int, source: str, inputs: Inputs) -> None:
+def _same_length(file: str, wanted: int, source: str, inputs: InputFiles) -> None:
     from phraseloom.errors import DataError
 
     count = sum(1 for _ in inputs.lines(file).lines)

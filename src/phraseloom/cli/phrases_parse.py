@@ -22,9 +22,11 @@ def command(
         Path | None, typer.Argument(help="Text file (plain, .gz, .xz). Default: standard input.", metavar="TEXT")
     ] = None,
     seconds: Annotated[
-        int, typer.Option(min=1, help="Time limit for one sentence. A slower sentence gets no tree.")
+        int, typer.Option(min=1, help="Time limit for one sentence. A slower sentence is cut at punctuation.")
     ] = 2,
-    max_words: Annotated[int, typer.Option(min=1, help="Longer lines get no tree.")] = 60,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="Longer lines are cut at punctuation and parsed in parts.")
+    ] = 60,
     linkages: Annotated[
         int, typer.Option(min=1, help="Number of analyses to compare. Fewer is faster but less accurate.")
     ] = 1000,
@@ -37,8 +39,9 @@ def command(
 ) -> None:
     """Parse English text with link-grammar: one Penn-style tree per line, in order.
 
-    A line that cannot be parsed gives a blank line, and so does a blank line; prepare then treats the sentence as
-    flat. The number of such lines goes to standard error. You need the program link-parser (Debian: apt install
+    A line that is too long, or has no parse in time, is cut after punctuation; one root joins the trees of its parts.
+    If that fails too, the line gives a blank line, and so does a blank line; prepare then treats the sentence as flat.
+    The number of such lines, and the first of them, go to standard error. You need the program link-parser (Debian: apt install
     link-grammar). Trees of another parser work as well: see docs/trees.md.
 
     Example: phraseloom phrases parse train.en > train.trees
@@ -53,6 +56,13 @@ def command(
             sys.stdout.write("".join(tree + "\n" for tree in parser.parse(lines)))
             sys.stdout.flush()
     print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
+    if parser.in_parts:
+        flat = f", {plural(parser.flat_parts, 'part')} flat" if parser.flat_parts else ""
+        said = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
+        print(f"phraseloom phrases: {said}", file=sys.stderr)
+    if parser.first_flat is not None:
+        number, why = parser.first_flat
+        print(f"phraseloom phrases: warning: the first line without a tree is line {number}: {why}", file=sys.stderr)
     if report.invalid_utf8:
         first = report.first.get("invalid_utf8")
         bad = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"

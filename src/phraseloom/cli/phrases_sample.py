@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import Inputs, note, plain_name, single_stdin
+from phraseloom.cli.phrases_input import InputFiles, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
-    from phraseloom.phrases.sample import Counts
+    from phraseloom.phrases.sample import SampleCounts
 
 SIZE, SEED = 100, 1
 
@@ -106,7 +106,7 @@ def _draw(
     from phraseloom.phrases.table import index_phrases, read_phrases
 
     phrases = None if table is None else index_phrases(read_phrases(table))
-    inputs = Inputs()
+    inputs = InputFiles()
     texts = [inputs.lines(path) for path in (source, reference, *systems.values())]
     drawn, counts = draw(generated(texts[0], texts[1], texts[2:], phrases), size, seed)
     if not drawn:
@@ -119,7 +119,7 @@ def _draw(
     note(_summary(counts, len(drawn)))
 
 
-def _summary(counts: Counts, drawn: int) -> str:
+def _summary(counts: SampleCounts, drawn: int) -> str:
     from phraseloom.phrases.sample import FOUND
 
     shares = ", ".join(f"{kind} {counts.in_reference[kind] / counts.phrases:.1%}" for kind in FOUND)

@@ -12,7 +12,7 @@ import typer
 
 from phraseloom.cli.merge_rule import Rule
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases_input import STDIN, Inputs, note, plain_name, single_stdin
+from phraseloom.cli.phrases_input import STDIN, InputFiles, note, plain_name, single_stdin
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def command(
     single_stdin(text, source, links, table, fertility)
     written = fertility and plain_name(fertility)
     check_outputs({"--fertility": written}, inputs=[text, source, links, table], overwrite=overwrite)
-    inputs = Inputs()
+    inputs = InputFiles()
     if undo:
         _undo(text, inputs)
     else:
@@ -82,12 +82,12 @@ def command(
         if source is None or links is None:
             joiner.monolingual(text)
         else:
-            joiner.parallel(text, source, links, (rule or Rule.released).value, written)
+            joiner.parallel(text, source, links, rule or "released", written)
         note(joiner.summary())
     inputs.note_changes()
 
 
-def _undo(text: str, inputs: Inputs) -> None:
+def _undo(text: str, inputs: InputFiles) -> None:
     from phraseloom.text.joined import split_line
 
     _print(split_line(line) for line in inputs.lines(text).lines)
@@ -105,7 +105,7 @@ def _print(lines: Iterable[str]) -> None:
 class Joiner:
     """Joins the words of texts by a table, and counts what it does."""
 
-    def __init__(self, table: str, inputs: Inputs) -> None:
+    def __init__(self, table: str, inputs: InputFiles) -> None:
         from phraseloom.phrases.table import index_phrases, read_phrases
 
         phrases = read_phrases(table)
@@ -134,7 +134,7 @@ class Joiner:
         from phraseloom.text.lines import encode_lines, write_lines
 
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
-        if longer and rule == Rule.released.value:
+        if longer and rule == "released":
             note(
                 f"{plural(longer, 'phrase')} of more than {max(RELEASED_SIZES)} words: never joined by the rule released"
             )

@@ -22,7 +22,7 @@ NO_TRANSLATION = "it is a language model, which does not translate"
 
 
 @dataclass(frozen=True)
-class Text:
+class ParallelText:
     """Parallel lines as far as they were given, with the files they are from."""
 
     sources: list[str] | None = None
@@ -100,7 +100,7 @@ def read_texts(
     format: str = "auto",
     base: int = 0,
     reverse: bool = False,
-) -> Text:
+) -> ParallelText:
     """The texts that were given, all of one number of lines. Raises UsageError, DataError, FileProblem."""
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel
@@ -117,7 +117,7 @@ def read_texts(
         from phraseloom.cli import gold_links
 
         links = gold_links.read(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
-    return Text(
+    return ParallelText(
         lines.get("source"),
         lines.get("reference"),
         lines.get("trees"),
@@ -152,7 +152,7 @@ def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]
 
 
 def read_test(
-    text: Text, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
+    text: ParallelText, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
 ) -> ScoredOn | None:
     """What translations are scored on; None without a reference. Raises UsageError, DataError."""
     from phraseloom.metrics.bleu import make_scorer
@@ -172,7 +172,7 @@ def read_test(
     return ScoredOn(text.references, text.sources, names, samples, seed, subset, reference.name)
 
 
-def read_outputs(files: Mapping[str, Sequence[Path]], text: Text) -> dict[str, list[list[str]]]:
+def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dict[str, list[list[str]]]:
     """System → lines of each run, as many as references. Raises DataError."""
     found = {name: [lines_of(path) for path in paths] for name, paths in files.items()}
     for name, paths in files.items():
@@ -186,7 +186,7 @@ def read_outputs(files: Mapping[str, Sequence[Path]], text: Text) -> dict[str, l
     return found
 
 
-def material(text: Text, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
+def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
     """What models are measured on."""
     from phraseloom.analysis.measurements import Material
 

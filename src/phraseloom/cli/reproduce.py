@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-
-class ScaleName(StrEnum):
-    """How large the experiment is."""
-
-    tiny = "tiny"
-    small = "small"
-    paper = "paper"
+ScaleName = Literal["tiny", "small", "paper"]
 
 
 def command(
@@ -25,13 +18,20 @@ def command(
     scale: Annotated[
         ScaleName,
         typer.Option(
-            help="tiny: the built-in pair, minutes; small: corpora under --data-root, hours; paper: counts only."
+            help="tiny: the built-in pair, minutes, shows that the path works; small: corpora under --data-root, hours; "
+            "paper: counts only."
         ),
-    ] = ScaleName.tiny,
+    ] = "tiny",
     rows: Annotated[
         str | None, typer.Option(metavar="NAMES", help="Only these rows, comma-separated: base, en-de/base, en-de/.")
     ] = None,
-    seeds: Annotated[str | None, typer.Option(metavar="N,…", help="Seeds of each row. Default: the table's.")] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N,…",
+            help="Seeds of each row. Default: the table's. One seed gives no verdict on training, only on two runs.",
+        ),
+    ] = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the steps and their estimated cost; run nothing.")
     ] = False,
@@ -58,13 +58,24 @@ def command(
     index: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, the list of its tables.")
     ] = None,
+    recompute: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Only compute the intervals and claims of FOLDER/table.json again, from its own sentences.",
+        ),
+    ] = None,
 ) -> None:
     """Reproduce a table of a paper: train and measure its rows, show the paper's numbers next to them, and check
     each claim.
 
     Finished steps do not run again, even if another table ran them, unless a corpus that they read has changed.
     After an interruption, the same command resumes. A row that fails is shown as failed and does not stop the
-    others. The command writes FOLDER/SCALE/TABLE/table.md, .json and .svg.
+    others. The command writes table.md, .json and .svg to FOLDER/SCALE/TABLE, and the sentences that the numbers come
+    from.
+
+    Welch's t over seeds and sentences decides whether a claim holds, after Holm's correction for the claims of a table
+    (docs/reproduce.md). With one seed, the table says "between these two runs"; at scale tiny it says "path only".
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 
@@ -80,6 +91,14 @@ def command(
             raise UsageError(f"--index lists the tables that are there; {table} is not made", hint="call it alone")
         print(write_index(index))
         return
+    if recompute is not None:
+        from phraseloom.reproduce.stored import recompute as judge_again
+
+        if table is not None:
+            raise UsageError(f"--recompute reads the table of a folder; {table} is not made", hint="call it alone")
+        judge_again(recompute)
+        print(recompute / "table.md")
+        return
     place = recipes or recipes_folder()
     if table is None:
         from phraseloom.report.tables import terminal
@@ -90,10 +109,10 @@ def command(
         lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
         print(terminal(["table", "what", "scales"], lines))
         return
-    from phraseloom.reproduce.table_run import Options, open_plan, plan_text, reproduce
+    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
-    options = Options(
-        scale=scale.value,
+    options = TableOptions(
+        scale=scale,
         rows=None if rows is None else _names(rows, "--rows"),
         seeds=None if seeds is None else _seeds(seeds),
         jobs=jobs,

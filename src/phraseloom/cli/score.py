@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,15 +16,10 @@ from phraseloom.errors import UsageError
 from phraseloom.metrics.by_sentence import plain
 
 if TYPE_CHECKING:
-    from phraseloom.cli.score_input import Scored
+    from phraseloom.cli.score_input import ScoredText
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    json = "json"
-    summary = "summary"
+Output = Literal["text", "json", "summary"]
 
 
 def command(
@@ -49,7 +43,7 @@ def command(
             help="text: one number per line; json: also the log-probability of each subword; "
             "summary: one JSON object with the sums and perplexities of all lines."
         ),
-    ] = Output.text,
+    ] = "text",
     summary: Annotated[
         bool,
         typer.Option("--summary", help="Print the perplexity per subword and per word to standard error at the end."),
@@ -78,7 +72,7 @@ def command(
 
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
-    require_json(by_sentence, output is Output.summary, "--output summary")
+    require_json(by_sentence, output == "summary", "--output summary")
     options = given(batch_sentences=batch, workers=workers(workers_), max_input_tokens=max_input_tokens)
     for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta)
     from phraseloom.cli import score_input
@@ -110,7 +104,7 @@ def command(
         print(f"phraseloom score: {sums}", file=sys.stderr)
 
 
-def _print(scored: Scored, output: Output, normalise: bool, by_sentence: bool) -> Any:
+def _print(scored: ScoredText, output: Output, normalise: bool, by_sentence: bool) -> Any:
     """Print a line for each score, or the sums over all of them; the sums."""
     from phraseloom.metrics.perplexity import Perplexity, count_words
 
@@ -123,10 +117,10 @@ def _print(scored: Scored, output: Output, normalise: bool, by_sentence: bool) -
                 line = Perplexity(1, count_words([text]), len(score.tokens), unknown, -score.log_prob)
                 sums += line
                 lines += [line] * by_sentence
-        if output is not Output.summary:
+        if output != "summary":
             sys.stdout.write("".join(_line(s, output, normalise) for s, _ in window))
             sys.stdout.flush()
-    if output is Output.summary:
+    if output == "summary":
         rows = {
             "perplexity": [[line.nll, line.subwords + line.lines] for line in lines],
             "word_perplexity": [[line.nll, line.words + line.lines] for line in lines],
@@ -136,7 +130,7 @@ def _print(scored: Scored, output: Output, normalise: bool, by_sentence: bool) -
 
 
 def _line(score: Any, output: Output, normalise: bool) -> str:
-    if output is Output.text:
+    if output == "text":
         return f"{score.score if normalise else score.log_prob:.6f}\n"
     value = {
         "log_prob": score.log_prob,

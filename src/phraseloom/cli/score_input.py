@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Window = list[tuple["Score", str | None]]
 
 
-class Scored(NamedTuple):
+class ScoredText(NamedTuple):
     """Scores with the raw text that they are of (None: not to be counted); the piece that stands for what is unknown;
     and, when all is read, what did not come out as it was meant."""
 
@@ -31,7 +31,7 @@ class Scored(NamedTuple):
     warnings: Callable[[], list[str]]
 
 
-def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> Scored:
+def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> ScoredText:
     """The lines of a file or of standard input, under a language model."""
     from phraseloom.decoding.generator import TextGenerator
 
@@ -49,7 +49,7 @@ def of_lines(model: Path, source: Path | None, *, device: str, options: dict[str
     def warnings() -> list[str]:
         return cropped.warnings(generator.config) + report.warnings()
 
-    return Scored(run(), generator.side.vocabulary.piece(UNK), warnings)
+    return ScoredText(run(), generator.side.vocabulary.piece(UNK), warnings)
 
 
 def of_pairs(
@@ -61,7 +61,7 @@ def of_pairs(
     device: str,
     options: dict[str, Any],
     changes: tuple[Any, Any, Any],
-) -> Scored:
+) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
     A pair of two blank lines is certain, and not counted; nor is a cropped pair, which would not be that of its words.
@@ -104,7 +104,7 @@ def of_pairs(
         named = report.warnings(source or "input") + of_target.warnings(target or "input")
         return cropped.warnings(translator.config) + named
 
-    return Scored(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
+    return ScoredText(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
 
 
 def _same_length(source: Path, target: Path) -> None:

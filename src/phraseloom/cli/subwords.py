@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.usage import Verb
+from phraseloom.cli.usage import VerbCommand
 
 app = typer.Typer(
     add_completion=False,
@@ -22,26 +21,13 @@ app = typer.Typer(
 )
 
 
-class Kind(StrEnum):
-    """What `--kind` takes."""
-
-    sentencepiece = "sentencepiece"
-    subword_nmt = "subword_nmt"
-    words = "words"
+Kind = Literal["sentencepiece", "subword_nmt", "words"]
 
 
-class Model(StrEnum):
-    """What `--model` takes."""
-
-    bpe = "bpe"
-    unigram = "unigram"
+Model = Literal["bpe", "unigram"]
 
 
-class Side(StrEnum):
-    """What `--side` takes."""
-
-    source = "source"
-    target = "target"
+Side = Literal["source", "target"]
 
 
 Folder = Annotated[
@@ -53,7 +39,7 @@ Folder = Annotated[
 SideOption = Annotated[Side, typer.Option(help="Which side, if source and target have separate vocabularies.")]
 
 
-@app.command("train", cls=Verb)
+@app.command("train", cls=VerbCommand)
 def train(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The folder to write.")],
     files: Annotated[
@@ -61,8 +47,8 @@ def train(
     ] = None,
     kind: Annotated[
         Kind, typer.Option(help="The library; words means whole words without segmentation.")
-    ] = Kind.sentencepiece,
-    model: Annotated[Model, typer.Option(help="sentencepiece only.")] = Model.bpe,
+    ] = "sentencepiece",
+    model: Annotated[Model, typer.Option(help="sentencepiece only.")] = "bpe",
     size: Annotated[int, typer.Option(min=0, help="Vocabulary size; for subword_nmt, the number of merges.")] = 8000,
     byte_fallback: Annotated[bool, typer.Option(help="sentencepiece only: spell unknown characters as bytes.")] = True,
     min_frequency: Annotated[
@@ -82,10 +68,10 @@ def train(
 
     config: SubwordsConfig
     common = {"sample_lines": sample_lines}
-    if kind is Kind.sentencepiece:
-        given = {**common, "model": model.value, "size": size, "byte_fallback": byte_fallback}
+    if kind == "sentencepiece":
+        given = {**common, "model": model, "size": size, "byte_fallback": byte_fallback}
         config = validate(SentencepieceConfig, given)
-    elif kind is Kind.subword_nmt:
+    elif kind == "subword_nmt":
         config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
     else:
         config = validate(WordsConfig, {**common, "size": size, "min_frequency": min_frequency, "joint": True})
@@ -97,15 +83,15 @@ def train(
     print(f"{len(subwords.vocabulary):,} pieces in {output}", file=sys.stderr)
 
 
-@app.command("apply", cls=Verb)
-def apply(folder: Folder, side: SideOption = Side.source) -> None:
+@app.command("apply", cls=VerbCommand)
+def apply(folder: Folder, side: SideOption = "source") -> None:
     """Split each line of standard input into subwords, separated by spaces; undo restores the line."""
     subwords = _load(folder, side)
     _filter(lambda line: " ".join(subwords.pieces(line)))
 
 
-@app.command("undo", cls=Verb)
-def undo(folder: Folder, side: SideOption = Side.source) -> None:
+@app.command("undo", cls=VerbCommand)
+def undo(folder: Folder, side: SideOption = "source") -> None:
     """Join the subwords on each line of standard input; this restores the original line."""
     subwords = _load(folder, side)
     _filter(lambda line: subwords.undo(line.split(" ")) if line else "")
@@ -116,7 +102,7 @@ def _load(folder: Path, side: Side) -> Any:
 
     inner = folder / "tokenizer"
     tokenizer = Tokenizer.load(inner if not (folder / FILE).exists() and inner.is_dir() else folder)
-    return (tokenizer.source if side is Side.source else tokenizer.target).subwords
+    return (tokenizer.source if side == "source" else tokenizer.target).subwords
 
 
 def _sample(files: list[Path], wanted: int) -> Iterator[str]:

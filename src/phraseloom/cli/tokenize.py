@@ -5,19 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 STDIN = "-"
 
 
-class Method(StrEnum):
-    """What `--method` takes."""
-
-    moses = "moses"
-    jieba = "jieba"
+Method = Literal["moses", "jieba"]
 
 
 def command(
@@ -27,7 +22,7 @@ def command(
     text: Annotated[
         str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
     ] = STDIN,
-    method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = Method.moses,
+    method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = "moses",
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
     undo: Annotated[
@@ -51,7 +46,7 @@ def command(
 
     if undo and (normalize or lowercase):
         raise UsageError("--undo takes neither --normalize nor --lowercase: they cannot be undone")
-    config = TextConfig(tokenize=method.value, normalize="moses" if normalize else "none", lowercase=lowercase)
+    config = TextConfig(tokenize=method, normalize="moses" if normalize else "none", lowercase=lowercase)
     normaliser = Normaliser(config, language)
     _filter(text, normaliser.detokenise if undo else normaliser)
 

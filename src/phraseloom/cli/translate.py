@@ -100,7 +100,8 @@ Layer = Annotated[
 Head = Annotated[
     str | None,
     typer.Option(
-        metavar="N", help="Head of that layer, from 1, or mean of all heads. Default: mean with --alignment-layer."
+        metavar="N",
+        help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
     ),
 ]
 Method = Annotated[
@@ -114,7 +115,7 @@ Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon 
 
 def command(
     model: Model,
-    output: OutputForm = Output.text,
+    output: OutputForm = "text",
     beam: Beam = None,
     n_best: NBest = None,
     batch: Batch = None,
@@ -149,7 +150,7 @@ def command(
 
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """
-    if n_best is not None and n_best > 1 and output is Output.text:
+    if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},

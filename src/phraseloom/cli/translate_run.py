@@ -6,21 +6,15 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from phraseloom.cli.parallel import ParallelFile
     from phraseloom.decoding.translator import Translation
 
 
-class Output(Enum):
-    """Forms of the output."""
-
-    text = "text"
-    nbest = "nbest"
-    json = "json"
+Output = Literal["text", "nbest", "json"]
 
 
 class _StandardOutputError(Exception):
@@ -43,7 +37,7 @@ class Run:
         from phraseloom.text.lines import LineReport
 
         self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
-        self.alignments = want_alignments or (output is Output.json and translator.can_align)
+        self.alignments = want_alignments or (output == "json" and translator.can_align)
         self.report, self.lines = TranslationReport(), LineReport()
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
@@ -142,4 +136,4 @@ def _json(number: int, translation: Translation) -> str:
     return json.dumps({"id": number, **translation.as_dict()}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: dict[Output, Callable[[int, Any], str]] = {Output.text: _text, Output.nbest: _nbest, Output.json: _json}
+FORMATS: dict[Output, Callable[[int, Any], str]] = {"text": _text, "nbest": _nbest, "json": _json}

@@ -17,7 +17,7 @@ def argument(parameter: Any, dots: str = "...") -> str:
     return f"{parameter.metavar}{dots if parameter.nargs == -1 else ''}"
 
 
-class Verb(typer.core.TyperCommand):
+class VerbCommand(typer.core.TyperCommand):
     """A command whose arguments have a metavar in capitals without dots; those that may be left out get brackets here."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

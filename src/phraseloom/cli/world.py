@@ -15,15 +15,19 @@ def command(
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 1_000,
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
     contrastive: Annotated[int, typer.Option(min=0, help="Contrastive items for each phenomenon.")] = 210,
+    join: Annotated[
+        str, typer.Option(metavar="N", help="Sentences per line of train, valid and test: 3, or 2-3 in turn.")
+    ] = "1",
     processes: Annotated[
         int, typer.Option(help="Processes that generate training pairs. The output does not depend on it.")
     ] = 1,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing world.")] = False,
 ) -> None:
     """Write the built-in synthetic language pair with its gold annotations (docs/world.md)."""
+    from phraseloom.text.grouping import group_sizes
     from phraseloom.world.writer import write_world
 
     counts = {"train": train, "valid": valid, "test": test, "contrastive": contrastive}
-    summary = write_world(out, seed=seed, **counts, processes=processes, overwrite=overwrite)
+    summary = write_world(out, seed=seed, **counts, processes=processes, join=group_sizes(join), overwrite=overwrite)
     pairs = ", ".join(f"{name} {count}" for name, count in summary["pairs"].items())
     typer.echo(f"{out}: {pairs}; {summary['lemmas']} lemmas; {len(summary['sha256'])} files")

@@ -21,6 +21,11 @@ Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$
 Sides = dict[str, tuple[str, str | None]]
 
 
+def _check_new_pieces(config: Any) -> None:
+    if config.new_pieces and config.tokenizer is None:
+        raise ValueError("new_pieces are added to the subwords of data.tokenizer, and there is none")
+
+
 def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
     """`value`, unless it has one of `keys`, which belong to data of the other task."""
     if isinstance(value, dict) and any(key in value for key in keys):
@@ -119,7 +124,9 @@ class DataConfig(Config):
     """Files, text options, subwords, filters and source phrases of one dataset.
 
     `phrases`: how each source sentence is cut into phrases, which are stored with it; null = not at all. `folder` is written
-    by `prepare`. `processes` and `folder` do not change what is written.
+    by `prepare`. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies are used in place
+    of `text` and `subwords` (null: they are learned); `new_pieces`: so many are added to each of its vocabularies, by merges
+    learned on the training text. `processes` and `folder` do not change what is written.
     """
 
     folder: FileName
@@ -130,6 +137,8 @@ class DataConfig(Config):
     test: list[ParallelFiles] = Field([])
     text: TextConfig = TextConfig()
     subwords: SubwordsConfig = SentencepieceConfig()
+    tokenizer: FileName | None = None
+    new_pieces: int = Field(0, ge=0, le=1_000_000)
     filter: FilterConfig = FilterConfig()
     phrases: SegmenterConfig | None = None
     processes: int = Field(2, ge=1, le=512)
@@ -143,6 +152,11 @@ class DataConfig(Config):
             "target_language"
         )
         return _refuse(value, ("language",), why)
+
+    @model_validator(mode="after")
+    def _new_pieces_have_old_ones(self) -> DataConfig:
+        _check_new_pieces(self)
+        return self
 
     @model_validator(mode="after")
     def _trees_are_where_they_are_used(self) -> DataConfig:
@@ -183,6 +197,8 @@ class TextDataConfig(Config):
     test: list[TextFile] = Field([])
     text: TextConfig = TextConfig()
     subwords: SubwordsConfig = SentencepieceConfig()
+    tokenizer: FileName | None = None
+    new_pieces: int = Field(0, ge=0, le=1_000_000)
     filter: TextFilterConfig = TextFilterConfig()
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
@@ -200,6 +216,7 @@ class TextDataConfig(Config):
     def _subwords_are_joint(self) -> TextDataConfig:
         if not self.subwords.joint:
             raise ValueError("subwords.joint: false has no meaning where there is one language")
+        _check_new_pieces(self)
         return self
 
     def files(self, split: str) -> Sequence[AnyFiles]:

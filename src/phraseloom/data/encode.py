@@ -41,7 +41,7 @@ class Chunk:
 
 
 @dataclass
-class Encoded:
+class EncodedChunk:
     """A chunk after encoding. `lines` are positions in the chunk; `dropped` gives for a reason the positions left out.
 
     `tokens` and `lengths` are of source and target, and with phrases of the sizes of these. `keys` holds a 128-bit hash of
@@ -54,12 +54,12 @@ class Encoded:
     dropped: dict[str, list[int]] = field(default_factory=dict)
     keys: npt.NDArray[np.bytes_] | None = None
 
-    def keep(self, wanted: npt.NDArray[np.bool_]) -> Encoded:
+    def keep(self, wanted: npt.NDArray[np.bool_]) -> EncodedChunk:
         """The pairs where `wanted` is true."""
         tokens = tuple(t[np.repeat(wanted, n)] for t, n in zip(self.tokens, self.lengths, strict=True))
         lengths = tuple(n[wanted] for n in self.lengths)
         keys = None if self.keys is None else self.keys[wanted]
-        return Encoded(tokens, lengths, self.lines[wanted], self.dropped, keys)
+        return EncodedChunk(tokens, lengths, self.lines[wanted], self.dropped, keys)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Coder:
     token_type: str
     segmenter: Segmenter | None = None
 
-    def encode(self, chunk: Chunk, filters: AnyFilter | None) -> Encoded:
+    def encode(self, chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
         """Encode a chunk; without `filters` every pair is kept (valid and test), blank lines as zero tokens.
 
         A TextFilterConfig looks at the target alone. Raises DataError where a tree does not fit its line; a tree whose pair is
@@ -95,13 +95,13 @@ class Coder:
             keys = np.array(digests, dtype="S16")
         tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
         lines = np.array(kept, dtype=np.int64)
-        encoded = Encoded(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(wanted)
+        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(wanted)
         if self.segmenter is not None:
             _add_phrases(encoded, chunk, tokenizer.source, self.segmenter)
         return encoded
 
 
-def _add_phrases(encoded: Encoded, chunk: Chunk, side: Side, segmenter: Segmenter) -> None:
+def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Segmenter) -> None:
     """The sizes of the source phrases of each pair kept, as a third array."""
     lines = encoded.lines.tolist()
     ends = np.cumsum(encoded.lengths[0], dtype=np.int64)
@@ -197,7 +197,7 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def work(chunk: Chunk, filters: AnyFilter | None) -> Encoded:
+def work(chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
     """`Coder.encode` in a worker process; the lines come joined (see `packed`)."""
     assert _coder is not None
     return _coder.encode(unpacked(chunk), filters)

@@ -48,6 +48,7 @@ Count = Annotated[int, Field(ge=0)]
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
 OF_BLANKS = {"blank", "long"}
+OF_REUSED = {"reused", "new_pieces", "unknown_words"}
 
 
 class Dropped(Config):
@@ -101,7 +102,8 @@ class ShardInfo(Config):
 
 
 class SplitInfo(Config):
-    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies, the unknown tokens.
+    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies and
+    of subwords learned elsewhere, the unknown tokens; `unknown_words`: some of the words that the latter cannot spell.
 
     `blank`: pairs of valid and test without tokens on a side; `long`: those with a side that validation crops. Both are kept.
     """
@@ -113,6 +115,7 @@ class SplitInfo(Config):
     source_phrases: Count | None = None
     source_unknown: Count | None = None
     target_unknown: Count | None = None
+    unknown_words: list[str] | None = None
     dropped: dict[str, Dropped]
     files: list[FileInfo]
     shards: list[ShardInfo]
@@ -136,7 +139,8 @@ class WordInfo(Config):
 class SubwordInfo(Config):
     """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown.
 
-    `sample_pairs`: of the target, where the source has a number of its own.
+    `sample_pairs`: of the target, where the source has a number of its own. `reused`: they were learned elsewhere, but
+    for `new_pieces` of all vocabularies together.
     """
 
     sample_pairs: Count
@@ -144,6 +148,8 @@ class SubwordInfo(Config):
     target_vocabulary: Count
     source_words: WordInfo | None = None
     target_words: WordInfo | None = None
+    reused: bool | None = None
+    new_pieces: Count | None = None
 
 
 class Index(Config):
@@ -177,7 +183,9 @@ def as_stored(value: Any) -> Any:
     """Plain data of an index or a data section, without what is null because there is no such thing in it."""
     if isinstance(value, dict):
         return {
-            k: as_stored(v) for k, v in value.items() if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS
+            k: as_stored(v)
+            for k, v in value.items()
+            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED
         }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 

@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from phraseloom.data.config import AnyDataConfig, TextDataConfig, valid_tokens
-from phraseloom.data.encode import Chunk, Coder
+from phraseloom.data.encode import Chunk, Coder, EncodedChunk
 from phraseloom.data.index import (
     FORMAT,
     INDEX,
@@ -36,20 +38,24 @@ from phraseloom.data.shards import ShardWriter
 from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.data.workers import Encoder
-from phraseloom.errors import CorruptError, DataError
-from phraseloom.files import atomic_write_json, disk, sha256_file, write_manifest
+from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
+from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
 from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
+from phraseloom.text.extension import extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
+from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
+EXAMPLES, LINES_LOOKED_AT = 5, 20  # words that a reused tokenizer cannot spell, and lines of a chunk searched for them
+TOKENIZER = "tokenizer"
 DATASET = FolderKind("dataset", needs=(INDEX,))
 
 
@@ -76,6 +82,8 @@ def prepare(
     """
     folder, root = Path(config.folder), Path(data_root)
     inputs = [*_inputs(config, root), *([] if recipe is None else [recipe])]
+    if config.tokenizer is not None:
+        inputs.append(find_tokenizer(config.tokenizer))
     check_folder(folder, DATASET, overwrite=overwrite, inputs=inputs)
     work = _Work(config, root, progress or (lambda stage, done, total: None))
     work.survey()
@@ -103,6 +111,61 @@ def _checked(root: Path, name: str, sha256: str | None) -> Path:
     return path
 
 
+def find_tokenizer(path: str | Path) -> Path:
+    """The tokenizer of a dataset folder, a model folder, a run folder or itself. Raises FileProblem."""
+    folder = require_folder(path, "data.tokenizer")
+    for candidate in (folder, *(folder / part / TOKENIZER for part in (".", "best", "last"))):
+        if (candidate / TOKENIZER_FILE).is_file():
+            return candidate
+    hint = "name a dataset folder, a model folder or a run folder with a checkpoint"
+    raise FileProblem(f"data.tokenizer: no {TOKENIZER}/{TOKENIZER_FILE} there", file=folder, hint=hint)
+
+
+def read_tokenizer(config: AnyDataConfig) -> Tokenizer | None:
+    """The tokenizer that `data.tokenizer` names; None where it names none.
+
+    Raises FileProblem, CorruptError; UsageError where it is of other languages or of another kind of subwords than said.
+    """
+    if config.tokenizer is None:
+        return None
+    folder = find_tokenizer(config.tokenizer)
+    tokenizer = Tokenizer.load(folder)
+    theirs, ours = (
+        (tokenizer.source.language, tokenizer.target.language),
+        (config.source_language, config.target_language),
+    )
+    if theirs != ours:
+        what = f"data.tokenizer: it is of {' → '.join(theirs)}, the data are {' → '.join(ours)}"
+        raise UsageError(what, file=folder, hint="name one of the same languages, or leave data.tokenizer out")
+    kinds = {tokenizer.source.kind, tokenizer.target.kind}
+    if isinstance(config.subwords, WordsConfig) != ("words" in kinds):
+        raise UsageError(
+            f"data.tokenizer: its subwords are {' and '.join(sorted(kinds))}, data.subwords is {config.subwords.kind}",
+            file=folder,
+            hint="give data.subwords the kind of the tokenizer",
+        )
+    return tokenizer
+
+
+def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Iterator[str]:
+    """Words with an unknown piece, of the first lines of a chunk that have some."""
+    for side, lines, ids, lengths in zip(
+        (tokenizer.source, tokenizer.target),
+        (chunk.source, chunk.target),
+        encoded.tokens,
+        encoded.lengths,
+        strict=False,
+    ):
+        rows = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == UNK), side="right"))
+        for row in rows[:LINES_LOOKED_AT]:
+            line = lines[int(encoded.lines[row])]
+            pieces, words = side.pieces(line), side.words(line)
+            spans = side.words_of_piece(side.encode(line), begun=pieces)
+            for piece, span in zip(pieces, spans, strict=True):
+                if piece not in side.vocabulary:
+                    yield from (words[number] for number in span if number < len(words))
+
+
 def _coverage(subwords: Subwords) -> WordInfo | None:
     coverage = subwords.coverage if isinstance(subwords, Words) else None
     return None if coverage is None else WordInfo(**coverage._asdict())
@@ -122,9 +185,13 @@ class _Work:
         self.segmenter: Segmenter | None = None
         self.joined = isinstance(config.subwords, WordsConfig) and config.subwords.joined
         self.vectors: str | None = None
+        self.tokenizer: Tokenizer | None = None
 
     def survey(self) -> None:
         """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
+        self.tokenizer = read_tokenizer(self.config)
+        if self.tokenizer is not None:
+            self.config = self.config.model_copy(update={"text": self.tokenizer.text})
         for language in (self.config.source_language, self.config.target_language):
             Normaliser(self.config.text, language)  # a missing package shows now
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
@@ -163,7 +230,7 @@ class _Work:
         index = Index.model_validate(
             {
                 "format": FORMAT,
-                "config": as_stored(self.config.model_dump(exclude={"folder", "processes"})),
+                "config": as_stored(self.config.model_dump(exclude={"folder", "processes", "tokenizer", "new_pieces"})),
                 "token_type": self.token_type,
                 "tokenizer_sha256": tokenizer.sha256,
                 "segmenter_sha256": None if self.segmenter is None else self.segmenter.sha256,
@@ -176,7 +243,10 @@ class _Work:
         return index
 
     def learn(self) -> tuple[Tokenizer, SubwordInfo]:
-        """Learn the subwords on a sample of the training pairs; of text without a source, one vocabulary."""
+        """Learn the subwords on a sample of the training pairs; of text without a source, one vocabulary.
+
+        Those of `data.tokenizer` are taken as they are, with `data.new_pieces` after them.
+        """
         config, total = self.config, self.lines("train")
         wanted = min(total, config.subwords.sample_lines)
         languages = {"source": config.source_language, "target": config.target_language}
@@ -190,6 +260,27 @@ class _Work:
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
 
+        old = self.tokenizer
+        if old is not None:
+            sides = (old.source.subwords, old.target.subwords)
+            if config.new_pieces and old.joint:
+                sides = (extend(sides[0], sampled(*config.train[0].sides), config.new_pieces),) * 2
+            elif config.new_pieces:
+                source, target = (
+                    extend(subwords, sampled(side), config.new_pieces)
+                    for side, subwords in zip(("source", "target"), sides, strict=True)
+                )
+                sides = (source, target)
+            tokenizer = Tokenizer(config.text, config.source_language, config.target_language, *sides)
+            added = {id(new): len(new.vocabulary) for new in sides}
+            there = {id(one): len(one.vocabulary) for one in (old.source.subwords, old.target.subwords)}
+            return tokenizer, SubwordInfo(
+                sample_pairs=wanted if config.new_pieces else 0,
+                source_vocabulary=len(sides[0].vocabulary),
+                target_vocabulary=len(sides[1].vocabulary),
+                reused=True,
+                new_pieces=sum(added.values()) - sum(there.values()) if config.new_pieces else None,
+            )
         if config.subwords.joint:
             source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
         else:
@@ -213,6 +304,8 @@ class _Work:
         """Write the shards of a split, and its raw text unless it is the training data."""
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
+        reused = self.tokenizer is not None and not words
+        examples: dict[str, None] = {}
         writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
         filters = self.config.filter if split == "train" else None
         tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
@@ -221,6 +314,8 @@ class _Work:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
                 encoded = tally.count(chunk, encoded)
                 unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
+                if reused and len(examples) < EXAMPLES:
+                    examples.update(dict.fromkeys(_unspelled(encoder.coder.tokenizer, chunk, encoded)))
                 writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
                 self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
             shards = writer.finish()
@@ -241,8 +336,9 @@ class _Work:
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
-            source_unknown=unknown[0] if source_words and not self.is_text else None,
-            target_unknown=unknown[1] if words else None,
+            source_unknown=unknown[0] if (source_words or reused) and not self.is_text else None,
+            target_unknown=unknown[1] if words or reused else None,
+            unknown_words=list(examples)[:EXAMPLES] if reused else None,
             dropped=tally.dropped,
             files=self.files[split],
             shards=shards,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from phraseloom.data.index import Index, SplitInfo, WordInfo
-from phraseloom.errors import plural
+from phraseloom.errors import escape_controls, plural
 from phraseloom.text.lines import LineReport
 
 
@@ -38,7 +38,11 @@ def table(index: Index) -> str:
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
-    lines.append(f"{tokens} learned on {plural(words.sample_pairs, unit)}; vocabulary: {sizes}")
+    origin = f"learned on {plural(words.sample_pairs, unit)}"
+    if words.reused:
+        added = f" and {plural(words.new_pieces, 'new piece')} {origin}" if words.new_pieces is not None else ""
+        origin = f"of data.tokenizer{added}"
+    lines.append(f"{tokens} {origin}; vocabulary: {sizes}")
     if words.source_words is not None and not index.is_text:
         lines.append("source" + _learned(words.source_words))
     if words.target_words is not None:
@@ -93,9 +97,12 @@ def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
     sides = [("", split.target_unknown, split.target_tokens)]
     if not is_text:
         sides = [("source ", split.source_unknown, split.source_tokens), ("target ", *sides[0][1:])]
-    counts = [f"{_share(n, tokens)} {side}words" for side, n, tokens in sides if n is not None]
+    pieces = "words" if split.unknown_words is None else "subwords"
+    counts = [f"{_share(n, tokens)} {side}{pieces}" for side, n, tokens in sides if n is not None]
     if counts:
-        yield f"{name}: unknown are {' and '.join(counts)}"
+        examples = ", ".join(escape_controls(word[:40]) for word in split.unknown_words or ())
+        such = f"; words with unknown pieces: {examples}" if examples else ""
+        yield f"{name}: unknown are {' and '.join(counts)}{such}"
 
 
 def _learned(words: WordInfo) -> str:

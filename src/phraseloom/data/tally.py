@@ -6,7 +6,7 @@ import numpy as np
 
 from phraseloom.data.config import AnyFilter
 from phraseloom.data.duplicates import SeenPairs
-from phraseloom.data.encode import Chunk, Encoded
+from phraseloom.data.encode import Chunk, EncodedChunk
 from phraseloom.data.index import REASONS, Dropped, FileInfo, NoTree
 from phraseloom.phrases.source import has_tree
 
@@ -27,7 +27,7 @@ class Tally:
         """The reasons met, in their fixed order."""
         return {reason: self._found[reason] for reason in REASONS if reason in self._found}
 
-    def count(self, chunk: Chunk, encoded: Encoded) -> Encoded:
+    def count(self, chunk: Chunk, encoded: EncodedChunk) -> EncodedChunk:
         """Count the pairs that a chunk lost, and its lines without a tree; the chunk without duplicates."""
         self._count_trees(chunk)
         if self.filters is None:
@@ -47,7 +47,7 @@ class Tally:
             old = Dropped(pairs=0, first_file=self.files[chunk.file].name, first_line=chunk.first + places[0])
         return old.model_copy(update={"pairs": old.pairs + len(places)})
 
-    def _count_blank(self, chunk: Chunk, encoded: Encoded) -> None:
+    def _count_blank(self, chunk: Chunk, encoded: EncodedChunk) -> None:
         """Pairs without tokens on a side that the files have."""
         source, target = encoded.lengths[:2]
         blank = (target == 0) | ((source == 0) & bool(self.files[chunk.file].source))
@@ -55,7 +55,7 @@ class Tally:
         if places:
             self.blank = self._more(self.blank, chunk, places)
 
-    def _count_long(self, chunk: Chunk, encoded: Encoded) -> None:
+    def _count_long(self, chunk: Chunk, encoded: EncodedChunk) -> None:
         """Pairs with a side that validation crops."""
         long = np.maximum(*encoded.lengths[:2]) > self.longest
         places = [int(i) for i in encoded.lines[long]]

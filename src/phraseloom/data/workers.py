@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from phraseloom.data.config import AnyFilter
-from phraseloom.data.encode import Chunk, Coder, Encoded, packed, start_worker, work
+from phraseloom.data.encode import Chunk, Coder, EncodedChunk, packed, start_worker, work
 from phraseloom.errors import PhraseloomError
 
 
@@ -35,13 +35,13 @@ class Encoder:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def run(self, chunks: Iterator[Chunk], filters: AnyFilter | None) -> Iterator[tuple[Chunk, Encoded]]:
+    def run(self, chunks: Iterator[Chunk], filters: AnyFilter | None) -> Iterator[tuple[Chunk, EncodedChunk]]:
         """Each chunk with its encoding. Raises DataError, and PhraseloomError when a worker process dies."""
         if self._pool is None:
             for chunk in chunks:
                 yield chunk, self.coder.encode(chunk, filters)
             return
-        waiting: deque[tuple[Chunk, Future[Encoded]]] = deque()
+        waiting: deque[tuple[Chunk, Future[EncodedChunk]]] = deque()
         try:
             for chunk in chunks:
                 waiting.append((chunk, self._pool.submit(work, packed(chunk), filters)))

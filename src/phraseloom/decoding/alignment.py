@@ -1,6 +1,7 @@
 """Which attention aligns, and phrase alignments from it (spec §6.3; Garg et al. 2019 for the choice of layer).
 
-The output is fed through the decoder once more, all at once. Of one layer, one head is taken or the mean of all. For words
+The output is fed through the decoder once more, all at once. Of one layer, one head is taken, the mean of all or the largest
+weight over all (paper 004, footnote 7, after Tang et al. 2018; such weights need not sum to one). For words
 each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`); `word_links.py` does the rest.
 
 **Phrases** (the mappings of paper 002 §3.3, read as links of word spans):
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -33,9 +34,11 @@ from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.word_links import Numbers, as_ranges
 from phraseloom.errors import ModelError, UsageError, plural
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 CHUNK_WEIGHTS = 2**24
+
+MAX: Literal["max"] = "max"
 
 Span = tuple[int, int]
 
@@ -53,10 +56,10 @@ def alignment_layer(wanted: int | None, layers: int) -> int:
 
 
 class Choice(NamedTuple):
-    """Layer and head whose attention aligns, from 0 (no head: the mean of all), and how words are linked."""
+    """Layer and head whose attention aligns, from 0 (None: the mean of all; `MAX`: the largest), and how words are linked."""
 
     layer: int
-    head: int | None
+    head: int | Literal["max"] | None
     method: str
 
 
@@ -71,16 +74,16 @@ def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
             hint="its decoder sees one fixed vector of the source",
         )
     layer, head = alignment_layer(config.alignment_layer, len(structures)), config.alignment_head
-    if head is not None and head > structures[layer].heads:
+    if isinstance(head, int) and head > structures[layer].heads:
         heads = structures[layer].heads
         raise UsageError(
             f"alignment_head {head}: layer {layer + 1} of the decoder attends with {plural(heads, 'head')}"
         )
-    return Choice(layer, None if head is None else head - 1, config.alignment_method)
+    return Choice(layer, head - 1 if isinstance(head, int) else head, config.alignment_method)
 
 
 class Look(NamedTuple):
-    """The cross-attention of one target, of a head or the mean of all, float64.
+    """The cross-attention of one target, of a head, the mean of all or the largest weight over all, float64.
 
     Row t is the attention that predicted target piece t; the last row predicted EOS. `tokens_TS`: attention to tokens.
     `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot (`structure.orders`).
@@ -93,21 +96,39 @@ class Look(NamedTuple):
 
 def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
     """The weights of one head (from 0) alone and what that head sees."""
-    blocks = tuple(tuple(Part(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks)
+    blocks = tuple(
+        tuple(HeadGroup(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks
+    )
     return weights_BHQK[:, head : head + 1], replace(structure, heads=1, blocks=blocks)
 
 
-def slot_weights(weights_BHQK: Tensor, structure: Structure) -> Tensor:
-    """(B, H, J·Q, G·K) → (B, J, N, Q, K): the mean over all heads, slots sorted by their order.
+def slot_weights(weights_BHQK: Tensor, structure: Structure, *, largest: bool = False) -> Tensor:
+    """(B, H, J·Q, G·K) → (B, J, N, Q, K): the mean over all heads (or the `largest` weight), slots sorted by their order.
 
-    A head that does not see slots of an order counts as zero for them, so the weights of a query sum to one over all N·K.
+    A head that does not see slots of an order counts as zero for them, so the means of a query sum to one over all N·K.
     """
     split = structure.split(weights_BHQK)
     result = torch.zeros_like(split[:, 0, :, :, 0]).unsqueeze(2).repeat(1, 1, len(structure.orders), 1, 1)
     for g, block in enumerate(structure.blocks):
         for part in block:
-            result[:, :, structure.orders.index(part.order)] += split[:, part.first : part.last, :, :, g].sum(1)
-    return result / structure.heads
+            slots, heads = result[:, :, structure.orders.index(part.order)], split[:, part.first : part.last, :, :, g]
+            slots.copy_(torch.maximum(slots, heads.amax(1)) if largest else slots + heads.sum(1))
+    return result if largest else result / structure.heads
+
+
+def merge_heads(
+    weights_BHQK: Tensor, structure: Structure, head: int | Literal["max"] | None
+) -> tuple[Tensor, Tensor, Structure]:
+    """What `Choice.head` makes of all heads: weights on tokens (B, T, S), on slots (B, J, N, T, S), and the structure seen.
+
+    Float64. T: queries; S: source tokens.
+    """
+    weights, seen = one_head(weights_BHQK, structure, head) if isinstance(head, int) else (weights_BHQK, structure)
+    of_heads_BHTS = seen.token_weights(weights).double()
+    tokens_BTS = of_heads_BHTS.amax(1) if head == MAX else of_heads_BHTS.mean(1)
+    if seen.is_token:
+        return tokens_BTS, tokens_BTS[:, None, None], seen
+    return tokens_BTS, slot_weights(weights, seen, largest=head == MAX).double(), seen
 
 
 def link_phrases(look: Look, source_word: Sequence[int], target_words: Numbers) -> list[PhraseLink]:
@@ -216,16 +237,12 @@ def attention_of(
         batch = make_batch([[] for _ in chunk], chunk)
         chosen = memory.select(torch.tensor(sources[start:end], device=device))
         weights: Tensor = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)[1][choice.layer]
-        kept, seen = (weights, structure) if choice.head is None else one_head(weights, structure, choice.head)
-        result += _looks(kept, seen, [len(t) + 1 for t in chunk])
+        result += _looks(weights, structure, choice, [len(t) + 1 for t in chunk])
         start = end
     return result
 
 
-def _looks(weights_BHQK: Tensor, structure: Structure, lengths: list[int]) -> list[Look]:
-    tokens = structure.token_weights(weights_BHQK).double().mean(1).cpu().numpy()
-    if structure.is_token:
-        slots = tokens[:, None, None]
-    else:
-        slots = slot_weights(weights_BHQK, structure).double().cpu().numpy()
-    return [Look(t[:n], s[:, :, :n], structure) for t, s, n in zip(tokens, slots, lengths, strict=True)]
+def _looks(weights_BHQK: Tensor, structure: Structure, choice: Choice, lengths: list[int]) -> list[Look]:
+    *merged, seen = merge_heads(weights_BHQK, structure, choice.head)
+    tokens, slots = (weights.cpu().numpy() for weights in merged)
+    return [Look(t[:n], s[:, :, :n], seen) for t, s, n in zip(tokens, slots, lengths, strict=True)]

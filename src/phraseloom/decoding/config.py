@@ -95,7 +95,8 @@ class DecodingConfig(Config):
     tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
     core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
     (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the alignments; None is the last but
-    one (or the only one). `alignment_head`: its head, from 1; None is the mean of all. `alignment_method`: how words are
+    one (or the only one). `alignment_head`: its head, from 1; None is the mean of all, `max` the
+    largest weight over all. `alignment_method`: how words are
     linked (docs/alignment.md). `alignment_selection`: written with these three by `phraseloom align MODEL --select auto`.
     `unknown`: the output never holds an unknown word (forbid), holds U+2047 for it (keep), or a word of the source instead,
     translated by `lexicon` where that has it (replace; `decoding/unknown_words.py`). `lexicon`: a file of `align lexicon`; read
@@ -116,7 +117,7 @@ class DecodingConfig(Config):
     max_input_tokens: int = Field(LINE_TOKENS, ge=1, le=1_000_000)
     long_lines: Literal["crop", "split"] = "crop"
     alignment_layer: Annotated[int, Field(ge=1)] | None = None
-    alignment_head: Annotated[int, Field(ge=1)] | None = None
+    alignment_head: Annotated[int, Field(ge=1)] | Literal["max"] | None = None
     alignment_method: AlignmentMethod = "target-to-source"
     alignment_selection: AlignmentSelection | None = None
     unknown: UnknownMethod = "forbid"

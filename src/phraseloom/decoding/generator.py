@@ -18,7 +18,7 @@ from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.config import GenerationConfig
 from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.decoding.penalties import NoPenalty
-from phraseloom.decoding.sampling import Sampling, Written, write_on
+from phraseloom.decoding.sampling import SampledContinuation, Sampling, write_on
 from phraseloom.decoding.scoring import Score, score_lines
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.text.lines import list_of_lines
@@ -111,7 +111,7 @@ class TextGenerator:
             workers=workers,
         )
 
-        def work(batch: list[int]) -> list[Written]:
+        def work(batch: list[int]) -> list[SampledContinuation]:
             with torch.inference_mode():
                 return write_on(
                     self.model,
@@ -124,7 +124,7 @@ class TextGenerator:
                 )
 
         found: list[list[Continuation]] = [[] for _ in prompts]
-        done: dict[int, Written] = {}
+        done: dict[int, SampledContinuation] = {}
         for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
             done.update(zip(batch, part, strict=True))
         for i, (n, _) in enumerate(jobs):
@@ -147,7 +147,9 @@ class TextGenerator:
             for of_tokens, line, is_cropped in zip(log_probs, ids, cropped, strict=True)
         ]
 
-    def _continuation(self, prompt: str, ids: Sequence[int], written: Written, cropped: bool) -> Continuation:
+    def _continuation(
+        self, prompt: str, ids: Sequence[int], written: SampledContinuation, cropped: bool
+    ) -> Continuation:
         """The text that `written` adds: what the whole has beyond the prompt alone."""
         side = self.side
         head, whole = side.decode(ids), side.decode([*ids, *written.tokens])

@@ -17,7 +17,7 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 NEVER = float("-inf")
 
 
-class Output(Protocol):
+class OutputScorer(Protocol):
     """Scores of the next token. Log-probabilities must not be above 0: the exact stop rests on it."""
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:
@@ -36,6 +36,7 @@ class Output(Protocol):
 class SearchModel(Protocol):
     """An incremental model; row r = sentence · beam + hypothesis."""
 
+    writes: str
     output: Any
 
     def start(self, memory: Any, *, beam: int, max_length: int) -> Any:

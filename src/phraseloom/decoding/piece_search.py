@@ -1,4 +1,4 @@
-"""A batch of pieces through the model: the search, and what its attention says of the outputs."""
+"""A batch of pieces through the model: the search, and what the model says of the outputs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from typing import Any
 import torch
 
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.alignment import attention_of, choose, link_phrases
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.parts import Aligned, Found
+from phraseloom.decoding.parts import Found
 from phraseloom.decoding.penalties import build_penalty
-from phraseloom.decoding.search import Hypothesis, Limits, SearchOptions, search
-from phraseloom.decoding.segment_links import look_at_segments
-from phraseloom.decoding.segmental import is_segmental
-from phraseloom.decoding.unknown_words import UnknownWord, unknown_words
-from phraseloom.decoding.word_links import link_words
+from phraseloom.decoding.search import Limits, SearchOptions, search, writer_of
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
 
@@ -70,34 +65,5 @@ def search_pieces(
         memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
         found = search(model, memory, limits, options)
         replacing = config.unknown == "replace"
-        if is_segmental(model):
-            return look_at_segments(tokenizer, pieces, found, alignments=alignments, replacing=replacing)
-        return _look(model, tokenizer, pieces, found, memory, config, alignments=alignments, replacing=replacing)
-
-
-def _look(
-    model: Any, tokenizer: Tokenizer, pieces: list[Piece], found: list[list[Hypothesis]], memory: Any,
-    config: DecodingConfig, *, alignments: bool, replacing: bool,
-) -> list[Found]:  # fmt: skip
-    """What the cross-attention of one layer says: word and phrase links, and where unknown words come from."""
-    wanted = [[alignments or (replacing and UNK in h.tokens) for h in some] for some in found]
-    if not any(map(any, wanted)):
-        return [Found(some, [None] * len(some)) for some in found]
-    choice = choose(config, model.decoder.cross_structures)
-    seen = [(b, h.tokens) for b, some in enumerate(found) for h, want in zip(some, wanted[b], strict=True) if want]
-    looks = iter(attention_of(model, memory, [b for b, _ in seen], [tokens for _, tokens in seen], choice))
-    result = []
-    for piece, some, want in zip(pieces, found, wanted, strict=True):
-        source_word = tokenizer.source.word_of_piece(piece.ids)
-        aligned: list[Aligned | None] = [None] * len(some)
-        unknown: list[list[UnknownWord]] = [[] for _ in some]
-        for rank in (rank for rank, is_wanted in enumerate(want) if is_wanted):
-            look, tokens = next(looks), some[rank].tokens
-            target_words = tokenizer.target.words_of_piece(tokens, piece.begun)
-            if replacing:
-                unknown[rank] = unknown_words(look.tokens_TS, tokens, source_word, target_words)
-            if alignments:
-                links = link_words(look.tokens_TS, source_word, target_words, choice.method)
-                aligned[rank] = Aligned(links, link_phrases(look, source_word, target_words)).moved(piece.first_word)
-        result.append(Found(some, aligned, unknown))
-    return result
+        links = writer_of(model).links
+        return links(model, tokenizer, pieces, found, memory, config, alignments=alignments, replacing=replacing)

@@ -22,7 +22,7 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 BANNED = (PAD, UNK, BOS)
 
 
-class Written(NamedTuple):
+class SampledContinuation(NamedTuple):
     """One continuation: tokens without EOS; `log_prob` in nats under the model as it is, with EOS if it `ended` by itself."""
 
     tokens: list[int]
@@ -80,7 +80,7 @@ def write_on(
     sampling: Sampling | None,
     seed: int,
     device: torch.device | str = "cpu",
-) -> list[Written]:
+) -> list[SampledContinuation]:
     """A continuation of each prompt (ids, maybe none), until EOS or `max_tokens`; `places` are (line, sample) of each prompt.
 
     Raises ModelError where the model gives NaN.
@@ -113,7 +113,7 @@ def write_on(
         if len(stay) < len(active):
             active, tokens = [active[r] for r in stay], [tokens[r] for r in stay]
             state.keep(torch.tensor(stay, dtype=torch.long, device=device))
-    return [Written(*one) for one in zip(written, log_prob, ended, strict=True)]
+    return [SampledContinuation(*one) for one in zip(written, log_prob, ended, strict=True)]
 
 
 def _choose(

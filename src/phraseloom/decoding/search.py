@@ -1,31 +1,58 @@
-"""Search for the best output of a model: greedy where the beam is 1, else by beam; for a segmental model, one of its own."""
+"""Search for the best output of a model, and what the model says of it, by how the model writes: tokens, or segments (NPMT)."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Protocol, cast
 
 import torch
 
-from phraseloom.decoding.beam import beam_search
-from phraseloom.decoding.greedy import greedy_search
+from phraseloom.decoding.batching import Piece
+from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
-from phraseloom.decoding.segmental import is_segmental, segmental_search
-from phraseloom.errors import UsageError
+from phraseloom.decoding.parts import Found
+from phraseloom.text.tokenizer import Tokenizer
 
-__all__ = ["Hypothesis", "Limits", "SearchModel", "SearchOptions", "search"]
+__all__ = ["Hypothesis", "Limits", "SearchModel", "SearchOptions", "Writer", "search", "writer_of"]
+
+WRITERS = {"tokens": "phraseloom.decoding.tokens", "segments": "phraseloom.npmt.search"}
+"""The module with the functions of `Writer`, by what a model `writes`."""
+
+
+class Writer(Protocol):
+    """What translating asks of a way to write."""
+
+    def search(self, model: Any, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
+        """As `search` below."""
+        ...
+
+    def can_align(self, model: Any) -> bool:
+        """Whether the model says from which source tokens its words come."""
+        ...
+
+    def check(self, model: Any, config: DecodingConfig, *, aligned: bool) -> None:
+        """UsageError where the options choose an attention that the model does not have; `aligned`: whether one is needed."""
+        ...
+
+    def links(
+        self, model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], memory: Any,
+        config: DecodingConfig, *, alignments: bool, replacing: bool,
+    ) -> list[Found]:  # fmt: skip
+        """The hypotheses of each piece with their links, and with their unknown words where they are to be replaced."""
+        ...
+
+
+def writer_of(model: Any) -> Writer:
+    """The functions for what `model` writes."""
+    return cast(Writer, import_module(WRITERS[model.writes]))
 
 
 def search(model: Any, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
     """For each sentence of `memory` up to `n_best` hypotheses, best first; never fewer than one.
 
-    `model`: a `SearchModel`, or a `SegmentModel` (`segments.py`). Raises ModelError where the model gives NaN, UsageError for a
-    word bonus where there are no segments.
+    `model`: a `SearchModel`, or a `SegmentModel` (`npmt/candidates.py`). Raises ModelError where the model gives NaN,
+    UsageError for a word bonus where there are no segments.
     """
     with torch.inference_mode():
-        if is_segmental(model):
-            return segmental_search(model, memory, limits, options)
-        if options.word_bonus:
-            raise UsageError(
-                f"word_bonus {options.word_bonus:g} is for segmental models", hint="use length_penalty for this one"
-            )
-        return (greedy_search if options.beam == 1 else beam_search)(model, memory, limits, options)
+        return writer_of(model).search(model, memory, limits, options)

@@ -19,7 +19,6 @@ import torch
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
-from phraseloom.decoding.alignment import choose
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.config import DecodingConfig
@@ -28,8 +27,7 @@ from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.segment_links import refuse_attention
-from phraseloom.decoding.segmental import is_segmental
+from phraseloom.decoding.search import writer_of
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
@@ -91,7 +89,7 @@ class Translator:
     @property
     def can_align(self) -> bool:
         """Whether the model attends to source tokens or emits segments, so that there are alignments."""
-        return is_segmental(self.model) or bool(self.model.decoder.cross_structures)
+        return writer_of(self.model).can_align(self.model)
 
     def lexicon(self, config: DecodingConfig | None = None) -> dict[str, str] | None:
         """What unknown words are translated by: empty where no lexicon is named, None where they are not replaced.
@@ -117,10 +115,7 @@ class Translator:
         that the model does not have."""
         config = config or self.config
         lexicon = self.lexicon(config)
-        if is_segmental(self.model):
-            refuse_attention(config)
-        elif alignments or lexicon is not None:
-            choose(config, self.model.decoder.cross_structures)
+        writer_of(self.model).check(self.model, config, aligned=alignments or lexicon is not None)
         return lexicon
 
     def require_trees(self, given: bool) -> None:

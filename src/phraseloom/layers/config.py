@@ -109,7 +109,7 @@ class QueryKOptions(ScoreOptions):
 
 
 @dataclass(frozen=True)
-class Entry:
+class KindEntry:
     """A line of a table: `home` is file and class in `layers/attention/`, loaded when a block is built; `says` is for
     the schema of recipes."""
 
@@ -124,7 +124,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class ScoreEntry(Entry):
+class ScoreEntry(KindEntry):
     """A score. `ngrams`: whether it knows orders above 1; `distances`: whether it needs positions that have a distance,
     as those of two texts have not."""
 
@@ -146,17 +146,17 @@ SCORES = {
     "queryk": ScoreEntry("queryk.QueryKScore", "Queries as kernels over token keys (P000 eq. 9).", QueryKOptions),
 }
 ARRANGEMENTS = {
-    "homogeneous": Entry("homogeneous.HomogeneousArrangement", "Every head attends to one order.", SplitOptions),
-    "heterogeneous": Entry(
+    "homogeneous": KindEntry("homogeneous.HomogeneousArrangement", "Every head attends to one order.", SplitOptions),
+    "heterogeneous": KindEntry(
         "heterogeneous.HeterogeneousArrangement", "All orders in one softmax, for every head.", OrdersOptions
     ),
-    "interleaved": Entry(
+    "interleaved": KindEntry(
         "interleaved.InterleavedArrangement", "n-gram queries and n-gram slots of all orders.", OrdersWithOneOptions
     ),
 }
 
 
-def _config(name: str, entry: Entry) -> Any:
+def _config(name: str, entry: KindEntry) -> Any:
     """The options of an entry with its `kind`, as a class that a recipe is checked against."""
     says = [entry.says, *([entry.options.__doc__] if entry.options is not ScoreOptions else [])]
     kind: Any = (Literal[name], name)
@@ -164,7 +164,7 @@ def _config(name: str, entry: Entry) -> Any:
     return create_model(title, __base__=entry.options, __doc__="\n\n".join(map(str, says)), kind=kind)
 
 
-def _any(table: Mapping[str, Entry]) -> Any:
+def _any(table: Mapping[str, KindEntry]) -> Any:
     """One of a table, chosen by `kind`."""
     classes = [_config(name, entry) for name, entry in table.items()]
     return Annotated[reduce(or_, classes), Field(discriminator="kind")]

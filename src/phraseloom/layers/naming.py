@@ -1,10 +1,11 @@
-"""An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order]`. No torch here.
+"""An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order] [gated]`. No torch here.
 
 token                             ordinary attention
 relative                          with clipped relative positions
 queryk heterogeneous 1-2          every head sees tokens and bigrams
 convkv homogeneous 44             four heads of tokens, four of bigrams
 queryk interleaved 1-2 keys-per-order
+queryk heterogeneous 1-2 gated    begins as ordinary attention
 """
 
 from __future__ import annotations
@@ -13,13 +14,17 @@ from typing import Any
 
 EXAMPLE = "queryk heterogeneous 1-2"
 KEYS = {"shared-keys": True, "keys-per-order": False}
-FORM = f"SCORE [ARRANGEMENT ORDERS] [{' | '.join(KEYS)}]"
+GATED = "gated"
+FORM = f"SCORE [ARRANGEMENT ORDERS] [{' | '.join(KEYS)}] [{GATED}]"
 
 
 def parse(text: str) -> dict[str, Any]:
-    """`score`, and where they are said `arrangement`, `orders` or `split`, `share_keys`; ValueError says what is wrong."""
+    """`score`, and where they are said `arrangement`, `orders` or `split`, `share_keys`, `gated`; ValueError says what is
+    wrong."""
     words = text.split()
     found: dict[str, Any] = {}
+    if words and words[-1] == GATED:
+        found["gated"] = bool(words.pop())
     if words and words[-1] in KEYS:
         found["share_keys"] = KEYS[words.pop()]
     if len(words) not in (1, 3):

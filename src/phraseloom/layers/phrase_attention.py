@@ -27,8 +27,8 @@ from torch.nn import functional as F
 from phraseloom.errors import UsageError
 from phraseloom.layers import naming
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
+from phraseloom.layers.attention.gate import mix_with_tokens, opening
 from phraseloom.layers.attention.masks import masked_softmax
-from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.windows import gather
 from phraseloom.layers.dropout import dropout
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
@@ -186,30 +186,6 @@ def same(one: Tensor, other: Tensor) -> bool:
     return not (one.is_nested or other.is_nested) and one.requires_grad == other.requires_grad and one.is_set_to(other)
 
 
-def opening(theta: Tensor) -> Tensor:
-    """How far a gate is open, in [0, 1): tanh |θ|, whose derivative at 0 is taken from the right, 1, and not as 0."""
-    return torch.where(theta >= 0, theta, -theta).tanh()
-
-
-def mix_with_tokens(
-    weights: Tensor, scores: Tensor, hidden: Tensor | None, gate_H: Tensor, structure: Structure
-) -> Tensor:
-    """(1 - g) · softmax over the tokens + g · `weights`, for the queries of single tokens; (B, H, J·Q, G·K)."""
-    length, queries = scores.shape[-1] // len(structure.blocks), scores.shape[-2] // len(structure.query_orders)
-    block = next(g for g, parts in enumerate(structure.blocks) if parts[0].order == 1)
-    row = structure.query_orders.index(1) * queries
-    rows, columns = slice(row, row + queries), slice(block * length, (block + 1) * length)
-    if hidden is not None:
-        hidden = hidden[..., columns] if hidden.shape[-2] == 1 else hidden[..., rows, columns]
-    tokens = masked_softmax(scores[..., rows, columns], hidden)
-    open_H11 = gate_H[:, None, None]
-    mixed = weights[..., rows, :] * open_H11
-    mixed[..., columns] += (1.0 - open_H11) * tokens
-    if len(structure.query_orders) == 1:
-        return mixed
-    return torch.cat([weights[..., :row, :], mixed, weights[..., row + queries :, :]], -2)
-
-
 def _build(line: str, width: int, heads: int, reads_ahead: bool) -> MultiHeadAttention:
     """The score and arrangement that `line` names; UsageError where that is none or they do not fit."""
     if width < 1 or heads < 1 or width % heads:
@@ -218,6 +194,8 @@ def _build(line: str, width: int, heads: int, reads_ahead: bool) -> MultiHeadAtt
         raise UsageError(f"structure is {line!r}, but a line such as {naming.EXAMPLE!r} is needed")
     try:
         found = naming.parse(line)
+        if found.pop("gated", False):
+            raise ValueError("'gated' belongs to lines of recipes; here it is the keyword gated=True")
         for name, table in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
             if found.get(name, "token" if table is SCORES else "homogeneous") not in table:
                 raise ValueError(f"{name} {found[name]!r} is none of {', '.join(table)}")

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from phraseloom.layers.attention.masks import masked_softmax
 from phraseloom.layers.dropout import dropout
 from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
-from phraseloom.layers.segments import Segments
+from phraseloom.layers.segments import PhraseSegments
 
 
 class PhraseScorer(nn.Module):
@@ -39,13 +39,13 @@ class PhraseScorer(nn.Module):
         draw_linear(self.hidden, draw)
         fan_in_uniform(self.score, fan_in=len(self.score), fan_out=1)
 
-    def scores(self, x_BSD: Tensor, glance_BPD: Tensor, segments: Segments) -> Tensor:
+    def scores(self, x_BSD: Tensor, glance_BPD: Tensor, segments: PhraseSegments) -> Tensor:
         """The score of each token given the glance of its phrase, (B, S)."""
         of_glance, of_token = self.hidden.weight.chunk(2, 1)
         inner = F.linear(x_BSD, of_token, self.hidden.bias) + segments.to_tokens(F.linear(glance_BPD, of_glance))
         return dropout(inner, self.dropout, self.training).sigmoid() @ self.score
 
-    def forward(self, x_BSD: Tensor, glance_BPD: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+    def forward(self, x_BSD: Tensor, glance_BPD: Tensor, segments: PhraseSegments) -> tuple[Tensor, Tensor]:
         """Token vectors and glances → phrase vectors (B, P, D) and the weights of the tokens (B, P, S)."""
         scores_BS = self.scores(x_BSD, glance_BPD, segments)
         weights = masked_softmax(scores_BS[:, None].expand_as(segments.outside), segments.outside)
@@ -59,7 +59,7 @@ class GatedPhraseScorer(PhraseScorer):
         super().__init__(width=width, inner=inner, dropout=dropout)
         self.score_bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, x_BSD: Tensor, glance_BPD: Tensor, segments: Segments) -> tuple[Tensor, Tensor]:
+    def forward(self, x_BSD: Tensor, glance_BPD: Tensor, segments: PhraseSegments) -> tuple[Tensor, Tensor]:
         """Token vectors and glances → phrase vectors (B, P, D) and the weights of the tokens (B, P, S)."""
         gates_BS = (self.scores(x_BSD, glance_BPD, segments) + self.score_bias).sigmoid()
         sizes = segments.sizes_BP.clamp(min=1)[..., None].to(x_BSD.dtype)
@@ -77,7 +77,7 @@ class PhraseRepresentation(nn.Module):
         super().__init__()
         self.glance, self.scorer = glance, scorer
 
-    def forward(self, x_BSD: Tensor, segments: Segments) -> tuple[Tensor, Tensor | None]:
+    def forward(self, x_BSD: Tensor, segments: PhraseSegments) -> tuple[Tensor, Tensor | None]:
         """Token vectors → phrase vectors (B, P, D), and the weights of the tokens (B, P, S) where a scorer gives them.
 
         What stands at padded tokens never matters; phrases that do not exist have the vector 0.

@@ -11,6 +11,7 @@ sums over many steps, so cells work in the precision of their parameters, also u
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -73,7 +74,7 @@ class Cell(nn.Module):
 
     def step(self, from_input_RG: Tensor, state: State) -> State:
         """One step: the new state from W_x x + b and the old state."""
-        if not torch.is_autocast_enabled(from_input_RG.device.type):
+        if not _under_autocast(from_input_RG):
             return self._step(from_input_RG, state)
         with torch.autocast(from_input_RG.device.type, enabled=False):
             return self._step(from_input_RG.to(self.bias.dtype), tuple(part.to(self.bias.dtype) for part in state))
@@ -146,11 +147,16 @@ class Cell(nn.Module):
         x, start = x.to(kind), tuple(part.to(kind).contiguous() for part in start)
         state = start if self.parts > 1 else start[0]
         rest = (weights, True, 1, 0.0, False, False)
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext():
             output, *final = (
                 self.kernel(x, state, *rest, True) if sizes is None else self.kernel(x, sizes, state, *rest)
             )
         return output, tuple(part[0] for part in final)
+
+
+def _under_autocast(x: Tensor) -> bool:
+    """Tensors without values (the meta device) have no autocast."""
+    return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 class LSTMCell(Cell):

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
 from phraseloom.layers import naming
+from phraseloom.layers.attention.gate import can_be_gated
 from phraseloom.layers.phrase_attention import PhraseAttention
 
 
@@ -95,33 +96,38 @@ def _successor(old: nn.MultiheadAttention, structure: str, reads_ahead: bool, na
         )
     if len(new.structure.blocks) > 1:
         new.gate = nn.Parameter(old.in_proj_weight.new_zeros(old.num_heads))
-    with torch.no_grad():
-        _copy_projections(old, new)
-        _copy_output(old, new)
+    copy_projections(new, old.in_proj_weight, *([] if new.bias is None else [(new.bias, old.in_proj_bias)]))
+    copy_output(new.arrangement, old.out_proj.weight)
+    if new.out_bias is not None:
+        with torch.no_grad():
+            new.out_bias.copy_(old.out_proj.bias)
     return new.train(old.training)
 
 
-def _copy_projections(old: nn.MultiheadAttention, new: PhraseAttention) -> None:
-    """Every tap of every projection of `new`, and its biases, as shares of those of `old`."""
-    score: Any = new.score
-    last_only = new.structure.zero_extended
-    pairs: list[tuple[Tensor, Tensor]] = [(score.weight, old.in_proj_weight)]
-    if new.bias is not None:
-        pairs.append((new.bias[:, None], old.in_proj_bias[:, None]))
-    parts = {part.order: part for block in new.structure.blocks for part in block}
-    for name, (start, taps, wide) in score.layout.names.items():
-        ordered = re.search(r"_n(\d+)", name)
-        order = int(ordered[1]) if ordered else 1
-        first = "qkv".index(name[1]) * new.embed_dim
-        if last_only and ordered:
-            first += parts[order].first * score.size
-        scale = math.sqrt(order) if name[1] == "q" and taps else 1.0
-        for k, share in enumerate(tap_shares(math.prod(taps), last_only=last_only)):
-            for packed, source in pairs:
-                packed[start + k * wide : start + (k + 1) * wide] = source[first : first + wide] * (share * scale)
-    for table in ("key_table", "value_table"):
-        if getattr(score, table, None) is not None:
-            getattr(score, table).zero_()
+def copy_projections(new: Any, weight: Tensor, *biases: tuple[Tensor, Tensor]) -> None:
+    """Make every tap of every projection of `new` a share of the matrices Wq | Wk | Wv (3·D, D) of attention to tokens.
+
+    `new`: a `PhraseAttention` or a `MultiHeadAttention` block. `biases`: pairs of the biases of `new`, one number for
+    each row of its packed projections, and those of the old layer (3·D).
+    """
+    score, structure = new.score, new.structure
+    width, last_only = weight.shape[1], structure.zero_extended
+    pairs = [(score.weight, weight), *((packed[:, None], old[:, None]) for packed, old in biases)]
+    parts = {part.order: part for block in structure.blocks for part in block}
+    with torch.no_grad():
+        for name, (start, taps, wide) in score.layout.names.items():
+            ordered = re.search(r"_n(\d+)", name)
+            order = int(ordered[1]) if ordered else 1
+            first = "qkv".index(name[1]) * width
+            if last_only and ordered:
+                first += parts[order].first * score.size
+            scale = math.sqrt(order) if name[1] == "q" and taps else 1.0
+            for k, share in enumerate(tap_shares(math.prod(taps), last_only=last_only)):
+                for packed, source in pairs:
+                    packed[start + k * wide : start + (k + 1) * wide] = source[first : first + wide] * (share * scale)
+        for table in ("key_table", "value_table"):
+            if getattr(score, table, None) is not None:
+                getattr(score, table).zero_()
 
 
 def tap_shares(count: int, *, last_only: bool) -> list[float]:
@@ -129,11 +135,18 @@ def tap_shares(count: int, *, last_only: bool) -> list[float]:
     return [0.0] * (count - 1) + [1.0] if last_only else [1.0 / count] * count
 
 
-def _copy_output(old: nn.MultiheadAttention, new: PhraseAttention) -> None:
-    arrangement: Any = new.arrangement
-    for name, matrix in arrangement.matrices().items():
-        matrix.zero_()
-        if name in ("Wo", "Wout_q1"):
-            matrix.copy_(old.out_proj.weight.t().expand_as(matrix))
-    if new.out_bias is not None:
-        new.out_bias.copy_(old.out_proj.bias)
+def copy_output(arrangement: Any, weight: Tensor) -> None:
+    """Make the output of an arrangement that of attention to tokens, `weight` (D, D); n-gram queries begin at zero."""
+    with torch.no_grad():
+        for name, matrix in arrangement.matrices().items():
+            matrix.zero_()
+            if name in ("Wo", "Wout_q1"):
+                matrix.copy_(weight.t().expand_as(matrix))
+
+
+def begins_equal(block: Any) -> bool:
+    """Whether a block can begin with the outputs of attention to tokens: single orders per head, or a shut gate."""
+    structure = block.structure
+    if structure.zero_extended or (len(structure.blocks) == 1 and 1 in structure.orders):
+        return True
+    return can_be_gated(structure) and block.gate is not None

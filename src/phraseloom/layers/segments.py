@@ -19,7 +19,7 @@ from torch import Tensor
 from phraseloom.layers.attention.masks import Visibility
 
 
-class Segments:
+class PhraseSegments:
     """The phrases of a batch of sentences of `length` tokens, padding counted."""
 
     def __init__(self, sizes_BP: Tensor, length: int) -> None:
@@ -95,7 +95,7 @@ class Segments:
         return self.member(y_BPD).transpose(1, 2) @ y_BPD
 
 
-class FixedSegmenter:
+class TensorSegmenter:
     """Phrases of n tokens, n = max(min(max_tokens, ⌈tokens / min_chunks⌉), floor); the last one may be shorter.
 
     `tokens` are those of the sentence (basis `sentence`), so that a sentence is cut the same way in every batch, or the
@@ -107,11 +107,11 @@ class FixedSegmenter:
     ) -> None:  # fmt: skip
         self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
 
-    def __call__(self, lengths_B: Tensor, length: int) -> Segments:
+    def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
         """Real lengths, EOS counted, and the padded length → the phrases."""
         tokens = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
         chunk = ((tokens + self.min_chunks - 1) // self.min_chunks).clamp(max=self.max_tokens).clamp(min=self.floor)
         most = int(((lengths_B + chunk - 1) // chunk).max())
         starts = torch.arange(most, device=lengths_B.device) * chunk[:, None]
         sizes = torch.minimum((lengths_B[:, None] - starts).clamp(min=0), chunk[:, None])
-        return Segments(sizes, length)
+        return PhraseSegments(sizes, length)

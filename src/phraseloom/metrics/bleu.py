@@ -25,7 +25,7 @@ ASCII_SPACE = " \t\n\r\f\v"
 
 
 @dataclass(frozen=True)
-class Score:
+class CorpusScore:
     """One corpus score. `signature` says how it was computed; `detail` are its parts in words."""
 
     name: str
@@ -45,7 +45,7 @@ class LengthGroup:
     above: int
     up_to: int | None
     sentences: int
-    score: Score | None
+    score: CorpusScore | None
 
     def holds(self, lengths: Sequence[int] | np.ndarray) -> np.ndarray:
         """Which of these lengths belong to the group; 0 belongs to the first."""
@@ -78,11 +78,11 @@ class Scorer:
             references = [[self._prepare(line) for line in lines] for lines in references]
         return np.array(self._metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
 
-    def score(self, sums: np.ndarray) -> Score:
+    def score(self, sums: np.ndarray) -> CorpusScore:
         """The score of summed counts."""
         result = self._score(sums)
         detail = getattr(result, "_verbose", "") or ""
-        return Score(self.name, float(result.score), self.signature, detail)
+        return CorpusScore(self.name, float(result.score), self.signature, detail)
 
     def value(self, sums: np.ndarray) -> float:
         """The number alone, for thousands of resamples."""
@@ -97,7 +97,7 @@ class Scorer:
         """SacreBLEU's signature (known after the first `statistics`, which counts the references)."""
         return str(self._metric.get_signature().format())
 
-    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Score:
+    def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
         """The score of a whole corpus."""
         return self.score(self.statistics(hypotheses, references).sum(0))
 

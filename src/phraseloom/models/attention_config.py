@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from phraseloom.config import Config
 from phraseloom.layers.config import ARRANGEMENTS, SCORES, AnyArrangement, AnyScore
@@ -21,10 +21,14 @@ def _forms() -> str:
 
 
 class AttentionConfig(Config):
-    """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`."""
+    """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`.
+
+    `gated`: n-grams stand behind a gate for each head that is shut at first, so that training starts from attention to tokens.
+    """
 
     score: AnyScore = Field({"kind": "token"}, validate_default=True)
     arrangement: AnyArrangement = Field({"kind": "homogeneous"}, validate_default=True)
+    gated: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -40,9 +44,16 @@ class AttentionConfig(Config):
         score: dict[str, Any] = {"kind": found.pop("score")}
         if "share_keys" in found:
             score["share_keys"] = found.pop("share_keys")
+        block = {"score": score, "gated": found.pop("gated", False)}
         if "arrangement" not in found:
-            return {"score": score}
-        return {"score": score, "arrangement": {"kind": found.pop("arrangement"), **found}}
+            return block
+        return {**block, "arrangement": {"kind": found.pop("arrangement"), **found}}
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `gated` where there is no gate: the form that earlier versions store and read."""
+        stored: dict[str, Any] = handler(self)
+        return stored if self.gated else {key: value for key, value in stored.items() if key != "gated"}
 
     @model_validator(mode="after")
     def _fits(self) -> AttentionConfig:
@@ -51,6 +62,10 @@ class AttentionConfig(Config):
             able = " or ".join(name for name, entry in SCORES.items() if entry.ngrams)
             raise ValueError(f"{kind} scores know no n-grams: orders {sorted(orders)} need score {able}")
         self.score.check(self.arrangement)
+        if self.gated and (self.arrangement.kind == "homogeneous" or 1 not in orders or len(orders) < 2):
+            raise ValueError(
+                "gated needs heads that see both tokens and n-grams: heterogeneous or interleaved, orders such as 1-2"
+            )
         return self
 
 

@@ -18,8 +18,9 @@ from phraseloom.layers.initialisation import DRAWS, initialise, xavier_uniform
 from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
+from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
 from phraseloom.layers.residual import NORM_EPSILON, Residual
-from phraseloom.layers.segments import FixedSegmenter
+from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.layers.transparent import TransparentAttention
 from phraseloom.models.config import (
@@ -38,9 +39,8 @@ from phraseloom.models.output_config import SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import FixedSegmentsConfig, PhrasesConfig
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
-from phraseloom.models.segmental import SegmentalModel
-from phraseloom.models.segmental_build import EXTRA_TOKENS, columns_encoder, reordered, segmental_model
 from phraseloom.models.translation import TranslationModel
+from phraseloom.npmt.model import EXTRA_TOKENS, SegmentalModel, columns_encoder, segmental_model
 from phraseloom.outputs import OUTPUTS, ContinuousOutput, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
 
@@ -63,7 +63,7 @@ def build_model(
     segmental = config.decoder.kind == "segmental"
     ends = _ends(config, source_size, target_size + EXTRA_TOKENS * segmental, table)
     parts: dict[str, Any] = dict(zip(("source_embedding", "target_embedding", "output"), ends, strict=True))
-    parts["encoder"] = reordered(config, ENCODERS[config.encoder.kind](config))
+    parts["encoder"] = _reordered(config, ENCODERS[config.encoder.kind](config))
     model: Any
     if segmental:
         model = segmental_model(config, **parts)
@@ -102,9 +102,10 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
     options = config.init
     if options.kind == "uniform":
         assert options.range is not None
-        norms = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        kept = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        kept |= {id(m.gate) for m in model.modules() if isinstance(m, MultiHeadAttention)}
         for parameter in model.parameters():
-            if id(parameter) not in norms:
+            if id(parameter) not in kept:
                 nn.init.uniform_(parameter, -options.range, options.range)
     elif options.kind != "xavier_uniform":
         initialise(model, DRAWS[options.kind])
@@ -199,6 +200,7 @@ def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
         arrangement=arrangement.pop("kind"),
         reads_ahead=use == "encoder_self",
         dropout=config.attention_dropout,
+        gated=block.gated,
         **score,
         **arrangement,
     )
@@ -261,13 +263,22 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
         return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout) if wanted else None
 
     return SourcePhrases(
-        segmenter=FixedSegmenter(**segments.model_dump(exclude={"kind"}))
+        segmenter=TensorSegmenter(**segments.model_dump(exclude={"kind"}))
         if isinstance(segments, FixedSegmentsConfig)
         else None,
         representations=[representation() for _ in range(levels)],
         transparent=mixture(phrases.transparent),
         transparent_tokens=mixture(phrases.transparent_tokens),
     )
+
+
+def _reordered(config: ModelConfig, encoder: Any) -> Any:
+    """The encoder, with the layers of soft reordering before it that the configuration asks for."""
+    if config.reordering is None:
+        return encoder
+    width, options = config.embedding_width or config.width, config.reordering
+    layers = [SoftReordering(width=width, window=options.window) for _ in range(options.layers)]
+    return ReorderedEncoder(encoder, layers)
 
 
 def _transformer_encoder(config: ModelConfig) -> TransformerEncoder:

@@ -12,7 +12,7 @@ from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
 from phraseloom.models.init_config import InitConfig, fill_init
 from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.models.phrase_config import PhrasesConfig
-from phraseloom.models.segmental_config import (
+from phraseloom.npmt.config import (
     ColumnsEncoderConfig,
     DropoutRate,
     ReorderingConfig,

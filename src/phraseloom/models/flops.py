@@ -1,169 +1,267 @@
-"""The matrix-product FLOP of a training update and of a search, from a model's configuration and its sentences' lengths.
+"""The matrix-product FLOP of a training update and of a search, by torch's own formulas, from a model's configuration.
 
-A product (m × k)(k × n) counts 2mkn. Counted are: the projections of every tap, the products of queries with keys, the
-mixing of values, the output matrices, the feed-forward layers, recurrent layers and the vocabulary. Not counted: softmax,
-normalisation, dropout, sums.
-A backward pass has two products for each of the forward pass, so an update is three forward passes; but one where a side is
-constant, such as the zero state before the first token.
+A product (m × k)(k × n) counts 2mkn. Counted is what torch multiplies: the model is built and run on shapes alone, without
+parameters in memory, for one sentence pair of the lengths asked for, and every product adds what `torch.utils.flop_counter`
+says. A new score or layer is counted as it stands. Not counted: softmax, normalisation, dropout, sums.
 
-What a block of attention costs, with D model width, H heads of size E, T taps, J query orders, G slots a token (all orders):
+A backward pass has two products for each of the forward pass, so an update is about three forward passes; but a product has
+one where a side is constant, such as the zero state before the first token.
 
-    projections    2·D·(columns)       a query token: those of Wq; a key token: those of Wk and Wv
-    scores         2·(pairs)·Q·K       token, convkv: D·J·G; queryk: a product a tap, Σ over heads of n·E·J
-    mixing         2·D·J·G·Q·K
-    output         2·D·D·taps·Q        1; interleaved: Σ m in an encoder, J elsewhere (every tap of the output convolution)
-
-What phrase representations add (spec §3), with P phrases in a sentence, f and h the inner widths of combination and scorer:
+**Phrase representations** (spec §3) have two counts. The layers compute the glance half of W1 once a phrase, and sums over the
+tokens of a phrase as products with the P × S membership (`computed=True`). The plain count is that of the formulas as the
+paper writes them, beside the rest of the model. With P phrases in a sentence, f and h the inner widths of combination and
+scorer:
 
     level          2·D·h + D           a source token, L+1 levels: W1 on [g ; x_k] (with a scorer), the sum of its x_k
     combination    2·D·D + 3·D·f       a token, every layer of both sides: Wq, Wo, W_a on [x ; a], W_b
                    2·D·D               a phrase: Wk and Wv; in search once a source
                    2·D·P               a token: scores and mixing
-    transparent    (L+1)·D a phrase and decoder layer; with transparent_tokens the same a token
-
-That is the plain count, of the formulas as the paper writes them. `computed=True` counts what the layers multiply instead: the
-glance half of W1 once a phrase, and sums over the tokens of a phrase as products with the P × S membership (a constant, so
-that its backward pass has one product).
-
-What recurrent layers cost (spec §4.5, §6.1), with G gates (LSTM 4, GRU 3):
-
-    cell           G·W·(I + W)         a token: of width W over an input of I; both directions of a layer have D/2 each
-    decoder        I = 2·D             of its first layer with input feeding
-                   2·D·D               a token: the layer that joins query and context
-    attention      2·D                 a pair: score and mixing (mlp, general; none with a fixed context)
-                   D·D                 a target token: W of the query; mlp: also a source token, once
-                   multihead           as cross-attention above
-    first states   (parts)·L·D·D       a sentence, with `initial: last`; an LSTM has 2 parts
-
-What a continuous output adds (spec §4), with V types and m the width of their fixed vectors:
-
-    reading        m·D                 a target token: the vector of the token before; no gradient but that of the matrix
-    projection     D·m                 a target token; with a hidden layer + m·m
-    table          V·m                 a target token, in search; in training no product, but with max_margin V·m forward
-    fertility      Σ n·k of its maps   a source token, and 1 a pair for the gate; in search, as it is trained by itself
+    transparent    (L+1)·D             a phrase and decoder layer; with transparent_tokens the same a token
 
 Slots that would begin before the sentence count as the others (at most n-1 of K), as they are computed. Lengths count EOS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, lru_cache
+from importlib import import_module
+from typing import Any, Protocol, cast
 
-from phraseloom.models.flops_parts import (
-    PhraseCost,
-    RecurrentDecoderCost,
-    RecurrentEncoderCost,
-    TransformerDecoderCost,
-    TransformerEncoderCost,
-)
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.flop_counter import flop_registry, shape_wrapper
+
+from phraseloom.data.tensors import make_batch
+from phraseloom.layers.table import TargetTable
+from phraseloom.models.build import build_model
+from phraseloom.models.config import ModelConfig
 
 Pair = tuple[int, int]
 
-
-@dataclass(frozen=True)
-class OutputCost:
-    """Multiply-adds of a target token: what reads the token before, from fixed vectors; what writes, in training and in
-    search; what a loss does beside that `without` gradient. Of a source token, and of a pair of both: the gate of search."""
-
-    read: int
-    train: int
-    search: int
-    without: int = 0
-    gate_source: int = 0
-    gate_pair: int = 0
-
-    @classmethod
-    def of(cls, model: Any, vocabulary: int, table_width: int) -> OutputCost:
-        """From a ModelConfig, the size of the target vocabulary, and the width of its fixed vectors if it has such."""
-        output, width = model.output, model.width
-        if output.kind == "softmax":
-            return cls(0, width * vocabulary, width * vocabulary)
-        words = vocabulary * table_width
-        project = width * table_width + (table_width**2 if output.hidden_layer else 0)
-        without = words if output.loss == "max_margin" else 0
-        read = width * table_width if model.tied == "two_way" else 0
-        fertility = getattr(output, "fertility", None)
-        maps = 0
-        if fertility is not None:
-            sizes = [(2 if fertility.inputs == "both" else 1) * width, *fertility.widths, fertility.classes]
-            maps = sum(n * k for n, k in pairwise(sizes))
-        return cls(read, project, project + words, without, maps, int(fertility is not None))
+META, CPU = torch.device("meta"), torch.device("cpu")
+aten = torch.ops.aten
 
 
-ENCODERS: dict[str, Any] = {
-    "transformer": TransformerEncoderCost,
-    "recurrent": RecurrentEncoderCost,
-    "none": TransformerEncoderCost,
+@shape_wrapper
+def _matrix_vector(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(matrix)
+
+
+FORMULAS: dict[Any, Callable[..., int]] = {
+    **flop_registry,
+    aten.addmm_: flop_registry[aten.addmm],
+    aten.mv: _matrix_vector,
 }
-DECODERS: dict[str, Any] = {"transformer": TransformerDecoderCost, "recurrent": RecurrentDecoderCost}
+"""FLOP of an operation, by its arguments; torch's own, and those that torch lacks."""
 
 
-@dataclass(frozen=True)
-class ModelCost:
-    """The costs of a model's parts, in multiply-adds; what its methods give is FLOP."""
+class FlopCount(TorchDispatchMode):
+    """Counts the FLOP of what runs inside. Floating-point tensors have shapes only; integers and masks have values."""
 
-    encoder: Any
-    decoder: Any
-    output: OutputCost
-    phrases: PhraseCost | None = None
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0
 
-    @classmethod
-    def of(cls, model: Any, vocabulary: int, *, table_width: int = 300, computed: bool = False) -> ModelCost:
-        """From a ModelConfig and the size of the target vocabulary. `table_width`: of the vectors of a continuous output.
-        `computed`: phrases as the layers compute them, not as the paper writes them."""
-        phrases = None if model.phrases is None else PhraseCost.of(model, computed=computed)
-        return cls(
-            ENCODERS[model.encoder.kind].of(model, phrases),
-            DECODERS[model.decoder.kind].of(model, phrases),
-            OutputCost.of(model, vocabulary, table_width),
-            phrases,
-        )
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation on shapes if one of its tensors is only a shape, else on values."""
+        kwargs = dict(kwargs or {})
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        on_shapes = any(t.is_meta for t in tensors)
+        if kwargs.get("device") is not None:
+            kwargs["device"] = META if on_shapes else CPU
+        if on_shapes and not all(t.is_meta for t in tensors):
+            args, kwargs = tree_map(_shape, (args, kwargs))
+        result = func(*args, **kwargs)
+        formula = FORMULAS.get(func._overloadpacket)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=result)
+        return result if on_shapes else tree_map(_shape_of_float, result)
 
-    def encode(self, source: int) -> int:
-        """FLOP of the encoder for a sentence, its phrases included."""
-        levels = 0 if self.phrases is None else self.phrases.levels(self.encoder.layers + 1, source)
-        return 2 * (self.encoder.full(source) + levels)
 
-    def forward(self, source: int, target: int) -> int:
-        """FLOP of a forward pass of a sentence pair, its loss included."""
-        output = self.output
-        token = output.read + output.train + output.without
-        return self.encode(source) + 2 * (self.decoder.full(target, source) + target * token)
+def _shape(x: Any) -> Any:
+    return x.to(META) if isinstance(x, Tensor) else x
+
+
+def _shape_of_float(x: Any) -> Any:
+    return x.to(META) if isinstance(x, Tensor) and x.is_floating_point() else x
+
+
+def count(run: Callable[[], Any]) -> int:
+    """The FLOP of a function of a model of `shapes_of`."""
+    with FlopCount() as counted:
+        run()
+    return counted.total
+
+
+def shapes_of(config: ModelConfig, vocabulary: int, table_width: int = 300) -> nn.Module:
+    """A model whose parameters have shapes and no values. `table_width`: of the fixed vectors of a continuous output."""
+    with META:
+        fixed = None if config.output.kind == "softmax" else TargetTable(torch.empty(vocabulary, table_width))
+        return build_model(config, vocabulary, vocabulary, fixed)
+
+
+def tokens(length: int) -> list[int]:
+    """A sentence of `length` tokens, EOS counted and left out."""
+    return [0] * (length - 1)
+
+
+class Cost(Protocol):
+    """The FLOP of sentence pairs in training and in search. `remark`: what an estimate should say of the count, or None."""
+
+    remark: str | None
+
+    def training(self, pairs: Sequence[Pair]) -> int:
+        """As `training_flop`."""
+        ...
+
+    def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
+        """As `decoding_flop`."""
+        ...
+
+
+class TokenCost:
+    """The cost of a model that writes token after token. `formulas`: its phrases as the paper writes them, beside the rest."""
+
+    remark: str | None = None
+
+    def __init__(self, model: Any, formulas: PhraseFormulas | None = None) -> None:
+        self.model, self.formulas = model, formulas
+        self.updates: dict[Pair, int] = {}
+        self.steps: dict[int, tuple[int, int, int]] = {}
 
     def update(self, source: int, target: int) -> int:
-        """FLOP of forward and backward of a sentence pair."""
-        output, once = self.output, self.encoder.constant + self.decoder.constant
-        once += target * (output.read + 2 * output.without)
-        if self.phrases is not None:
-            once += self.phrases.without_gradient(self.encoder.layers + 1, source)
-        return 3 * self.forward(source, target) - 2 * once
+        """Forward and backward of a sentence pair."""
+        if (source, target) not in self.updates:
+            added = 0 if self.formulas is None else 3 * self.formulas.forward(source, target)
+            self.updates[source, target] = added + count(lambda: self._loss(source, target).backward())
+        return self.updates[source, target]
 
-    def step(self, source: int, before: int) -> int:
-        """FLOP of a step of one hypothesis that has `before` tokens already."""
-        output = self.output
-        return 2 * (self.decoder.step(source, before) + output.read + output.search + source * output.gate_pair)
+    def _loss(self, source: int, target: int) -> Tensor:
+        objective: Tensor = self.model.train().loss(make_batch([tokens(source)], [tokens(target)])).objective
+        return objective
 
-    def remember(self, source: int) -> int:
-        """FLOP of what is made of a source once before the first step."""
-        return 2 * (self.decoder.remember(source) + source * self.output.gate_source)
+    def hypothesis(self, source: int) -> tuple[int, int, int]:
+        """Of one hypothesis: what is made of a source, the first step, how much more each step costs than the one before."""
+        if source not in self.steps:
+            with torch.no_grad():
+                self.steps[source] = self._hypothesis(source)
+        return self.steps[source]
+
+    def _hypothesis(self, source: int) -> tuple[int, int, int]:
+        model = self.model.eval()
+        batch = make_batch([tokens(source)], [[]])
+        with FlopCount() as counted:
+            memory = model.encode(batch.source_BS, batch.source_lengths_B)
+            state = model.start(memory, beam=1, max_length=2)
+            totals = [counted.total]
+            for _ in range(2):
+                hidden_RD, _ = model.step(torch.zeros(1, dtype=torch.long), state)
+                model.output.log_probs(hidden_RD)
+                totals.append(counted.total)
+        once, first, second = totals[0], totals[1] - totals[0], totals[2] - totals[1]
+        if self.formulas is not None:
+            step = self.formulas.target(1, source)
+            once, first, second = once + self.formulas.source(source), first + step, second + step
+        return once, first, second - first
+
+    def training(self, pairs: Sequence[Pair]) -> int:
+        """Forward and backward of all pairs."""
+        return sum(self.update(*pair) for pair in pairs)
+
+    def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
+        """Encoding and search; the first step has one hypothesis."""
+        total = 0
+        for source, steps in pairs:
+            once, first, more = self.hypothesis(source)
+            total += once + first + beam * sum(first + more * before for before in range(1, steps))
+        return total
 
 
-def training_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], **rest: Any) -> int:
-    """Forward and backward of sentence pairs (source length, target length), once each; `rest` as for `ModelCost.of`."""
-    cost = ModelCost.of(model, vocabulary, **rest)
-    return sum(cost.update(source, target) for source, target in pairs)
+class PhraseFormulas:
+    """The FLOP that phrase representations add, as paper 001 writes them (spec §3.2-3.5; the table above)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        assert config.phrases is not None
+        self.config, self.phrases = config, config.phrases
+        self.levels, self.width = config.encoder.layers + 1, config.width
+
+    @cached_property
+    def _token(self) -> int:
+        inner = self.phrases.combination_width or self.config.ffn_width
+        return 2 * self.width**2 + 3 * self.width * inner
+
+    def source(self, source: int) -> int:
+        """Of a source: its levels, their mixtures, the layers of the encoder, the keys and values of the decoder."""
+        width, options, phrases = self.width, self.phrases, phrase_count(self.config, source)
+        encoder, decoder = self.config.encoder.layers, self.config.decoder.layers
+        level = 0 if options.attention == "none" else source * (2 * width * (options.scorer_width or width) + width)
+        mixed = phrases * options.transparent + source * options.transparent_tokens
+        mixtures = decoder * self.levels * width * mixed if self.levels > 1 else 0
+        keys = (encoder + decoder) * phrases * 2 * width**2
+        return 2 * (self.levels * level + mixtures + keys + encoder * source * (self._token + 2 * width * phrases))
+
+    def target(self, target: int, source: int) -> int:
+        """Of target tokens: the layers of the decoder."""
+        phrases = phrase_count(self.config, source)
+        return 2 * self.config.decoder.layers * target * (self._token + 2 * self.width * phrases)
+
+    def forward(self, source: int, target: int) -> int:
+        """Of a sentence pair."""
+        return self.source(source) + self.target(target, source)
 
 
-def decoding_flop(model: Any, vocabulary: int, pairs: Iterable[Pair], *, beam: int, **rest: Any) -> int:
+def phrase_count(config: ModelConfig, source: int) -> int:
+    """How many phrases a source of `source` tokens (EOS counted) is cut into. ValueError if that does not follow from it."""
+    segments: Any = config.phrases and config.phrases.segments
+    if segments.kind != "fixed":
+        raise ValueError(f"phrases of kind {segments.kind} are not known from a length")
+    size = max(min(segments.max_tokens, -(-source // segments.min_chunks)), segments.floor)
+    return -(-source // size)
+
+
+COSTS = {"segments": "phraseloom.npmt.flops"}
+"""The module with `cost_of` of models that are counted in a way of their own, by what they write."""
+
+
+def model_cost(config: ModelConfig, vocabulary: int, *, table_width: int = 300, computed: bool = False) -> Cost:
+    """The cost of the model of a configuration with `vocabulary` target types; see `training_flop`.
+
+    Raises ValueError for phrases that do not follow from the length of a source.
+    """
+    return _model_cost(config.model_dump_json(), vocabulary, table_width, computed)
+
+
+@lru_cache(maxsize=32)
+def _model_cost(config_json: str, vocabulary: int, table_width: int, computed: bool) -> Cost:
+    config = ModelConfig.model_validate_json(config_json)
+    formulas = None
+    if config.phrases is not None:
+        phrase_count(config, 1)
+        if not computed:
+            formulas = PhraseFormulas(config)
+            config = config.model_copy(update={"phrases": None})
+    model: Any = shapes_of(config, vocabulary, table_width)
+    if model.writes in COSTS:
+        return cast(Cost, import_module(COSTS[model.writes]).cost_of(model, computed=computed))
+    return TokenCost(model, formulas)
+
+
+def training_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], **rest: Any) -> int:
+    """Forward and backward of sentence pairs (source length, target length), once each.
+
+    `vocabulary`: target types. `table_width`: of the vectors of a continuous output (300). `computed`: phrases, and the rows of
+    segments, as the layers compute them, not as the papers write them.
+    """
+    return model_cost(config, vocabulary, **rest).training(list(pairs))
+
+
+def decoding_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], *, beam: int, **rest: Any) -> int:
     """Encoding and search; pairs of source length and number of steps. The first step has one hypothesis a sentence."""
-    cost, total = ModelCost.of(model, vocabulary, **rest), 0
-    for source, steps in pairs:
-        total += cost.encode(source) + cost.remember(source) + cost.step(source, 0)
-        total += beam * sum(cost.step(source, before) for before in range(1, steps))
-    return total
+    return model_cost(config, vocabulary, **rest).search(list(pairs), beam=beam)
 
 
 def padded(batch: Sequence[Pair]) -> list[Pair]:

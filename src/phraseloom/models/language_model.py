@@ -116,6 +116,8 @@ class CausalDecoder(nn.Module):
 class LanguageModel(nn.Module):
     """p(line) as a product over its tokens, each given those before it. Source: Vaswani et al. 2017 without the encoder."""
 
+    writes = "tokens"
+
     def __init__(self, *, embedding: TokenEmbedding, decoder: CausalDecoder, output: SoftmaxOutput) -> None:
         super().__init__()
         self.embedding, self.decoder, self.output = embedding, decoder, output

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.phrase_representation import PhraseRepresentation
-from phraseloom.layers.segments import FixedSegmenter, Segments
+from phraseloom.layers.segments import PhraseSegments, TensorSegmenter
 from phraseloom.layers.transparent import TransparentAttention
 
 
@@ -54,7 +54,7 @@ class PhraseLevels:
     that is a list.
     """
 
-    def __init__(self, representations: Sequence[PhraseRepresentation], segments: Segments) -> None:
+    def __init__(self, representations: Sequence[PhraseRepresentation], segments: PhraseSegments) -> None:
         self.representations, self.segments = representations, segments
         self.kept: list[Tensor] | None = None
         self.vectors: list[Tensor] = []
@@ -80,7 +80,7 @@ class SourcePhrases(nn.Module):
     def __init__(
         self,
         *,
-        segmenter: FixedSegmenter | None,
+        segmenter: TensorSegmenter | None,
         representations: list[PhraseRepresentation],
         transparent: TransparentAttention | None,
         transparent_tokens: TransparentAttention | None,
@@ -104,7 +104,7 @@ class SourcePhrases(nn.Module):
             )
         if not torch.equal(sizes_BP.sum(1), lengths_B):
             raise ModelError("the phrases of the batch do not cover its source tokens")
-        return PhraseLevels(self.representations, Segments(sizes_BP, length))
+        return PhraseLevels(self.representations, PhraseSegments(sizes_BP, length))
 
     def memory(self, levels: PhraseLevels, decoder_layers: int) -> PhraseMemory:
         """What the decoder sees of the phrases; its weights are kept where those of the encoder were."""

@@ -133,7 +133,7 @@ class InitialStates(nn.Module):
         return [tuple(parts[n : n + self.parts]) for n in range(0, len(parts), self.parts)]
 
 
-class CellStates:
+class RecurrentState:
     """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D).
 
     `masks` of each layer in training with variational dropout; search has none.
@@ -252,7 +252,7 @@ class RecurrentDecoder(nn.Module):
         fixed = self.attention.remember(states_BSD, source, beam=beam)
         inputs, states = self.variational
         masks = [cell.masks(len(states_BSD), states_BSD, inputs=inputs, states=states) for cell in self.cells]
-        rows = CellStates(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width), masks)
+        rows = RecurrentState(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width), masks)
         if beam > 1:
             rows.reorder(torch.arange(len(states_BSD), device=states_BSD.device).repeat_interleave(beam))
         return DecoderState([rows], [fixed], [], states_BSD.shape[1], memory.lengths_B, beam)

@@ -42,6 +42,8 @@ class TranslationModel(nn.Module):
     (P003; spec §4.9). EOS counts as a word.
     """
 
+    writes = "tokens"
+
     def __init__(
         self,
         *,

@@ -25,7 +25,15 @@ from phraseloom.phrases.table import read_phrases
 from phraseloom.text.joined import join
 from phraseloom.text.vectors import Vectors
 
-__all__ = ["Counted", "Progress", "Settings", "count_tokens", "read_tokens", "require_gensim", "train_vectors"]
+__all__ = [
+    "EmbeddingProgress",
+    "EmbeddingSettings",
+    "TokenCounts",
+    "count_tokens",
+    "read_tokens",
+    "require_gensim",
+    "train_vectors",
+]
 
 MAX_BUCKETS = 2_000_000
 LONGEST = 10_000  # words of a sentence that gensim reads; it drops the others without a word
@@ -36,7 +44,7 @@ Text = Callable[[], Iterator[str]]
 
 
 @dataclass(frozen=True)
-class Settings:
+class EmbeddingSettings:
     """How vectors are learned. `ngrams`: lengths in characters; `buckets`: rows for n-grams, None: as many as they need.
 
     `rate`: step size at the beginning, falling to 0; `sample`: tokens of a larger share of the text are left out at random.
@@ -54,7 +62,7 @@ class Settings:
     seed: int = 1
 
 
-class Counted(NamedTuple):
+class TokenCounts(NamedTuple):
     """What is in a text: its lines, its words, and the tokens that are frequent enough, most frequent first, with counts."""
 
     lines: int
@@ -62,7 +70,7 @@ class Counted(NamedTuple):
     tokens: dict[str, int]
 
 
-class Progress(NamedTuple):
+class EmbeddingProgress(NamedTuple):
     """How far training is: `done` of `lines` lines in the epoch `epoch` of `epochs`, from 1."""
 
     epoch: int
@@ -82,7 +90,7 @@ def require_gensim() -> Any:
     return FastText
 
 
-def count_tokens(text: Text, min_count: int, *, name: str | Path | None = None) -> Counted:
+def count_tokens(text: Text, min_count: int, *, name: str | Path | None = None) -> TokenCounts:
     """Count the tokens of joined text; ties are in code point order. Raises DataError where none is frequent enough."""
     counts: Counter[str] = Counter()
     lines = 0
@@ -97,7 +105,7 @@ def count_tokens(text: Text, min_count: int, *, name: str | Path | None = None) 
         ((token, most),) = counts.most_common(1)
         what = f"no token is there {min_count} times; the most frequent, {token!r}, {most} times"
         raise DataError(what, file=name, hint="a smaller --min-count takes more")
-    return Counted(lines, counts.total(), dict(sorted(frequent, key=lambda item: (-item[1], item[0]))))
+    return TokenCounts(lines, counts.total(), dict(sorted(frequent, key=lambda item: (-item[1], item[0]))))
 
 
 def read_tokens(path: str | Path) -> list[str]:
@@ -107,12 +115,12 @@ def read_tokens(path: str | Path) -> list[str]:
 
 def train_vectors(
     text: Text,
-    counted: Counted,
-    settings: Settings,
+    counted: TokenCounts,
+    settings: EmbeddingSettings,
     *,
     extra: Iterable[str] = (),
     jobs: int = 1,
-    report: Callable[[Progress], None] = lambda now: None,
+    report: Callable[[EmbeddingProgress], None] = lambda now: None,
 ) -> Vectors:
     """Vectors of the counted tokens, then of the `extra` ones that are not among them, in the order given.
 
@@ -175,7 +183,9 @@ class _Sentences:
     gensim waits for ever where that thread dies, so an error ends the text and is kept for `reraise`.
     """
 
-    def __init__(self, text: Text, counted: Counted, epochs: int, report: Callable[[Progress], None]) -> None:
+    def __init__(
+        self, text: Text, counted: TokenCounts, epochs: int, report: Callable[[EmbeddingProgress], None]
+    ) -> None:
         self._text, self._counted, self._epochs, self._report = text, counted, epochs, report
         self._epoch = 0
         self._error: Exception | None = None
@@ -193,11 +203,11 @@ class _Sentences:
         known, lines, number = self._counted.tokens, self._counted.lines, 0
         for number, line in enumerate(self._text(), start=1):
             if number % REPORT_LINES == 0 and number < lines:
-                self._report(Progress(self._epoch, self._epochs, number, lines))
+                self._report(EmbeddingProgress(self._epoch, self._epochs, number, lines))
             tokens = [token for token in line.split(" ") if token in known]
             for start in range(0, len(tokens), LONGEST):
                 yield tokens[start : start + LONGEST]
-        self._report(Progress(self._epoch, self._epochs, lines, lines))
+        self._report(EmbeddingProgress(self._epoch, self._epochs, lines, lines))
 
     def reraise(self) -> None:
         """Raise the error that ended the text, if one did."""

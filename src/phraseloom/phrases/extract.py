@@ -37,7 +37,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class PhraseCandidate:
     """A phrase, its words separated by blanks, and its source words, most frequent first, then by code points."""
 
     phrase: str
@@ -76,7 +76,7 @@ class Candidates:
         """How often a source word was linked to several target words."""
         return sum(self.rows.values())
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[PhraseCandidate]:
         keys = sorted(self.rows)
         spans = []
         for _, group in groupby(range(len(keys)), key=lambda place: keys[place].partition("\t")[0]):
@@ -85,7 +85,7 @@ class Candidates:
         for _, start, end in sorted(spans):
             sources = [(-self.rows[key], key.partition("\t")[2]) for key in keys[start:end]]
             some = tuple(Source(word, -count, self.linked[word]) for count, word in sorted(sources))
-            yield Candidate(keys[start].partition("\t")[0], some)
+            yield PhraseCandidate(keys[start].partition("\t")[0], some)
 
 
 def one_to_many(links: Iterable[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
@@ -114,14 +114,14 @@ def extract(lines: Iterable[AlignedLine]) -> Candidates:
     return found
 
 
-def format_candidates(candidates: Iterable[Candidate]) -> Iterator[str]:
+def format_candidates(candidates: Iterable[PhraseCandidate]) -> Iterator[str]:
     """The rows of a file of candidates."""
     for candidate in candidates:
         for source in candidate.sources:
             yield f"{candidate.phrase}\t{source.word}\t{source.count}\t{source.linked}"
 
 
-def read_candidates(path: str | Path) -> Iterator[Candidate]:
+def read_candidates(path: str | Path) -> Iterator[PhraseCandidate]:
     """The candidates of a file (plain, .gz, .xz), one after the other. Raises DataError (file, line) for rows not of this form
     or not in this order, FileProblem.
     """
@@ -131,7 +131,7 @@ def read_candidates(path: str | Path) -> Iterator[Candidate]:
         rows = (_parse(row, path, number) for number, row in enumerate(lines, 1))
         for phrase, group in groupby(rows, key=lambda row: row[0]):
             some = list(group)
-            candidate = Candidate(phrase, tuple(source for _, source, _ in some))
+            candidate = PhraseCandidate(phrase, tuple(source for _, source, _ in some))
             place = (-candidate.count, f"{phrase}\t")
             if before is not None and place <= before:
                 raise DataError(

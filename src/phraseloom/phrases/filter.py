@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from phraseloom.errors import UsageError
-from phraseloom.phrases.extract import Candidate, Source
+from phraseloom.phrases.extract import PhraseCandidate, Source
 from phraseloom.phrases.parts_of_speech import Tags, is_noun_phrase
 from phraseloom.phrases.pmi import count_phrases
 from phraseloom.phrases.stop_words import STOP_WORDS
@@ -57,7 +57,7 @@ class Filters:
         """Whether the target text is read."""
         return self.min_pmi is not None or self.parts_of_speech
 
-    def reason(self, candidate: Candidate) -> str | None:
+    def reason(self, candidate: PhraseCandidate) -> str | None:
         """The first filter that a candidate fails, of those that need no text; None if there is none."""
         words = candidate.words
         if COLUMNS.strip() in words:
@@ -94,7 +94,7 @@ _CLEAN: dict[str, Callable[[str], bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Phrase:
+class FilteredPhrase:
     """A phrase that was kept; `adjacent` (occurrences as adjacent words) and `pmi` (bits) where the text was read."""
 
     phrase: str
@@ -108,7 +108,7 @@ class Phrase:
 class Filtered:
     """The phrases kept, in the order of the candidates, and how many candidates each filter dropped."""
 
-    phrases: list[Phrase] = field(default_factory=list)
+    phrases: list[FilteredPhrase] = field(default_factory=list)
     candidates: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
@@ -118,7 +118,7 @@ REASONS = ("form", "length", "count", "characters", "repetition", "stop-words", 
 
 
 def filter_candidates(
-    candidates: Iterable[Candidate],
+    candidates: Iterable[PhraseCandidate],
     filters: Filters,
     *,
     text: Iterable[str] = (),
@@ -130,7 +130,7 @@ def filter_candidates(
     text: the lines of the target text, read once where `filters.needs_text`. tags: for `parts_of_speech`, where the tags of
     the phrases are. Memory grows with the candidates that pass the filters that need no text.
     """
-    result, left = Filtered(), list[Candidate]()
+    result, left = Filtered(), list[PhraseCandidate]()
     for candidate in candidates:
         result.candidates += 1
         reason = filters.reason(candidate)
@@ -145,26 +145,26 @@ def filter_candidates(
         kept = [c for c in left if is_noun_phrase(found.get(c.phrase))]
         result.dropped["part of speech"], left = len(left) - len(kept), kept
     if filters.min_pmi is None:
-        result.phrases = [Phrase(c.phrase, c.count, None, None, c.sources) for c in left]
+        result.phrases = [FilteredPhrase(c.phrase, c.count, None, None, c.sources) for c in left]
         return result
     counts = count_phrases(text, (c.phrase for c in left), across_lines=across_lines)
     for candidate in left:
         adjacent = counts.phrases[candidate.phrase]
         value = counts.pmi(candidate.phrase) if adjacent >= max(1, filters.min_count) else None
         if value is not None and value > filters.min_pmi:
-            result.phrases.append(Phrase(candidate.phrase, candidate.count, value, adjacent, candidate.sources))
+            result.phrases.append(FilteredPhrase(candidate.phrase, candidate.count, value, adjacent, candidate.sources))
     result.dropped["pmi"] = len(left) - len(result.phrases)
     return result
 
 
-def format_phrases(phrases: Iterable[Phrase]) -> Iterator[str]:
+def format_phrases(phrases: Iterable[FilteredPhrase]) -> Iterator[str]:
     """Rows of a table of phrases: phrase, count, PMI, occurrences as adjacent words, first source word; tabs between."""
     for p in phrases:
         counts = (p.count, "" if p.pmi is None else f"{p.pmi:.6f}", "" if p.adjacent is None else p.adjacent)
         yield "\t".join(map(str, (p.phrase, *counts, p.sources[0].word)))
 
 
-def format_moses(phrases: Sequence[Phrase]) -> Iterator[str]:
+def format_moses(phrases: Sequence[FilteredPhrase]) -> Iterator[str]:
     """Rows of a phrase table as Moses reads it, by source word, then phrase:
 
         source ||| phrase ||| p(source | phrase) p(phrase | source) ||| links ||| c(phrase) c(source) c(source, phrase)

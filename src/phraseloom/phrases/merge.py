@@ -25,14 +25,14 @@ RULES = ("released", "aligned")
 RELEASED_SIZES = (4, 3, 2)
 
 
-class Part(NamedTuple):
+class MergedPart(NamedTuple):
     """A phrase of `size` words and the source word that it stands for; any other word is a part of size 1, without source."""
 
     size: int
     source: int | None = None
 
 
-def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: str = "released") -> list[Part]:
+def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: str = "released") -> list[MergedPart]:
     """The parts of a target line by `rule`, one of RULES; `phrases` as `table.index_phrases` makes them.
 
     An empty word stands for one blank too many; no phrase runs over it, and links do not count it. Raises UsageError.
@@ -41,7 +41,7 @@ def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: st
         raise UsageError(f"no rule {rule!r}", hint=f"choose from {', '.join(RULES)}")
     sources = _sources(words, links)
     take = _released if rule == "released" else _aligned
-    parts: list[Part] = []
+    parts: list[MergedPart] = []
     start = 0
     while start < len(words):
         part = take(words, start, sources, phrases.get(words[start], {}))
@@ -50,7 +50,7 @@ def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: st
     return parts
 
 
-def fertilities(parts: Iterable[Part], words: Sequence[str], links: Links, num_source: int) -> list[int]:
+def fertilities(parts: Iterable[MergedPart], words: Sequence[str], links: Links, num_source: int) -> list[int]:
     """How many words each of `num_source` source words gave, for the parts of a target line."""
     sources, counts, start = _sources(words, links), [0] * num_source, 0
     for part in parts:
@@ -76,24 +76,24 @@ def _shared(sources: Sequence[set[int]], start: int, size: int) -> set[int]:
     return set.intersection(*sources[start : start + size])
 
 
-def _aligned(words: Sequence[str], start: int, sources: Sequence[set[int]], known: dict[int, set[str]]) -> Part:
+def _aligned(words: Sequence[str], start: int, sources: Sequence[set[int]], known: dict[int, set[str]]) -> MergedPart:
     for size, some in known.items():
         if 1 < size <= len(words) - start and " ".join(words[start : start + size]) in some:
             shared = _shared(sources, start, size)
             if shared:
-                return Part(size, min(shared))
-    return Part(1)
+                return MergedPart(size, min(shared))
+    return MergedPart(1)
 
 
-def _released(words: Sequence[str], start: int, sources: Sequence[set[int]], known: dict[int, set[str]]) -> Part:
+def _released(words: Sequence[str], start: int, sources: Sequence[set[int]], known: dict[int, set[str]]) -> MergedPart:
     end = len(words)
     while not words[end - 1] and end - 1 > start:
         end -= 1
     if not known or end - start < 2 or not _shared(sources, start, 2):
-        return Part(1)
+        return MergedPart(1)
     for size in RELEASED_SIZES:
         left = min(size, end - start)
         if " ".join(words[start : start + left]) in known.get(left, ()):
             shared = _shared(sources, start, size) if left == size else set()
-            return Part(size, min(shared)) if shared else Part(1)
-    return Part(1)
+            return MergedPart(size, min(shared)) if shared else MergedPart(1)
+    return MergedPart(1)

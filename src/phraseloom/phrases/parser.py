@@ -6,6 +6,10 @@ makes it flush its output. A child that is silent for too long or dies is replac
 one; the line that does it alone has no tree. Sentences are cleaned first, so that no line can be a command (`!…`) or a
 comment (`%…`) of the program.
 
+A line that is too long for the program, or that it finds no parse of in time, is cut behind punctuation, and its parts are
+parsed alone: their trees stand side by side under one root. A part without a tree is flat; a line has no tree where no part
+has one. Nothing is flattened silently: `counts`, `in_parts` and `first_flat` say what became of the lines.
+
 Sleator and Temperley, "Parsing English with a Link Grammar" (1991); the constituents are link-grammar's own.
 """
 
@@ -42,6 +46,8 @@ MAX_MEMORY = 2**32
 # A child is replaced after this many sentences: its memory grows by the words that it has not met before.
 SENTENCES_OF_A_CHILD = 5000
 FIRST_NUMBER = 20_000
+STRONG, WEAK = ".!?;:…", ",—–"  # what a word ends with where a line may be cut, quotes and brackets after it left aside
+CLOSING = "\"'”’»)]}"
 
 
 class _LostError(Exception):
@@ -142,6 +148,26 @@ def clean(line: str) -> str:
     return " ".join(text.split()).lstrip("!% ")
 
 
+def split_line(line: str, max_words: int) -> list[str]:
+    """The line in parts of at most `max_words` words, each but the last ending with punctuation; longer where there is none.
+
+    A part ends behind the last sentence or clause mark (. ! ? ; : …) that fits, else behind the last comma or dash, else behind
+    the first mark there is. The parts joined by blanks are the words of the line.
+    """
+    words, parts, start = line.split(), [], 0
+    while len(words) - start > max_words:
+        marks = [w.rstrip(CLOSING)[-1:] for w in words[start:-1]]
+        window = range(min(max_words, len(marks)))
+        ends = [[i for i in window if marks[i] and marks[i] in kind] for kind in (STRONG, WEAK)]
+        later = [i for i in range(len(marks)) if marks[i] and marks[i] in STRONG + WEAK]
+        end = next((found[-1] for found in ends if found), later[0] if later else None)
+        if end is None:
+            break
+        parts.append(" ".join(words[start : start + end + 1]))
+        start += end + 1
+    return [*parts, " ".join(words[start:])]
+
+
 def cores() -> int:
     """How many processor cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -150,10 +176,13 @@ def cores() -> int:
 class LinkParser:
     """Trees of English lines, parsed by `processes` link-parsers side by side; use it as a context manager.
 
-    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between white
-    space) is not tried; `linkages`: how many analyses are looked at before the best is taken. `counts` says what became
-    of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of time), "lost" (the program died
-    or hung). Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
+    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between
+    white space) is tried in parts (`split_line`), and so is one that has no parse, in parts of half as many;
+    `linkages`: how many analyses are looked at before the best is taken.
+    `counts` says what became of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of
+    time), "lost" (the program died or hung). `in_parts`: lines whose tree is made of several; `flat_parts`: parts of
+    them that are flat. `first_flat`: the number (from 1) and reason of the first line without a tree.
+    Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
     """
 
     def __init__(
@@ -180,6 +209,8 @@ class LinkParser:
         self.max_words = max_words
         self._seconds, self._patience = 2.0 * seconds + 1.0, 30.0 * seconds if patience is None else patience
         self.counts: Counter[str] = Counter()
+        self.in_parts = self.flat_parts = 0
+        self.first_flat: tuple[int, str] | None = None
         self._closed = False
         self._children: set[_Child] = set()
         self._free: queue.SimpleQueue[_Child | None] = queue.SimpleQueue()
@@ -210,13 +241,39 @@ class LinkParser:
         """One tree a line, in order; "" for a blank line and for a line that has no tree."""
         runs = [lines[i : i + RUN] for i in range(0, len(lines), RUN)]
         trees = []
-        for tree, became in itertools.chain.from_iterable(self._pool.map(self._parse, runs)):
+        for tree, became, flat in itertools.chain.from_iterable(self._pool.map(self._parse, runs)):
             trees.append(tree)
             self.counts[became] += 1
+            self.in_parts += flat is not None
+            self.flat_parts += flat or 0
+            if not tree and became != "blank" and self.first_flat is None:
+                self.first_flat = (self.counts.total(), became)
         return trees
 
-    def _parse(self, lines: Sequence[str]) -> list[tuple[str, str]]:
-        """The tree of each line, and what `counts` calls it."""
+    def _parse(self, lines: Sequence[str]) -> list[tuple[str, str, int | None]]:
+        """The tree of each line, what `counts` calls it, and of one parsed in parts how many of them are flat."""
+        whole = self._whole(lines)
+        return [
+            (tree, became, None) if tree or became == "blank" else self._parts(line, became)
+            for line, (tree, became) in zip(lines, whole, strict=True)
+        ]
+
+    def _parts(self, line: str, became: str) -> tuple[str, str, int | None]:
+        """The trees of the parts of a line that has none, under one root; without one where no part has a tree."""
+        words = len(line.split())
+        parts = split_line(
+            line, self.max_words if words > self.max_words else max(1, min(self.max_words, words - 1) // 2)
+        )
+        if len(parts) < 2:
+            return "", became, None
+        found = self._whole(parts)
+        if not any(tree for tree, _ in found):
+            return "", became, None
+        trees = [tree or repair(part, "(S)") for part, (tree, _) in zip(parts, found, strict=True)]
+        return f"(S {' '.join(trees)})", "parsed", sum(not tree for tree, _ in found)
+
+    def _whole(self, lines: Sequence[str]) -> list[tuple[str, str]]:
+        """The tree of each line as the program gives it, and what `counts` calls it."""
         sentences = [clean(line) for line in lines]
         refused = [self._refused(line, s) for line, s in zip(lines, sentences, strict=True)]
         asked = [s for s, why in zip(sentences, refused, strict=True) if not why]

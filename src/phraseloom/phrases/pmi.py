@@ -23,7 +23,7 @@ def pmi(count: int, words: Sequence[int], total: int) -> float:
 
 
 @dataclass
-class Counts:
+class PhraseCounts:
     """Occurrences of phrases as adjacent words, and of the words that they have; `total`: all words of the text."""
 
     phrases: Counter[str] = field(default_factory=Counter)
@@ -35,7 +35,7 @@ class Counts:
         return pmi(self.phrases[phrase], [self.words[word] for word in phrase.split(" ")], self.total)
 
 
-def count_phrases(lines: Iterable[str], phrases: Iterable[str], *, across_lines: bool = True) -> Counts:
+def count_phrases(lines: Iterable[str], phrases: Iterable[str], *, across_lines: bool = True) -> PhraseCounts:
     """Count `phrases` (words separated by blanks) in a text; with `across_lines` also where they run over the end of a line.
 
     Memory grows with the number of phrases, not with the text.
@@ -45,7 +45,7 @@ def count_phrases(lines: Iterable[str], phrases: Iterable[str], *, across_lines:
         word for sizes in index.values() for some in sizes.values() for phrase in some for word in phrase.split(" ")
     }
     longest = max((size for sizes in index.values() for size in sizes), default=1)
-    counts, before = Counts(), list[str]()
+    counts, before = PhraseCounts(), list[str]()
     for line in lines:
         words = words_of(line)
         counts.total += len(words)

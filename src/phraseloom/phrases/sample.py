@@ -32,7 +32,7 @@ FOUND = ("exact", "scattered", "partly", "absent")
 JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 
 
-class Output(NamedTuple):
+class SystemOutput(NamedTuple):
     """A line that a system wrote: as text, its words, and its tokens, phrases joined."""
 
     text: str
@@ -58,7 +58,7 @@ class Generated:
 
 
 @dataclass
-class Counts:
+class SampleCounts:
     """What was met: lines, those with a phrase, phrases, the different ones, where the reference has them."""
 
     lines: int = 0
@@ -68,7 +68,7 @@ class Counts:
     in_reference: Counter[str] = field(default_factory=Counter)
 
 
-def read_outputs(lines: Lines) -> Iterator[Output]:
+def read_outputs(lines: Lines) -> Iterator[SystemOutput]:
     """The translations in a file: a `.jsonl` file of `translate --output json`, else text, the words between blanks.
 
     Raises DataError (file and line) for a line of JSON that is no translation.
@@ -79,13 +79,13 @@ def read_outputs(lines: Lines) -> Iterator[Output]:
             yield _from_json(line, lines.name, number)
         else:
             words = line.split(" ")
-            yield Output(split_line(line), words, words)
+            yield SystemOutput(split_line(line), words, words)
 
 
-def _from_json(line: str, file: Any, number: int) -> Output:
+def _from_json(line: str, file: Any, number: int) -> SystemOutput:
     try:
         found = json.loads(line)
-        output = Output(found["text"], found["words"], found["tokens"])
+        output = SystemOutput(found["text"], found["words"], found["tokens"])
         whole = isinstance(output.text, str) and all(
             isinstance(part, list) and all(isinstance(one, str) for one in part) for part in output[1:]
         )
@@ -120,7 +120,7 @@ def generated(
 
 
 def _of_line(
-    number: int, source: str, reference: str, outputs: tuple[Output, ...], phrases: Phrases | None
+    number: int, source: str, reference: str, outputs: tuple[SystemOutput, ...], phrases: Phrases | None
 ) -> Iterator[Generated]:
     first, *others = outputs
     tokens = first.tokens
@@ -140,12 +140,12 @@ def _of_line(
         start += len(words)
 
 
-def draw(lines: Iterable[list[Generated]], size: int, seed: int) -> tuple[list[Generated], Counts]:
+def draw(lines: Iterable[list[Generated]], size: int, seed: int) -> tuple[list[Generated], SampleCounts]:
     """`size` phrases (all, where there are fewer) in the order in which they are drawn, without putting back; and all counted.
 
     A larger size goes on where a smaller one ends. Memory is that of the phrases drawn and of the different phrases.
     """
-    counts, chance = Counts(), random.Random(seed)
+    counts, chance = SampleCounts(), random.Random(seed)
 
     def counted() -> Iterator[Generated]:
         for phrases in lines:

@@ -31,7 +31,7 @@ class Parse(NamedTuple):
 
 
 @dataclass(slots=True)
-class Sentence:
+class SegmentedSentence:
     """The words of a line, the subwords of each, and its parse; without a parse, every word is a child of the root."""
 
     words: Sequence[str]
@@ -57,7 +57,7 @@ class Segmenter(Protocol):
         """Whether sentences come with parse trees."""
         ...
 
-    def sizes(self, sentence: Sentence) -> list[int]:
+    def sizes(self, sentence: SegmentedSentence) -> list[int]:
         """The sizes of the phrases, from left to right; positive, and their sum is `sentence.tokens`."""
         ...
 
@@ -81,7 +81,7 @@ class FixedSegmenter:
     kind: ClassVar[str] = "fixed"
     needs_trees: ClassVar[bool] = False
 
-    def sizes(self, sentence: Sentence) -> list[int]:
+    def sizes(self, sentence: SegmentedSentence) -> list[int]:
         """n, n, …, and the rest."""
         tokens = sentence.tokens
         return fixed_sizes(tokens, phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor))
@@ -109,7 +109,7 @@ class TreeSegmenter:
     kind: ClassVar[str] = "tree"
     needs_trees: ClassVar[bool] = True
 
-    def sizes(self, sentence: Sentence) -> list[int]:
+    def sizes(self, sentence: SegmentedSentence) -> list[int]:
         """See `segment.tree_sizes`; a sentence without a parse has a flat tree."""
         tokens = sentence.tokens
         limit = phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor)
@@ -143,7 +143,7 @@ class TableSegmenter:
         self._index = index_phrases(self.phrases)
         self._content = "".join(phrase + "\n" for phrase in self.phrases).encode("utf-8")
 
-    def sizes(self, sentence: Sentence) -> list[int]:
+    def sizes(self, sentence: SegmentedSentence) -> list[int]:
         """See `segment.table_sizes`."""
         return table_sizes(sentence.words, sentence.counts, self._index)
 

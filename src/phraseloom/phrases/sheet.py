@@ -25,7 +25,7 @@ FORMULA = ("=", "+", "-", "@")
 LONGEST = 32_000  # characters that a cell of a spreadsheet holds
 
 
-class Judged(NamedTuple):
+class JudgedPhrase(NamedTuple):
     """A row: its place, the phrase, where it was found, and what was filled in, None where nothing is."""
 
     line: int
@@ -41,7 +41,7 @@ class Sheet(NamedTuple):
 
     systems: list[str]
     places: list[str]
-    rows: list[Judged]
+    rows: list[JudgedPhrase]
 
 
 def write_sheet(path: str | Path, phrases: Iterable[Generated], systems: Sequence[str]) -> int:
@@ -85,7 +85,7 @@ def read_sheet(path: str | Path) -> Sheet:
         columns = _columns(header, path)
         systems = [name.removeprefix(CORRECT) for name in columns if name.startswith(CORRECT)]
         places = [name for name in columns if name == REFERENCE or name.startswith(BY)]
-        rows: list[Judged] = []
+        rows: list[JudgedPhrase] = []
         seen: dict[tuple[int, int], int] = {}
         for cells in table:
             if not any(cell.strip() for cell in cells):
@@ -126,7 +126,7 @@ class _Row:
         self._path, self._line = path, line
         self._cells = {name: cells[at].strip() if at < len(cells) else "" for name, at in columns.items()}
 
-    def judged(self, systems: Sequence[str], places: Sequence[str]) -> Judged:
+    def judged(self, systems: Sequence[str], places: Sequence[str]) -> JudgedPhrase:
         to_fill = ["category", *(CORRECT + name for name in systems)]
         filled = [name for name in to_fill if self._cells[name]]
         if filled and len(filled) < len(to_fill):
@@ -135,7 +135,7 @@ class _Row:
         phrase = self._cells["phrase"] or None
         if phrase is None:
             raise self._wrong("phrase", "empty")
-        return Judged(
+        return JudgedPhrase(
             self._number("line"),
             self._number("word"),
             phrase,

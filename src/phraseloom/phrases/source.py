@@ -19,8 +19,8 @@ from phraseloom.phrases.segmenters import (
     TABLE,
     FixedSegmenter,
     Parse,
+    SegmentedSentence,
     Segmenter,
-    Sentence,
     TableSegmenter,
     TreeSegmenter,
     description,
@@ -55,7 +55,7 @@ def count_flat(lines: Sequence[str], trees: Sequence[str]) -> int:
     return sum(bool(line.strip()) and not has_tree(tree) for line, tree in zip(lines, trees, strict=True))
 
 
-def sentence_of(side: Side, line: str, ids: Sequence[int], tree: str | None = None) -> Sentence:
+def sentence_of(side: Side, line: str, ids: Sequence[int], tree: str | None = None) -> SegmentedSentence:
     """A raw line, its ids and its tree as what segmenters read. Raises DataError for a tree that is broken or another's."""
     text = side.normaliser(line) if line.strip() else ""
     words = [word for word in text.split(" ") if word]
@@ -64,11 +64,11 @@ def sentence_of(side: Side, line: str, ids: Sequence[int], tree: str | None = No
         counts = tree_counts(side, text, ids, words) if words else [len(ids)] * bool(ids)
         words = words or [""] * len(counts)
     if tree is None or not has_tree(tree):
-        return Sentence(words, counts)
+        return SegmentedSentence(words, counts)
     leaves, joints = scan(tree) or skeleton(parse_tree(tree))
     if leaves != words or "  " in text:
-        return Sentence(words, counts, Parse(joints, tree_counts(side, text, ids, leaves)))
-    return Sentence(words, counts, Parse(joints, counts))
+        return SegmentedSentence(words, counts, Parse(joints, tree_counts(side, text, ids, leaves)))
+    return SegmentedSentence(words, counts, Parse(joints, counts))
 
 
 def segment_lines(

@@ -23,7 +23,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class History:
+class RunHistory:
     """A run by update: `training` and `validation` records, and `seconds` of wall time since its start."""
 
     name: str
@@ -55,17 +55,17 @@ class History:
         return np.interp(updates, known, seconds) if len(known) else None
 
 
-def read_history(folder: str | Path, *, name: str | None = None) -> History:
+def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
     """The history of a run folder; empty where the files are missing. Raises FileProblem for unreadable files."""
     folder = Path(folder)
-    history = History(name or folder.resolve().name)
+    history = RunHistory(name or folder.resolve().name)
     unreadable = 0
     for file in (METRICS, TIMING):
         records, bad = read_records(folder / file)
         unreadable += bad
         for record in records:
             _take(history, record)
-    return History(history.name, history.training, history.validation, history.seconds, unreadable)
+    return RunHistory(history.name, history.training, history.validation, history.seconds, unreadable)
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -85,7 +85,7 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     return records, bad
 
 
-def _take(history: History, record: dict[str, Any]) -> None:
+def _take(history: RunHistory, record: dict[str, Any]) -> None:
     update = record["update"]
     if isinstance(record.get("validation"), dict):
         history.validation.setdefault(update, {}).update(record["validation"])

@@ -17,7 +17,7 @@ SPREAD = 0.3  # of the distance of two layers, taken by the systems beside each 
 LETTER = 0.085  # inches of a letter in the legend
 
 
-class Series(NamedTuple):
+class LayerSeries(NamedTuple):
     """The values of one system: of layers 1 … L, of the `whole` mechanism, and a `level` that is drawn across.
 
     `name`: a path; the picture has its last part where that tells the systems apart.
@@ -37,7 +37,7 @@ def can_draw(path: str | Path, num_systems: int = 1) -> None:
 
 
 def draw(
-    systems: Sequence[Series], output: str | Path, *, quantity: str, title: str, level: str = "", note: str = ""
+    systems: Sequence[LayerSeries], output: str | Path, *, quantity: str, title: str, level: str = "", note: str = ""
 ) -> Path:
     """Draw the systems to a .png, .svg or .pdf; `quantity` with its unit on the axis, `level` says what the levels are.
 
@@ -70,14 +70,14 @@ def draw(
         return _save(figure, Path(output))
 
 
-def _system(ax: Any, system: Series, name: str, number: int, *, whole_at: float, aside: float) -> None:
+def _system(ax: Any, system: LayerSeries, name: str, number: int, *, whole_at: float, aside: float) -> None:
     look = {**_series(number), "ms": 6.5}
     ax.plot([n + aside for n in range(1, len(system.layers) + 1)], system.layers, label=name, **look)
     if system.whole is not None:
         ax.plot([whole_at + aside], [system.whole], **look | {"ls": "none"})
 
 
-def _axes(ax: Any, systems: Sequence[Series], num_layers: int, quantity: str) -> None:
+def _axes(ax: Any, systems: Sequence[LayerSeries], num_layers: int, quantity: str) -> None:
     from matplotlib import ticker
 
     places, ticks = list(map(float, range(1, num_layers + 1))), [str(n) for n in range(1, num_layers + 1)]
@@ -95,7 +95,7 @@ def _axes(ax: Any, systems: Sequence[Series], num_layers: int, quantity: str) ->
     ax.grid(visible=False, axis="x")
 
 
-def _levels(ax: Any, systems: Sequence[Series], label: str) -> None:
+def _levels(ax: Any, systems: Sequence[LayerSeries], label: str) -> None:
     """Thin lines in the colours of the systems, and above them what they are."""
     levels = [(i, system.level) for i, system in enumerate(systems) if system.level is not None]
     for i, level in levels:

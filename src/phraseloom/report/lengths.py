@@ -129,8 +129,7 @@ def _ticks(ax: Any, groups: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _said(part: Mapping[str, Any]) -> str:
-    signature = next(g["score"]["signature"] for g in part["systems"][0]["groups"] if g["score"])
-    text = f"{part['metric']}: {signature}"
+    text = f"{part['metric']}: {part['signature']}"
     if "samples" in part:
         text += f"\nwhiskers: central 95 % of {part['samples']:,} resamples of the sentences of each group, seed {part['seed']}"
         if any(g["score"] and not g["bootstrap"] for g in part["systems"][0]["groups"]):

@@ -10,7 +10,7 @@ from phraseloom.errors import escape_controls
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """A cell that shows `text` and is sorted by `value`; `html` stands in place of the text where it is given."""
 
     text: str
@@ -27,7 +27,7 @@ def table(
     sortable: bool = True,
     name: str = "",
 ) -> str:
-    """A table in a box that scrolls. Cells: `Cell`, text, numbers (floats with two decimals), None for an empty one."""
+    """A table in a box that scrolls. Cells: `TableCell`, text, numbers (floats with two decimals), None for an empty one."""
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
         any(r[i].value is not None for r in cells)
@@ -80,25 +80,25 @@ def _text(text: str) -> str:
     return escape(escape_controls(text))
 
 
-def _cell(value: object) -> Cell:
-    if isinstance(value, Cell):
+def _cell(value: object) -> TableCell:
+    if isinstance(value, TableCell):
         return value
     if value is None:
-        return Cell("")
+        return TableCell("")
     if isinstance(value, bool):
-        return Cell("yes" if value else "no")
+        return TableCell("yes" if value else "no")
     if isinstance(value, int):
-        return Cell(f"{value:,}", float(value))
+        return TableCell(f"{value:,}", float(value))
     if isinstance(value, float):
-        return Cell(f"{value:.2f}", value)
-    return Cell(str(value))
+        return TableCell(f"{value:.2f}", value)
+    return TableCell(str(value))
 
 
 def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-def _td(cell: Cell, right: bool, first: bool) -> str:
+def _td(cell: TableCell, right: bool, first: bool) -> str:
     inside = cell.html if cell.html is not None else _text(cell.text if cell.value is None else _minus(cell.text))
     inside = f"<strong>{inside}</strong>" if cell.strong else inside
     value = f' data-value="{cell.value!r}"' if cell.value is not None else ""

@@ -1,6 +1,6 @@
 """What `analysis/measurements.py` found for each run of each system, as the parts of a report (`parts.py`).
 
-Numbers of runs of one system become their mean with the deviation; see `averages.py` and `pooled.py`.
+Numbers of runs of one system become their mean with the deviation; see `averages.py` and `evaluation.py`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from phraseloom.metrics.accuracy import wilson
+from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
 from phraseloom.report import parts
 from phraseloom.report.averages import average, deviation, mean, spread
+from phraseloom.report.evaluation import ByLength, evaluate
 from phraseloom.report.parts import Part
-from phraseloom.report.pooled import evaluate_systems
 
 MEASURED = "measured"
 Runs = Sequence[Mapping[str, Any]]
@@ -57,13 +58,16 @@ def split_lacks(measured: Mapping[str, Runs]) -> tuple[dict[str, dict[str, list[
 
 def score_parts(outputs: Mapping[str, Sequence[Sequence[str]]], test: ScoredOn) -> list[Part]:
     """BLEU and the like of all translations, and of the lines of the subset alone."""
-    options: dict[str, Any] = {"metrics": test.metrics, "samples": test.samples, "seed": test.seed}
-    whole = evaluate_systems(outputs, test.reference, source=test.source, **options)
+    scorers = [make_scorer(name) for name in test.metrics]
+    options: dict[str, Any] = {"bootstrap": test.samples, "seed": test.seed, "pairs": True}
+    has_bleu = any(scorer.name == "BLEU" for scorer in scorers)
+    by = None if test.source is None or not has_bleu else ByLength(test.source, LENGTH_EDGES)
+    whole = evaluate(outputs, [test.reference], scorers, by_length=by, **options)
     found = [{"kind": "scores", "name": test.name, "origin": MEASURED, **parts.scores(whole)}]
     if test.subset is not None:
         file, chosen = test.subset
         some = {name: [[lines[i] for i in chosen] for lines in runs] for name, runs in outputs.items()}
-        report = evaluate_systems(some, [test.reference[i] for i in chosen], **options)
+        report = evaluate(some, [[test.reference[i] for i in chosen]], scorers, **options)
         report["lines"] = {"file": file, "of": len(test.reference)}
         found.append({"kind": "scores", "name": file, "origin": MEASURED, **parts.scores(report)})
     return found

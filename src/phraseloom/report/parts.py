@@ -19,7 +19,7 @@ from phraseloom.report.parts_phrases import neighbours, number, segments, source
 Part = dict[str, Any]
 LINE_MAX_BYTES = 2**20
 METHOD = "union"  # by which words are linked in what is shown, as in paper 004
-COMPARED = ("low", "high", "difference", "difference_low", "difference_high", "wins", "ties", "p_win", "p_null")
+COMPARED = ("low", "high", "difference", "difference_low", "difference_high", "p", "one_seed")
 CHANGED = ("difference", "won", "lost", "p")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from phraseloom.errors import plural
 from phraseloom.metrics.accuracy import compare, wilson
 from phraseloom.phrases.sample import FOUND
-from phraseloom.phrases.sheet import BY, CATEGORIES, REFERENCE, Judged, Sheet
+from phraseloom.phrases.sheet import BY, CATEGORIES, REFERENCE, JudgedPhrase, Sheet
 from phraseloom.report.tables import terminal
 
 ALL = "all"
@@ -36,7 +36,7 @@ def tally(sheet: Sheet) -> dict[str, Any]:
     }
 
 
-def _category(name: str, rows: Sequence[Judged], judged: int, systems: Sequence[str]) -> dict[str, Any]:
+def _category(name: str, rows: Sequence[JudgedPhrase], judged: int, systems: Sequence[str]) -> dict[str, Any]:
     verdicts = [[row.correct[i] for row in rows if row.correct is not None] for i in range(len(systems))]
     scores = [{"system": system, **_score(marks)} for system, marks in zip(systems, verdicts, strict=True)]
     against = [

@@ -15,7 +15,7 @@ import numpy as np
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import atomic_write
-from phraseloom.report.history import History, read_history
+from phraseloom.report.history import RunHistory, read_history
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -113,7 +113,7 @@ _NAMES = {"perplexity": "perplexity", "bleu": "BLEU", "cosine_loss": "cosine los
 _SCALES = {"perplexity": " (log scale)", "bleu": " (0–100)", "cosine_loss": " (0–2)"}
 
 
-def _loss(ax: Any, history: History) -> None:
+def _loss(ax: Any, history: RunHistory) -> None:
     updates, nll = history.curve("nll")
     if not len(updates):
         updates, nll = history.curve("loss")
@@ -129,7 +129,7 @@ def _loss(ax: Any, history: History) -> None:
     ax.legend()
 
 
-def _validation(ax: Any, history: History) -> None:
+def _validation(ax: Any, history: RunHistory) -> None:
     key = "bleu" if len(history.curve("bleu", of="validation")[0]) else "perplexity"
     updates, values = history.curve(key, of="validation")
     ax.set_title(f"Validation {_NAMES[key]}")
@@ -146,7 +146,7 @@ def _validation(ax: Any, history: History) -> None:
     _value_axis(ax, key)
 
 
-def _training_value(ax: Any, history: History, key: str, title: str, label: str, *, log: bool = False) -> None:
+def _training_value(ax: Any, history: RunHistory, key: str, title: str, label: str, *, log: bool = False) -> None:
     updates, values = history.curve(key)
     ax.plot(updates, values, color=COLOURS[2], lw=1, alpha=0.45 if log and len(updates) > 40 else 1.0)
     if log and len(updates) > 40:
@@ -192,7 +192,7 @@ def _updates_axis(ax: Any, last: int) -> None:
     ax.xaxis.set_major_formatter(ticker.StrMethodFormatter("{x:,.0f}"))
 
 
-def _wall_time_axis(ax: Any, history: History) -> None:
+def _wall_time_axis(ax: Any, history: RunHistory) -> None:
     """A second scale on top: the wall time at which the updates were reached."""
     updates, seconds = history.clock()
     if not len(updates):

@@ -8,7 +8,7 @@ from typing import Any
 
 from phraseloom.errors import escape_controls
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, mono, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, mono, note, section, table
 from phraseloom.report.page import page
 from phraseloom.report.run_diff_text import CURVES, change, differences, numbers, reached, summary, value
 from phraseloom.report.run_report_page import cautions, curves
@@ -21,7 +21,7 @@ def diff_page(document: Mapping[str, Any]) -> str:
     systems = document["systems"]
     names = [s["name"] for s in systems]
     config = document["configuration"]
-    keys = [[Cell(r["key"], html=mono(r["key"])), *r["values"]] for r in config["different"]]
+    keys = [[TableCell(r["key"], html=mono(r["key"])), *r["values"]] for r in config["different"]]
     body = [
         section(
             "configuration",
@@ -54,7 +54,7 @@ def diff_page(document: Mapping[str, Any]) -> str:
 
 
 def _compared(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    cells = [[r["what"], *r["values"], "same" if r["same"] else Cell("different", strong=True)] for r in rows]
+    cells = [[r["what"], *r["values"], "same" if r["same"] else TableCell("different", strong=True)] for r in rows]
     return f'<div class="wrap">{table(["", *names, ""], cells, sortable=False)}</div>'
 
 
@@ -63,7 +63,7 @@ def _training(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     for r in rows:
         values = [value(r["key"], v) for v in r["values"]]
         if any(values):
-            cells.append([r["what"], *values, *(text and Cell(text, r["difference"]) for text in change(r))])
+            cells.append([r["what"], *values, *(text and TableCell(text, r["difference"]) for text in change(r))])
     return table(["", *names, "difference", "relative"], cells, sortable=False)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from phraseloom.errors import escape_controls, plural
-from phraseloom.report.run_report_scores import duration
+from phraseloom.report.run_report_scores import ONE_RUN, duration
 from phraseloom.report.tables import terminal
 
 CURVES = {"perplexity": "Validation perplexity", "bleu": "Validation BLEU", "nll": "Training loss (nats per subword)"}
@@ -106,11 +106,16 @@ def _scores(part: Mapping[str, Any]) -> str:
             row: list[object] = [metric["metric"], system["name"], score]
             row.append(None if e["low"] is None else f"{e['low']:.2f} … {e['high']:.2f}")
             known = e["difference"] is not None
-            row += [f"{e['difference']:+.2f}", f"{e['p_null']:.4f}"] if known else [None, None]
+            ends = None if e["difference_low"] is None else f"{e['difference_low']:+.2f} … {e['difference_high']:+.2f}"
+            p = None if e["p"] is None else "<0.0001" if e["p"] < 0.0001 else f"{e['p']:.4f}"
+            row += [f"{e['difference']:+.2f}", ends, p] if known else [None, None, None]
             rows.append(row)
     signatures = "\n".join(f"  {m['metric']}: {m['signature']}" for m in part["metrics"])
     title = f"Scores on {plural(part['sentences'], 'sentence')}"
-    return f"{_titled(title, ['metric', 'system', 'score', '95 %', 'difference', 'p(null)'], rows)}\n\n{signatures}"
+    headers = ["metric", "system", "score", "95 %", "difference", "95 % of it", "p"]
+    one_run = any(e["one_seed"] for system in part["systems"] for e in system["scores"].values())
+    note = f"\n\n  {ONE_RUN}." if one_run else ""
+    return f"{_titled(title, headers, rows)}{note}\n\n{signatures}"
 
 
 def sentences(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:

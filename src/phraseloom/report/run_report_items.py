@@ -7,7 +7,7 @@ from typing import Any
 
 from phraseloom.errors import plural
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.parts import Part
 from phraseloom.report.run_report_scores import Looks, p_value, plus_minus
 
@@ -29,8 +29,8 @@ def contrastive_section(part: Part, looks: Looks, number: int) -> str:
             g["items"],
             e["name"],
             _percent(e["accuracy"], e["deviation"]),
-            Cell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
-            None if e["difference"] is None else Cell(f"{100 * e['difference']:+.1f}", e["difference"]),
+            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
+            None if e["difference"] is None else TableCell(f"{100 * e['difference']:+.1f}", e["difference"]),
             p_value(e["p"]),
         ]
         for g in part["groups"]
@@ -64,7 +64,7 @@ def phenomena_section(part: Part, looks: Looks, number: int) -> str:
             g["instances"],
             e["name"],
             _percent(e["accuracy"]),
-            Cell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
+            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
             p_value(e["p"]),
         ]
         for g in part["groups"]
@@ -87,7 +87,7 @@ def fertility_section(part: Part, looks: Looks, number: int) -> str:
             of,
             name,
             int(s["total"]),
-            *(Cell(f"{100 * s[k]:.2f}", s[k]) for k in ("precision", "recall", "f1")),
+            *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in ("precision", "recall", "f1")),
         ]
         for system in part["systems"]
         for of, scored in (("fertility", system["classes"]), ("word or phrase", system["gate"]))
@@ -108,9 +108,9 @@ def coverage_section(part: Part, looks: Looks, number: int) -> str:
             r["use"],
             int(r["layer"]),
             int(r["order"]),
-            *(None if r[k] is None else Cell(f"{100 * r[k]:.1f}", r[k]) for k in ("covered", "chance")),
+            *(None if r[k] is None else TableCell(f"{100 * r[k]:.1f}", r[k]) for k in ("covered", "chance")),
             r["lift"],
-            None if not r["interval"] else Cell("{:.2f} … {:.2f}".format(*r["interval"]), r["interval"][0]),
+            None if not r["interval"] else TableCell("{:.2f} … {:.2f}".format(*r["interval"]), r["interval"][0]),
         ]
         for s in part["systems"]
         for r in s["rows"]
@@ -144,6 +144,6 @@ def _by_place(
     return svg.lines(title, series, svg.Axes(x=x, y="right (%)", places=places, level=level))
 
 
-def _percent(value: float, deviation: float | None = None) -> Cell:
+def _percent(value: float, deviation: float | None = None) -> TableCell:
     found = plus_minus(100 * value, None if deviation is None else 100 * deviation, 1)
-    return Cell(found.text, value)
+    return TableCell(found.text, value)

@@ -7,7 +7,7 @@ from typing import Any
 
 from phraseloom.errors import plural
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.parts import METHOD, Part
 from phraseloom.report.run_report_scores import Looks, plus_minus
 
@@ -35,10 +35,14 @@ def alignment_section(part: Part, looks: Looks, number: int) -> str:
             row: list[object] = [
                 system["name"],
                 layer,
-                Cell(f"{100 * mean['aer']:.2f}", mean["aer"], strong=layer == lowest),
+                TableCell(f"{100 * mean['aer']:.2f}", mean["aer"], strong=layer == lowest),
             ]
-            row += [Cell(f"{100 * mean[k]:.2f}", mean[k]) for k in ("precision", "recall")]
-            row += [None, None] if best is None else [int(best["head"]), Cell(f"{100 * best['aer']:.2f}", best["aer"])]
+            row += [TableCell(f"{100 * mean[k]:.2f}", mean[k]) for k in ("precision", "recall")]
+            row += (
+                [None, None]
+                if best is None
+                else [int(best["head"]), TableCell(f"{100 * best['aer']:.2f}", best["aer"])]
+            )
             rows.append(row)
     axes = svg.Axes(
         x="decoder layer",
@@ -76,7 +80,7 @@ def _alignment_layers(
 def links_section(part: Part, looks: Looks, number: int) -> str:
     """Links of files against gold links."""
     keys = ("aer", "precision", "recall", "f1")
-    rows = [[s["name"], *(Cell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
+    rows = [[s["name"], *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
     text = f"Gold links of {part['gold']}, {plural(part['sentences'], 'sentence')}."
     return section(
         f"links-{number}",
@@ -114,7 +118,7 @@ def entropy_section(part: Part, looks: Looks, number: int) -> str:
                     over,
                     cells,
                     plus_minus(reading["whole"], spread and spread["whole"], 3),
-                    Cell(f"{reading['uniform']:.3f}", reading["uniform"]),
+                    TableCell(f"{reading['uniform']:.3f}", reading["uniform"]),
                 ]
             )
         layers = [x for s in series for x, _ in s.points]
@@ -158,13 +162,13 @@ def activation_section(part: Part, looks: Looks, number: int) -> str:
                 some.append(svg.Bar(label, [layer["joint"].get(q) or 0.0 for q in names], gap=i == 0 and bool(some)))
                 row: list[object] = [system["name"], use, int(layer["layer"])]
                 row += [
-                    None if layer["mass"].get(q) is None else Cell(f"{layer['mass'][q]:.1f}", layer["mass"][q])
+                    None if layer["mass"].get(q) is None else TableCell(f"{layer['mass'][q]:.1f}", layer["mass"][q])
                     for q in QUADRANTS
                 ]
                 row += [
                     None
                     if layer["activation"].get(q) is None
-                    else Cell(f"{layer['activation'][q]:.1f}", layer["activation"][q])
+                    else TableCell(f"{layer['activation'][q]:.1f}", layer["activation"][q])
                     for q in QUADRANTS
                 ]
                 rows.append(row)

@@ -8,7 +8,7 @@ from typing import Any
 
 from phraseloom.errors import escape_controls
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, mono, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, mono, note, section, table
 from phraseloom.report.page import page
 from phraseloom.report.run_report_items import (
     contrastive_section,
@@ -71,7 +71,7 @@ def overview(document: Document) -> str:
     for system in document["systems"]:
         s = system["summary"]
         row: dict[str, object] = {
-            "system": Cell(system["name"], html=svg.key(escape_controls(system["name"]), system["look"]))
+            "system": TableCell(system["name"], html=svg.key(escape_controls(system["name"]), system["look"]))
         }
         row["runs"] = s["runs"] if any(o["summary"]["runs"] > 1 for o in document["systems"]) else None
         row["parameters"] = _mean(s["parameters"], lambda v: f"{v:,.0f}")
@@ -84,13 +84,15 @@ def overview(document: Document) -> str:
             row[metric] = e and plus_minus(e["value"], e["deviation"])
             low, high = (e["low"], e["high"]) if e else (None, None)
             if metric == metrics[0]:
-                row[f"{metric} 95 %"] = None if low is None else Cell(f"{low:.1f} … {high:.1f}", low)
+                row[f"{metric} 95 %"] = None if low is None else TableCell(f"{low:.1f} … {high:.1f}", low)
         first = s.get("scores", {}).get(metrics[0]) if metrics else None
-        row[f"p vs. {base}"] = p_value(first["p_null"]) if first else None
+        row[f"p vs. {base}"] = p_value(first["p"]) if first else None
         subset, contrast, aligned = s.get("subset"), s.get("contrastive"), s.get("alignment")
         row["lines with phrases"] = subset and plus_minus(subset["value"], subset["deviation"])
         row["contrastive %"] = contrast and plus_minus(100 * contrast["accuracy"], None, 1)
-        row["AER %"] = aligned and Cell(f"{100 * aligned['aer']:.1f} (layer {aligned['layer']:.0f})", aligned["aer"])
+        row["AER %"] = aligned and TableCell(
+            f"{100 * aligned['aer']:.1f} (layer {aligned['layer']:.0f})", aligned["aer"]
+        )
         row["sentences / s"] = _mean(s.get("speed"), lambda v: f"{v:,.1f}")
         rows.append(row)
     headers = [h for h in rows[0] if any(row[h] is not None for row in rows)] if rows else []
@@ -100,7 +102,11 @@ def overview(document: Document) -> str:
         if any(s["summary"]["runs"] > 1 for s in document["systems"])
         else ""
     )
-    text += f"p: two-sided paired bootstrap on {metrics[0]}. " if metrics and len(rows) > 1 else ""
+    if metrics and len(rows) > 1:
+        one_run = any(s["summary"]["runs"] == 1 for s in document["systems"])
+        text += f"p: two-sided, on {metrics[0]}" + (
+            ", between these runs alone where a system has one. " if one_run else ". "
+        )
     return table(headers, shown, name="Overview") + note(
         text + "–: not known; see the end of the page. A click on a heading sorts."
     )
@@ -175,8 +181,8 @@ def provenance(document: Document) -> str:
     systems = [s for s in document["systems"] if s["runs"]]
     names = [s["name"] for s in systems]
     rows = document["configuration"]
-    different = [[Cell(r["key"], html=mono(r["key"])), *r["values"]] for r in rows if not r["same"]]
-    same = [[Cell(r["key"], html=mono(r["key"])), r["values"][0]] for r in rows if r["same"]]
+    different = [[TableCell(r["key"], html=mono(r["key"])), *r["values"]] for r in rows if not r["same"]]
+    same = [[TableCell(r["key"], html=mono(r["key"])), r["values"][0]] for r in rows if r["same"]]
     parts = []
     if len(names) > 1:
         parts.append("<h3>Where the recipes differ</h3>")
@@ -201,9 +207,9 @@ def cautions(warnings: Sequence[str]) -> str:
     return f'<ul class="panel" aria-label="Cautions">{entries}</ul>' if entries else ""
 
 
-def mono_cell(text: str) -> Cell:
+def mono_cell(text: str) -> TableCell:
     """A path or a checksum."""
-    return Cell(text, html=mono(text))
+    return TableCell(text, html=mono(text))
 
 
 def _facts(run: Mapping[str, Any]) -> list[object]:
@@ -240,11 +246,11 @@ def _contents(sections: Sequence[str]) -> str:
     return f'<nav aria-label="Contents" class="contents no-print">{"".join(map(entry, sections))}</nav>'
 
 
-def _mean(value: Mapping[str, Any] | None, form: Callable[[float], str]) -> Cell | None:
-    return None if value is None else Cell(form(value["mean"]), value["mean"])
+def _mean(value: Mapping[str, Any] | None, form: Callable[[float], str]) -> TableCell | None:
+    return None if value is None else TableCell(form(value["mean"]), value["mean"])
 
 
-def _with_deviation(value: Mapping[str, Any] | None) -> Cell | None:
+def _with_deviation(value: Mapping[str, Any] | None) -> TableCell | None:
     return None if value is None else plus_minus(value["mean"], value["deviation"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from phraseloom.errors import plural
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.parts import Part
 from phraseloom.report.parts_phrases import PLACES
 from phraseloom.report.run_report_scores import Looks
@@ -29,7 +29,7 @@ def segments_section(part: Part, looks: Looks, number: int) -> str:
             if entry["segment"] is not None:
                 kinds.append(svg.Bar(kind, [100 * entry[place] for place in PLACES]))
             cells = [_percent(entry[key]) for key in ("chance", "inside", "split", "posterior", "from_its_source")]
-            interval = Cell(f"{100 * entry['low']:.1f} … {100 * entry['high']:.1f}", entry["low"])
+            interval = TableCell(f"{100 * entry['low']:.1f} … {100 * entry['high']:.1f}", entry["low"])
             rows.append([system["name"], kind, entry["phrases"], _percent(entry["segment"]), interval, *cells])
     headers = ["system", "kind", "phrases", "one segment %", "95 %", "by chance %", "inside one %", "split %"]
     headers += ["posterior %", "from its source %"]
@@ -139,5 +139,5 @@ def _token(token: Mapping[str, Any], *, counted: bool, two: bool) -> list[object
     return row
 
 
-def _percent(share: float | None) -> Cell | None:
-    return None if share is None else Cell(f"{100 * share:.1f}", share)
+def _percent(share: float | None) -> TableCell | None:
+    return None if share is None else TableCell(f"{100 * share:.1f}", share)

@@ -6,36 +6,34 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phraseloom.errors import plural
+from phraseloom.metrics.seeds import LEVEL
 from phraseloom.report import svg
-from phraseloom.report.markup import Cell, charts, details, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.parts import Part
 
 Looks = Mapping[str, int]
-ALPHA = 0.05
-TESTS = "p(no win): share of resamples in which the better of the two does not win; p(null): two-sided"
+TESTS = "p: two-sided, of no difference"
+ONE_RUN = "Where a system has one run, this is between these two runs and says nothing about other seeds"
 
 
-def plus_minus(value: float, deviation: float | None, digits: int = 2) -> Cell:
+def plus_minus(value: float, deviation: float | None, digits: int = 2) -> TableCell:
     """`27.31 ± 0.12`, the deviation over runs where there are several."""
     text = f"{value:.{digits}f}"
-    return Cell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
+    return TableCell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
 
 
 def ends(
     entry: Mapping[str, Any], low: str = "low", high: str = "high", digits: int = 2, sign: str = ""
-) -> Cell | None:
+) -> TableCell | None:
     """An interval as text, sorted by its lower end."""
     if entry.get(low) is None or entry.get(high) is None:
         return None
-    return Cell(f"{entry[low]:{sign}.{digits}f} … {entry[high]:{sign}.{digits}f}", entry[low])
+    return TableCell(f"{entry[low]:{sign}.{digits}f} … {entry[high]:{sign}.{digits}f}", entry[low])
 
 
-def p_value(p: float | None, samples: int = 0) -> Cell | None:
+def p_value(p: float | None) -> TableCell | None:
     """Four decimals, or less than can be told."""
-    if p is None:
-        return None
-    least = 1 / samples if samples else 0.0001
-    return Cell(f"<{least:.4f}" if p < least else f"{p:.4f}", p)
+    return None if p is None else TableCell("<0.0001" if p < 0.0001 else f"{p:.4f}", p)
 
 
 def score_section(part: Part, looks: Looks, number: int) -> str:
@@ -47,10 +45,12 @@ def score_section(part: Part, looks: Looks, number: int) -> str:
         f", those of {chosen['file']} among {chosen['sentences']:,}" if chosen else ""
     )
     if boot:
-        text += f". Intervals: central 95 % of {boot['samples']:,} resamples of the sentences (seed {boot['seed']})"
+        text += f". Intervals: 95 %, from {boot['samples']:,} resamples of the sentences (seed {boot['seed']}) and the seeds"
         text += f"; differences are paired, against {boot['baseline']}; {TESTS}" if several else ""
     if any(_several(e) for system in part["systems"] for e in system["scores"].values()):
-        text += ". ±: standard deviation over runs with other seeds, which is in no interval"
+        text += ". ±: standard deviation over runs with other seeds, which is in the intervals"
+    if any(e["one_seed"] for system in part["systems"] for e in system["scores"].values()):
+        text += f". {ONE_RUN}"
     figures = []
     for metric in part["metrics"]:
         figures.append(_dots(part, metric["metric"], looks))
@@ -95,7 +95,7 @@ def _table(part: Part) -> str:
     boot, rows = part["bootstrap"], []
     compared = boot is not None and len(part["systems"]) > 1
     headers = ["system", "metric", "score"] + ["95 %"] * bool(boot)
-    headers += ["difference", "95 % of it", "p(no win)", "p(null)"] if compared else []
+    headers += ["difference", "95 % of it", "p"] if compared else []
     for metric in part["metrics"]:
         values = [s["scores"][metric["metric"]]["value"] for s in part["systems"]]
         best = max(values) if metric["higher_is_better"] else min(values)
@@ -103,14 +103,14 @@ def _table(part: Part) -> str:
             e = system["scores"][metric["metric"]]
             score = plus_minus(e["value"], e["deviation"])
             row: list[object] = [system["name"], metric["metric"]]
-            row.append(Cell(score.text, score.value, strong=compared and e["value"] == best))
+            row.append(TableCell(score.text, score.value, strong=compared and e["value"] == best))
             row += [ends(e)] if boot else []
             if compared and e["difference"] is not None:
                 row += [
-                    Cell(f"{e['difference']:+.2f}", e["difference"]),
+                    TableCell(f"{e['difference']:+.2f}", e["difference"]),
                     ends(e, "difference_low", "difference_high", sign="+"),
                 ]
-                row += [p_value(e["p_win"], boot["samples"]), p_value(e["p_null"])]
+                row.append(p_value(e["p"]))
             rows.append(row + [None] * (len(headers) - len(row)))
     return table(headers, rows, name="Scores")
 
@@ -123,18 +123,18 @@ def _pairs(part: Part) -> str:
         [
             f"{p['system']} − {p['other']}",
             p["metric"],
-            Cell(f"{p['difference']:+.2f}", p["difference"]),
+            TableCell(f"{p['difference']:+.2f}", p["difference"]),
             ends(p, "difference_low", "difference_high", sign="+"),
-            p_value(p["p_null"]),
-            Cell(p_value(p["p_holm"]).text + (" *" if p["p_holm"] < ALPHA else ""), p["p_holm"]),  # type: ignore[union-attr]
+            p_value(p["p"]),
+            TableCell(p_value(p["p_holm"]).text + (" *" if p["p_holm"] < LEVEL else ""), p["p_holm"]),  # type: ignore[union-attr]
         ]
         for p in pairs
     ]
-    headers = ["pair", "metric", "difference", "95 %", "p(null)", "p after Holm"]
+    headers = ["pair", "metric", "difference", "95 %", "p", "p after Holm"]
     return details(
         f"Every pair of systems ({len(pairs)})",
         table(headers, rows),
-        note(f"* below {ALPHA} after Holm's correction for the number of pairs of a metric."),
+        note(f"* below {LEVEL} after Holm's correction for the number of pairs of a metric."),
     )
 
 
@@ -163,14 +163,14 @@ def _lengths(part: Part, looks: Looks) -> str:
             e["name"],
             None if e["value"] is None else plus_minus(e["value"], e["deviation"]),
             ends(e),
-            None if e["difference"] is None else Cell(f"{e['difference']:+.2f}", e["difference"]),
+            None if e["difference"] is None else TableCell(f"{e['difference']:+.2f}", e["difference"]),
             ends(e, "difference_low", "difference_high", sign="+"),
-            p_value(e["p_null"]),
+            p_value(e["p"]),
         ]
         for g in groups
         for e in g["systems"]
     ]
-    headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p(null)"]
+    headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p"]
     small = any(e["value"] is not None and e["low"] is None for g in groups for e in g["systems"]) and part["bootstrap"]
     return (
         f"<h3>{metric} by source length</h3>"
@@ -209,8 +209,8 @@ def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
         s, fast = system["summary"], speeds.get(system["name"])
         parameters, seconds, rate = (s[k] for k in ("parameters", "seconds", "tokens_per_second"))
         row: list[object] = [system["name"], None if parameters is None else int(parameters["mean"])]
-        row.append(None if seconds is None else Cell(duration(seconds["mean"]), seconds["mean"]))
-        row.append(None if rate is None else Cell(f"{rate['mean']:,.0f}", rate["mean"]))
+        row.append(None if seconds is None else TableCell(duration(seconds["mean"]), seconds["mean"]))
+        row.append(None if rate is None else TableCell(f"{rate['mean']:,.0f}", rate["mean"]))
         if fast:
             row += [_rate(fast["sentences_per_second"], 1), _rate(fast["tokens_per_second"], 0), fast["beam"]]
         rows.append(row + [None] * (7 - len(row)))
@@ -235,9 +235,9 @@ def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _rate(value: Mapping[str, Any], digits: int) -> Cell:
+def _rate(value: Mapping[str, Any], digits: int) -> TableCell:
     text = f"{value['mean']:,.{digits}f}"
-    return Cell(text if value["deviation"] is None else f"{text} ± {value['deviation']:.{digits}f}", value["mean"])
+    return TableCell(text if value["deviation"] is None else f"{text} ± {value['deviation']:.{digits}f}", value["mean"])
 
 
 def duration(seconds: float) -> str:

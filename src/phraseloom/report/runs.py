@@ -20,7 +20,7 @@ from phraseloom.files import read_json
 from phraseloom.reading import MIB, inside
 from phraseloom.report.averages import common_curve, deviation, mean, thin
 from phraseloom.report.folders import RUN_CONFIG, describe
-from phraseloom.report.history import TIMING, History, read_history, read_records
+from phraseloom.report.history import TIMING, RunHistory, read_history, read_records
 
 FACTS = "run.json"
 CURVES = {
@@ -88,7 +88,7 @@ def read_system(system: System) -> dict[str, Any]:
     return {"name": system.name, "runs": runs, "curves": curves_of(histories)}
 
 
-def curves_of(histories: Sequence[History]) -> dict[str, Any]:
+def curves_of(histories: Sequence[RunHistory]) -> dict[str, Any]:
     """The curves that any of the runs has: {key: {updates, values, deviation, seconds}}; seconds None without timing."""
     found: dict[str, Any] = {}
     last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
@@ -107,7 +107,7 @@ def curves_of(histories: Sequence[History]) -> dict[str, Any]:
     return found
 
 
-def _facts(folder: Path, history: History) -> Facts:
+def _facts(folder: Path, history: RunHistory) -> Facts:
     found = describe(folder, verify=False)
     if found["kind"] not in ("run", "model", "checkpoint"):
         raise FileProblem(f"a run or a model was expected, but this is a {found['kind']} folder", file=folder)
@@ -174,7 +174,7 @@ def _speed(folder: Path) -> dict[str, Any]:
     }
 
 
-def _best(history: History) -> dict[str, Any]:
+def _best(history: RunHistory) -> dict[str, Any]:
     """The lowest validation perplexity and the highest BLEU, each with its update."""
     found: dict[str, Any] = {}
     for name, choose in (("perplexity", min), ("bleu", max)):

@@ -19,7 +19,7 @@ BY = ("chrf", "log-prob")
 
 
 @dataclass(frozen=True)
-class Side:
+class SystemSide:
     """What one system made of all sources, run by run: lines, log-probabilities (of the reference, else of its own lines).
 
     `phrases`: of the first run, the text of its phrase links for each line, where they were asked for and there are any.
@@ -39,7 +39,7 @@ def sentence_chrf(lines: Sequence[str], references: Sequence[str]) -> list[float
 
 
 def compare_sentences(
-    sides: Sequence[Side],
+    sides: Sequence[SystemSide],
     sources: Sequence[str] | None,
     references: Sequence[str] | None,
     *,
@@ -98,7 +98,7 @@ def _better(differences: Sequence[float]) -> list[int]:
     return [first, second, len(differences) - first - second]
 
 
-def _entry(side: Side, i: int, chrf: float | None, log_probs: Sequence[float] | None) -> dict[str, Any]:
+def _entry(side: SystemSide, i: int, chrf: float | None, log_probs: Sequence[float] | None) -> dict[str, Any]:
     return {
         "name": side.name,
         "translations": [lines[i] for lines in side.runs],

@@ -1,171 +1,197 @@
-"""Did what the paper says hold here? Each claim is a set of comparisons of two numbers; what decides is an interval.
+"""Did what the paper says hold here? A claim is a set of comparisons of two numbers; a difference with its p decides.
 
-    d = value of one row − value of another (or − a given number), in the direction of the claim
-    held           the 95 % interval of d lies above the margin of the claim
-    did not hold   it lies below
-    not decided    the margin is inside, or there is no interval (one seed of a number that is not made of sentences)
+    d = value of one row − value of another (or − a given number), as metrics/seeds.py estimates it
+    a comparison is for the claim if d lies on the side that is claimed (beyond `by`; for "equal": inside ± `within`)
 
-A claim of several comparisons holds if all hold, and did not hold if one did not. "Equal" holds if the interval lies inside
-± `within`, and did not hold if it lies outside.
+All comparisons of a claim must be for it, so its p is the largest of theirs. If some are against it, its p is the smallest p
+of those times the number of comparisons (Bonferroni), and what it decides is "did not hold". The p of all claims of a table are
+then adjusted by Holm (1979) for their number, and below 0.05 there is a verdict:
 
-Numbers made of sentences (BLEU, chrF, TER; perplexity, entropy, shares, AER, accuracy): the sentences of the test set are drawn
-anew (metrics/compare.py), the same for all rows and seeds, and the differences of seed s of one row and seed s of the other on
-every resample are pooled; the interval is their central 95 %, p the share in which the one ahead on average does not win.
-So both the choice of sentences and that of seeds are in it; with one seed that of seeds is not. Other numbers: Student's t over
-the differences of the seeds, from two seeds on.
+    held, did not hold           p after Holm < 0.05, at least two seeds of every row
+    undecided                    p after Holm ≥ 0.05; no interval; or the margin of "equal" is no wider than half the interval
+    between these two runs: …    one seed: yes, no or undecided for these two runs, and nothing about training
+    in this run: …               likewise, where numbers of one run are compared
+    not learned                  the baseline, or every row that is compared, is below the floor of the table
+    path only                    scale tiny: it shows that every part works
+    not measured                 a number is not there
+
+Parameters are exact: no p, no floor, no seeds.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
-from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, interval
-from phraseloom.reproduce.measure import Measured
+from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
+from phraseloom.metrics.seeds import LEVEL, SeedDifference, SeedScores, compare_seeds
+from phraseloom.reproduce.measure import MeasuredValue
 from phraseloom.reproduce.table import ClaimConfig
 
 SAMPLES = 1000
-# The 97.5 % quantile of Student's t by degrees of freedom.
-STUDENT = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-    2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
-Verdict = Literal["held", "did not hold", "not decided", "not measured"]
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One number less another: the mean over seeds, the ends of its 95 % if they are known, and how they are known."""
-
-    mean: float
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    how: str = "one seed, no interval"
+Verdict = Literal[
+    "held",
+    "did not hold",
+    "undecided",
+    "between these two runs: yes",
+    "between these two runs: no",
+    "between these two runs: undecided",
+    "in this run: yes",
+    "in this run: no",
+    "in this run: undecided",
+    "not learned",
+    "path only",
+    "not measured",
+]
+TWO_RUNS: dict[str, Verdict] = {
+    "held": "between these two runs: yes",
+    "did not hold": "between these two runs: no",
+    "undecided": "between these two runs: undecided",
+}
+ONE_RUN: dict[str, Verdict] = {
+    "held": "in this run: yes",
+    "did not hold": "in this run: no",
+    "undecided": "in this run: undecided",
+}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison of a claim: what is compared, in words, the difference, and the verdict."""
+    """One comparison of a claim: in words, the difference, its p against the margin of the claim, and whether it agrees."""
 
     says: str
-    difference: Difference | None
-    verdict: Verdict
+    difference: SeedDifference | None
+    p: float | None = None
+    agrees: bool | None = None
 
 
 @dataclass(frozen=True)
-class Judged:
-    """A claim with all its comparisons."""
+class JudgedClaim:
+    """A claim with its comparisons; `p` and `p_holm` of the claim (the module says how), `reason` for what is not a verdict."""
 
     claim: ClaimConfig
     verdict: Verdict
     comparisons: tuple[Comparison, ...]
+    p: float | None = None
+    p_holm: float | None = None
+    reason: str = ""
 
 
-Seeds = Mapping[int, Measured]
+Seeds = Mapping[int, MeasuredValue]
 
 
 @dataclass(frozen=True)
 class Draws:
-    """A number of each row and seed, and its values on every resample of so many `sentences`.
+    """A number of each row and seed on every resample of `sentences` sentences; draws of one `group` are of the same resamples.
 
-    Two of equal `sentences` are of the same resamples.
+    `sentences` 0: the number is made of sentences, but cannot be drawn (too few, or rows differ).
     """
 
     sentences: int
-    numbers: Mapping[tuple[str, int], tuple[float, np.ndarray]]
+    group: str
+    sampled: Mapping[tuple[str, int], np.ndarray] = field(default_factory=dict)
 
-    def of(self, row: str) -> dict[int, tuple[float, np.ndarray]]:
-        """Those of a row, by seed."""
-        return {seed: found for (name, seed), found in self.numbers.items() if name == row}
+    def of(self, row: str, numbers: Mapping[int, float]) -> SeedScores:
+        """The numbers of a row by seed, with their resamples."""
+        sampled = np.stack([self.sampled[row, seed] for seed in numbers]) if self.sampled else None
+        return SeedScores(np.array(list(numbers.values())), sampled)
 
 
-def draw(rows: Mapping[str, Seeds], label: str = "", *, samples: int = SAMPLES, seed: int = SEED) -> Draws:
-    """The numbers of one metric (and label) under resampling of the sentences; none where it is not made of sentences.
+def draw(
+    rows: Mapping[str, Seeds], label: str = "", *, apart: bool = False, samples: int = SAMPLES, seed: int = SEED
+) -> Draws | None:
+    """The numbers of one metric (and label) under resampling of the sentences; None where it is not made of sentences.
 
-    Groups of fewer than `FEWEST` sentences are not drawn from.
+    `apart`: labels stand for different sentences, so that each is drawn by itself.
     """
     found = {(row, s): m for row, seeds in rows.items() for s, m in seeds.items() if label in m.statistics}
     counts = [m.statistics[label] for m in found.values()]
     scorer = next((m.scorer for m in found.values()), None)
-    if scorer is None or len({len(c) for c in counts}) != 1 or (label and len(counts[0]) < FEWEST):
-        return Draws(0, {})
-    drawn = bootstrap_values(scorer, counts, samples=samples, seed=seed)
-    numbers = {key: (_number(m, label), values) for (key, m), values in zip(found.items(), drawn, strict=True)}
-    return Draws(len(counts[0]), numbers)
-
-
-def of_sentences(
-    one: Mapping[int, tuple[float, np.ndarray]], other: Mapping[int, tuple[float, np.ndarray]] | float
-) -> Difference | None:
-    """Pooled difference of two numbers by seed (`Draws.of`), or of one and a given number; None without a seed in common."""
-    seeds = [s for s in one if isinstance(other, float) or s in other]
-    if not seeds:
+    if scorer is None:
         return None
-    pairs = [(one[s], (other, other) if isinstance(other, float) else other[s]) for s in seeds]
-    pooled = np.concatenate([first[1] - second[1] for first, second in pairs])
-    mean = statistics.fmean(first[0] - second[0] for first, second in pairs)
-    low, high = interval(pooled)
-    loses = float(((pooled if mean >= 0 else -pooled) <= 0).mean())
-    how = f"{len(pooled) // len(seeds)} resamples of the sentences, {len(seeds)} seed{'s' if len(seeds) > 1 else ''} pooled"
-    return Difference(mean, low, high, loses, how)
+    group = label if apart else ""
+    if len({len(c) for c in counts}) != 1 or (label and len(counts[0]) < FEWEST):
+        return Draws(0, group)
+    begin = [seed, zlib.crc32(label.encode())] if apart else seed
+    drawn = bootstrap_values(scorer, counts, samples=samples, seed=begin)
+    return Draws(len(counts[0]), group, dict(zip(found, drawn, strict=True)))
 
 
-def of_seeds(values: Sequence[float]) -> Difference | None:
-    """The mean of differences, one a seed, with Student's interval from two of them on."""
-    if not values:
-        return None
-    mean = statistics.fmean(values)
-    if len(values) < 2:
-        return Difference(mean)
-    half = student(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
-    return Difference(mean, mean - half, mean + half, None, f"Student's t over {len(values)} seeds")
-
-
-def student(freedom: int) -> float:
-    """The 97.5 % quantile of Student's t."""
-    return STUDENT[freedom - 1] if freedom <= len(STUDENT) else 1.96
-
-
-def exactly(value: float) -> Difference:
-    """A difference of numbers that no chance is in, such as parameters."""
-    return Difference(value, value, value, None, "exact")
-
-
-def verdict(claim: ClaimConfig, difference: Difference | None) -> Verdict:
-    """What a difference (in the direction of the paper's numbers, not turned) says about the claim."""
+def compare(claim: ClaimConfig, says: str, difference: SeedDifference | None) -> Comparison:
+    """A comparison of a claim from its difference (in the direction of the numbers, not of the claim)."""
     if difference is None:
-        return "not measured"
-    if difference.low is None or difference.high is None:
-        return "not decided"
+        return Comparison(says, None)
     if claim.within is not None:
-        if -claim.within < difference.low and difference.high < claim.within:
-            return "held"
-        outside = difference.low > claim.within or difference.high < -claim.within
-        return "did not hold" if outside else "not decided"
-    low, high = difference.low, difference.high
-    if claim.sign < 0:
-        low, high = -high, -low
-    if low > claim.by or low == high >= claim.by > 0:
-        return "held"
-    return "did not hold" if high < claim.by or low == high <= claim.by else "not decided"
+        distance = abs(difference.mean)
+        ends = [difference.p_against(end) for end in (claim.within, -claim.within)]
+        known = [p for p in ends if p is not None]
+        return Comparison(says, difference, max(known) if known else None, distance < claim.within)
+    margin = claim.sign * claim.by
+    beyond = claim.sign * (difference.mean - margin)
+    agrees = beyond > 0 or (difference.exact and beyond == 0 and claim.by > 0)
+    return Comparison(says, difference, difference.p_against(margin), agrees)
 
 
-def together(verdicts: Sequence[Verdict]) -> Verdict:
-    """The verdict on a claim from those on its comparisons."""
-    order: tuple[Verdict, ...] = ("did not hold", "not measured", "not decided")
-    for wanted in order:
-        if wanted in verdicts:
-            return wanted
-    return "held" if verdicts else "not measured"
+def weigh(claim: ClaimConfig, comparisons: Sequence[Comparison]) -> JudgedClaim:
+    """The claim with its p, not yet adjusted for the other claims of its table; without a p its verdict is final."""
+    there = [c for c in comparisons if c.difference is not None]
+    judged = JudgedClaim(claim, "not measured", tuple(comparisons))
+    against = [c for c in there if not c.agrees]
+    if not there or (len(there) < len(comparisons) and not against):
+        return judged
+    if all(c.difference is not None and c.difference.exact for c in there):
+        return replace(judged, verdict="did not hold" if against else "held")
+    if any(c.p is None for c in there):
+        reason = next(c.difference.how for c in there if c.p is None and c.difference is not None)
+        return replace(judged, verdict="undecided", reason=reason)
+    widest = max(_half_width(c.difference) for c in there)
+    if claim.within is not None and widest >= claim.within:
+        half = f"half the interval, {widest:.2f}"
+        reason = f"the margin of {claim.within:g} is no wider than {half}: it takes more seeds or sentences"
+        return replace(judged, verdict="undecided", reason=reason)
+    if against:
+        p = min(1.0, len(there) * min(c.p for c in against if c.p is not None))
+    else:
+        p = max(c.p for c in there if c.p is not None)
+    return replace(judged, verdict="undecided", p=p)
 
 
-def _number(measured: Measured, label: str) -> float:
-    value = measured.value[label] if isinstance(measured.value, dict) else measured.value
-    assert value is not None
-    return float(value)
+def _half_width(difference: SeedDifference | None) -> float:
+    if difference is None or difference.low is None or difference.high is None:
+        return 0.0
+    return (difference.high - difference.low) / 2
+
+
+def decide(weighed: Sequence[JudgedClaim]) -> list[JudgedClaim]:
+    """All claims of a table with their verdicts: Holm over those that have a p, then what one seed can say."""
+    tested = [i for i, judged in enumerate(weighed) if judged.p is not None]
+    adjusted = dict(zip(tested, holm([weighed[i].p or 0.0 for i in tested]), strict=True))
+    return [_decided(judged, adjusted.get(i)) for i, judged in enumerate(weighed)]
+
+
+def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
+    verdict = judged.verdict
+    there = [c for c in judged.comparisons if c.difference is not None]
+    if p_holm is not None:
+        partial = len(there) < len(judged.comparisons)
+        verdict = "not measured" if partial else "undecided"
+        if p_holm < LEVEL:
+            verdict = "held" if all(c.agrees for c in there) else "did not hold"
+    if verdict in TWO_RUNS and any(c.difference is not None and c.difference.one_seed for c in there):
+        same = not judged.claim.than
+        verdict = (ONE_RUN if same else TWO_RUNS)[verdict]
+    return replace(judged, verdict=verdict, p_holm=p_holm)
+
+
+def difference_of(one: SeedScores, other: SeedScores | float, *, drawable: bool) -> SeedDifference:
+    """The estimate; without an interval where a number is made of sentences that cannot be drawn (`drawable` False)."""
+    if drawable:
+        return compare_seeds(one, other)
+    mean = float(one.scores.mean()) - (other if isinstance(other, float) else float(other.scores.mean()))
+    few = len(one.scores) < 2 or (not isinstance(other, float) and len(other.scores) < 2)
+    how = f"no interval: fewer than {FEWEST} sentences, or not the same ones"
+    return SeedDifference(mean, one_seed=few, how=how)

@@ -52,7 +52,7 @@ class Speed:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     """One training. `remarks`: what was assumed."""
 
     parameters: int
@@ -68,7 +68,7 @@ class Estimate:
         return None if self.flop is None else self.flop / speed.flops
 
 
-def estimate(step: Step, scale: ScaleConfig) -> Estimate:
+def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
     """The cost of a training step. Raises ConfigError for a recipe that cannot be read."""
     assert step.recipe is not None
     recipe = load_recipe(step.recipe, list(step.changes))
@@ -86,7 +86,7 @@ def estimate(step: Step, scale: ScaleConfig) -> Estimate:
     flop = None if tokens is None else tokens / lengths.target * _pair_flop(recipe, sizes, lengths, parameters, remarks)
     kept = training.keep_last + 2  # and best, last
     disk = BYTES * parameters * (COPIES * kept + bool(training.average_last))
-    return Estimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
+    return CostEstimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
 
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
@@ -163,20 +163,19 @@ def _dataset(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | None:
 def _pair_flop(
     recipe: AnyRecipe, sizes: tuple[int, int], lengths: LengthsConfig, parameters: int, remarks: list[str]
 ) -> float:
-    from phraseloom.models.flops import ModelCost
-    from phraseloom.models.flops_segmental import segmental_flop
+    from phraseloom.models.flops import model_cost
 
     source, target = round(lengths.source), round(lengths.target)
     if isinstance(recipe, Recipe):
         model = recipe.model
-        if model.decoder.kind == "segmental":
-            remarks.append("segments: the rows are run twice forward, and sentences have the mean length")
-            return float(segmental_flop(model, sizes[1], [(source, target)], computed=True))
         if model.phrases is not None and model.phrases.segments.kind != "fixed":
             remarks.append("phrases of trees counted as phrases of fixed length")
             fixed = type(model.phrases)().segments
             model = model.model_copy(update={"phrases": model.phrases.model_copy(update={"segments": fixed})})
-        return float(ModelCost.of(model, sizes[1], table_width=VECTOR_WIDTH, computed=True).update(source, target))
+        cost = model_cost(model, sizes[1], table_width=VECTOR_WIDTH, computed=True)
+        if cost.remark is not None:
+            remarks.append(cost.remark)
+        return float(cost.training([(source, target)]))
     remarks.append("6 FLOP a parameter and token")
     return 6.0 * parameters * target
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from phraseloom.errors import CorruptError, UsageError
 from phraseloom.files import atomic_write_text, read_json, require_folder
 from phraseloom.report.tables import markdown
+from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.table import SCALES
 from phraseloom.reproduce.writing import FORMAT, JSON, MARKDOWN
 
 INDEX = "README.md"
 HEADING = "# Tables made again: what came out"
-VERDICTS = ("held", "did not hold", "not decided", "not measured")
+VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
 HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
 LEGEND = """Rows: those of a table, once for each pair of languages; of a failed one a step failed or has not ended, and its
-table says why. Claims of the paper held or did not hold by a 95 % interval; not decided: it is too wide, or there is none.
+table says why. Claims held or did not hold by Welch's t over at least two seeds, after Holm's correction for the claims of
+a table. With one seed there is no verdict on training: yes and no are about these two runs. Not learned: the baseline is below
+the floor of its table. Path only: scale tiny shows that every part works, and says nothing about a claim.
 Minutes: of training, on the machine that the table names, each training of a table once; tables share trainings."""
 Content = Mapping[str, Any]
 

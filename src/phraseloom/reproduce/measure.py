@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phraseloom.errors import CorruptError, PhraseloomError
+from phraseloom.errors import CorruptError, DataError, PhraseloomError
 from phraseloom.files import read_json
 from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer
 from phraseloom.metrics.compare import Summed
@@ -22,18 +22,19 @@ from phraseloom.metrics.ratio import Ratio
 from phraseloom.metrics.subset import read_line_numbers, take
 from phraseloom.report.folders import describe_model
 from phraseloom.report.history import TIMING, read_history, read_records
-from phraseloom.reproduce.steps import Place, Steps
-from phraseloom.reproduce.table import JsonMetric, RunMetric, TextMetric
+from phraseloom.reproduce.steps import Steps, StepScope
+from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
 
 Value = float | dict[str, float]
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredValue:
     """One number (or series) of one row and seed.
 
     `statistics`: the counts of its sentences, which the bootstrap draws from, by label; of a single number under "".
+    `hypotheses`: the lines that were scored, where the number is a score of text.
     """
 
     value: Value | None
@@ -41,6 +42,14 @@ class Measured:
     signature: str = ""
     statistics: Mapping[str, np.ndarray] = field(default_factory=dict)
     scorer: Summed | None = None
+    hypotheses: tuple[str, ...] = ()
+
+
+def scorer_of(metric: TextMetric | JsonMetric) -> Scorer | Ratio:
+    """What makes a number of the summed counts of sentences."""
+    if isinstance(metric, TextMetric):
+        return make_scorer(metric.kind, tokenize=metric.tokenize)
+    return Ratio(metric.form, metric.factor)
 
 
 @dataclass
@@ -51,18 +60,25 @@ class Meter:
     _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
     _texts: dict[str, list[str]] = field(default_factory=dict)
 
-    def measure(self, metric: TextMetric | JsonMetric | RunMetric, place: Place) -> Measured:
+    def measure(self, metric: MetricConfig, place: StepScope) -> MeasuredValue:
         """The metric of a row, task and seed."""
         try:
             if isinstance(metric, TextMetric):
                 return self._text(metric, place)
             if isinstance(metric, JsonMetric):
                 return self._json(metric, place)
-            return _run(metric, Path(self.steps.fill(metric.folder, place)))
+            if isinstance(metric, RunMetric):
+                return _run(metric, Path(self.steps.fill(metric.folder, place)))
+            if isinstance(metric, ReachedMetric):
+                return MeasuredValue(
+                    reached(Path(self.steps.fill(metric.folder, place)), metric.read, metric.perplexity)
+                )
+            seconds = [_seconds(Path(self.steps.fill(path, place))) for path in metric.reads]
+            return MeasuredValue(seconds[0] / (seconds[1] if len(seconds) > 1 else 1.0))
         except PhraseloomError as error:
-            return Measured(None, str(error))
+            return MeasuredValue(None, str(error))
 
-    def _text(self, metric: TextMetric, place: Place) -> Measured:
+    def _text(self, metric: TextMetric, place: StepScope) -> MeasuredValue:
         key = (metric.kind, metric.tokenize)
         scorer = self._scorers.setdefault(key, make_scorer(metric.kind, tokenize=metric.tokenize))
         path = self.steps.fill(metric.hypotheses, place)
@@ -73,20 +89,22 @@ class Meter:
             hypotheses, reference = take([hypotheses, reference], chosen)
         statistics = scorer.statistics(hypotheses, [reference])
         if metric.source is None or metric.edges is None:
-            return Measured(scorer.value(statistics.sum(0)), "", scorer.signature, {"": statistics}, scorer)
+            value = scorer.value(statistics.sum(0))
+            return MeasuredValue(value, "", scorer.signature, {"": statistics}, scorer, tuple(hypotheses))
         source = self._lines(self.steps.fill(metric.source, place))
         lengths = count_tokens(source, tokenize=metric.tokenize)
         edges = [int(edge) for edge in self.steps.fill(metric.edges, place).split(",")]
         groups = [g for g in bleu_by_length(scorer, statistics, lengths, edges=edges) if g.score is not None]
         values = {g.label: g.score.value for g in groups if g.score is not None}
-        return Measured(values, "", scorer.signature, {g.label: statistics[g.holds(lengths)] for g in groups}, scorer)
+        rows = {g.label: statistics[g.holds(lengths)] for g in groups}
+        return MeasuredValue(values, "", scorer.signature, rows, scorer, tuple(hypotheses))
 
     def _lines(self, path: str) -> list[str]:
         if path not in self._texts:
             self._texts[path] = list(read_lines(path))
         return self._texts[path]
 
-    def _json(self, metric: JsonMetric, place: Place) -> Measured:
+    def _json(self, metric: JsonMetric, place: StepScope) -> MeasuredValue:
         path = Path(self.steps.fill(metric.file, place))
         at = self.steps.fill(metric.at, place)
         content = read_json(path, "report")
@@ -99,7 +117,7 @@ class Meter:
         values = {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
         value: Value = values if metric.label is not None else values[""]
         if metric.by_sentence is None:
-            return Measured(value)
+            return MeasuredValue(value)
         scorer = Ratio(metric.form, metric.factor)
         by_sentence = self.steps.fill(metric.by_sentence, place)
         rows = list(select(content, split(by_sentence)))
@@ -108,7 +126,7 @@ class Meter:
             sums = statistics.get(label)
             if sums is None or not math.isclose(scorer.value(sums.sum(0)), number, rel_tol=1e-6, abs_tol=1e-9):
                 raise CorruptError(f"what stands at {by_sentence} does not make the numbers at {at}", file=path)
-        return Measured(value, "", "", statistics, scorer)
+        return MeasuredValue(value, "", "", statistics, scorer)
 
 
 def split(path: str) -> list[str]:
@@ -193,8 +211,41 @@ def _tokens(run: Path) -> float:
     return max((float(r["target_tokens"]) for r in records if _is_number(r.get("target_tokens"))), default=0.0)
 
 
-def _run(metric: RunMetric, run: Path) -> Measured:
+def _run(metric: RunMetric, run: Path) -> MeasuredValue:
     facts = run_facts(run)
     if metric.read not in facts:
-        return Measured(None, f"{run}: the run does not say its {metric.read}")
-    return Measured(facts[metric.read])
+        return MeasuredValue(None, f"{run}: the run does not say its {metric.read}")
+    return MeasuredValue(facts[metric.read])
+
+
+def reached(run: Path, read: str, perplexity: float) -> float:
+    """The updates of a run, or its validation BLEU, where validation perplexity first came down to `perplexity`.
+
+    Between two validations log perplexity and BLEU run straight over updates. Raises DataError where it never came down so far,
+    or no BLEU is known there.
+    """
+    updates, values = read_history(run).curve("perplexity", of="validation")
+    below = np.flatnonzero(values <= perplexity)
+    if not len(below):
+        best = f"the best was {values.min():.2f}" if len(values) else "the run has no validation"
+        raise DataError(f"validation perplexity {perplexity:g} was not reached: {best}", file=run)
+    last, update = int(below[0]), float(updates[below[0]])
+    if last:
+        before, after, wanted = np.log([values[last - 1], values[last], perplexity])
+        update = float(updates[last - 1] + (updates[last] - updates[last - 1]) * (before - wanted) / (before - after))
+    if read == "updates":
+        return update
+    scored, bleu = read_history(run).curve("bleu", of="validation")
+    if not len(scored) or not scored[0] <= update <= scored[-1]:
+        raise DataError(f"no validation BLEU around update {update:.0f}", file=run, hint="set training.bleu_every")
+    return float(np.interp(update, scored, bleu))
+
+
+def _seconds(record: Path) -> float:
+    """Wall time in the record of a step that is done. Raises CorruptError, DataError, FileProblem."""
+    content = read_json(record, "record of a step")
+    if not isinstance(content, dict) or not _is_number(content.get("seconds")):
+        raise CorruptError("no seconds in the record of a step", file=record)
+    if content.get("status") != "done" or content["seconds"] <= 0:
+        raise DataError("the step is not done, so its time is not known", file=record)
+    return float(content["seconds"])

@@ -9,7 +9,7 @@ from typing import Any
 
 from phraseloom.errors import UsageError
 from phraseloom.report.tables import terminal
-from phraseloom.reproduce.estimate import Estimate, Speed, estimate
+from phraseloom.reproduce.estimate import CostEstimate, Speed, estimate
 from phraseloom.reproduce.execute import duration
 from phraseloom.reproduce.inputs import missing
 from phraseloom.reproduce.records import Record, read_record
@@ -25,7 +25,7 @@ class Plan:
     chosen: list[tuple[str, str]]
     seeds: Sequence[int]
     ordered: list[Step] = field(default_factory=list)
-    estimates: dict[str, Estimate] = field(default_factory=dict)
+    estimates: dict[str, CostEstimate] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
 
     @property

@@ -23,8 +23,9 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.files import MANIFEST, atomic_write_json, read_json, sha256_file
 from phraseloom.reproduce.inputs import changed
 from phraseloom.reproduce.steps import Step, in_order
+from phraseloom.reproduce.table import RECORD
 
-RECORD, LOG = "step.json", "log.txt"
+LOG = "log.txt"
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
 State = Literal["done", "failed", "stopped", "changed", "new"]
 

@@ -6,19 +6,22 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError
+from phraseloom.metrics.seeds import SeedDifference, SeedScores, exact_difference, seed_deviation
 from phraseloom.reproduce import claims
-from phraseloom.reproduce.claims import Comparison, Difference, Judged
-from phraseloom.reproduce.measure import Measured, Meter, run_facts
+from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
+from phraseloom.reproduce.measure import MeasuredValue, Meter, run_facts
 from phraseloom.reproduce.records import Record, machine
-from phraseloom.reproduce.steps import Place, Step, Steps, in_order
-from phraseloom.reproduce.table import ClaimConfig, Scale, TableConfig
+from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
+from phraseloom.reproduce.table import ClaimConfig, JsonMetric, RunMetric, Scale, TableConfig, TextMetric
 
 PARAMETERS = "parameters"
 STALE = "made of a corpus that has changed since"
@@ -39,12 +42,12 @@ class Result:
     name: str
     scale: Scale
     seeds: Sequence[int]
-    measured: dict[Cell, dict[int, Measured]] = field(default_factory=dict)
+    measured: dict[Cell, dict[int, MeasuredValue]] = field(default_factory=dict)
     facts: dict[tuple[str, str], dict[int, dict[str, float]]] = field(default_factory=dict)
     counted: dict[tuple[str, str], int] = field(default_factory=dict)
     failures: dict[tuple[str, str], list[str]] = field(default_factory=dict)
-    against: dict[Cell, Difference] = field(default_factory=dict)
-    judged: list[Judged] = field(default_factory=list)
+    against: dict[Cell, SeedDifference] = field(default_factory=dict)
+    judged: list[JudgedClaim] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=machine)
     versions: set[str] = field(default_factory=lambda: {__version__})
@@ -91,7 +94,7 @@ def collect(
     machines: list[dict[str, Any]] = []
     for task, row in chosen:
         for seed in seeds:
-            place = Place(task, row, seed)
+            place = StepScope(task, row, seed)
             own = steps.steps_of(row, task, seed)
             _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
@@ -104,7 +107,7 @@ def collect(
                 facts = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts
             for key, metric in table.metrics_at(scale).items():
-                measured = Measured(None, STALE) if stale else meter.measure(metric, place)
+                measured = MeasuredValue(None, STALE) if stale else meter.measure(metric, place)
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:
@@ -113,7 +116,7 @@ def collect(
         result.left_out.append(
             "a comparison of minutes: not all trainings were run on this machine, with these threads"
         )
-    _compare(result)
+    compare(result)
     return result
 
 
@@ -139,7 +142,7 @@ def _note_failures(
                 result.failures[place].append(text)
 
 
-def _compare(result: Result) -> None:
+def compare(result: Result) -> None:
     """Differences to the baseline, and the claims; one bootstrap a metric and task serves both."""
     table = result.table
     judge = Judge(result)
@@ -148,13 +151,13 @@ def _compare(result: Result) -> None:
             for key in table.metrics_at(result.scale):
                 if row == table.baseline or table.metrics[key].is_series:
                     continue
-                found = judge.difference(task, key, row, table.baseline, None, None, None, None)
+                found = judge.rows(task, key, row, table.baseline)
                 if found is not None:
                     result.against[task, row, key] = found
-    result.judged = [judge.claim(claim) for claim in table.claims if result.scale in claim.scales]
+    result.judged = judge.verdicts()
 
 
-def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, Measured]]:
+def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, MeasuredValue]]:
     """row → seed → measured, of one task and metric."""
     return {row: seeds for (t, row, m), seeds in result.measured.items() if (t, m) == (task, metric)}
 
@@ -164,95 +167,201 @@ class Judge:
     """Compares numbers of a result; the resamples of a task, metric and label are drawn once."""
 
     result: Result
-    drawn: dict[tuple[str, str, str], claims.Draws] = field(default_factory=dict)
+    drawn: dict[tuple[str, str, str], Draws | None] = field(default_factory=dict)
 
-    def _draws(self, task: str, metric: str, label: str) -> claims.Draws:
-        key = (task, metric, label)
-        if key not in self.drawn:
-            self.drawn[key] = claims.draw(_rows(self.result, task, metric), label)
-        return self.drawn[key]
+    def verdicts(self) -> list[JudgedClaim]:
+        """Every claim of the scale with its verdict."""
+        scale = self.result.scale
+        return claims.decide([self._gated(c) for c in self.result.table.claims if scale in c.scales])
 
-    def claim(self, claim: ClaimConfig) -> Judged:
-        """All comparisons of a claim."""
+    def _gated(self, claim: ClaimConfig) -> JudgedClaim:
+        """A claim with its p, or why there is no verdict on it."""
+        found = self._comparisons(claim)
+        judged = claims.weigh(claim, [c for c, _ in found])
+        exact = claim.metric == PARAMETERS
+        if judged.verdict == "not measured" and judged.p is None:
+            return judged
+        if self.result.scale == "tiny" and not exact:
+            return replace(judged, verdict="path only", p=None, reason="")
+        if not exact and not self._is_cost(claim.metric):
+            reason = next(filter(None, (self._not_learned(*place) for _, place in found)), None)
+            if reason is not None:
+                return replace(judged, verdict="not learned", p=None, reason=reason)
+        return judged
+
+    def _is_cost(self, metric: str) -> bool:
+        """Whether a number says what a training costs, whatever it learned."""
+        config = self.result.table.metrics.get(metric)
+        return isinstance(config, RunMetric) and config.read not in ("perplexity", "bleu")
+
+    def _not_learned(self, task: str, rows: Sequence[str]) -> str | None:
+        """Why these rows can not be compared: the baseline, or all of them, are below the floor."""
+        table, floor = self.result.table, self.result.table.floor
+        base = None if floor is None else floor.row or table.baseline
+        if floor is None or base is None:
+            return None
+        shortfalls = [self._shortfall(task, row) for row in rows]
+        return self._shortfall(task, base) or (shortfalls[0] if all(shortfalls) else None)
+
+    def _shortfall(self, task: str, row: str) -> str | None:
+        """What a row lacks to the floor; None where it reaches it, or has no such number."""
+        floor, result = self.result.table.floor, self.result
+        assert floor is not None
+        cell = (task, row, floor.metric)
+        series = result.series(cell)
+        numbers = series.get(floor.label, []) if floor.label is not None else result.numbers(cell)
+        values = [statistics.fmean(numbers)] if numbers else [statistics.fmean(v) for v in series.values() if v]
+        bound = floor.bound(result.scale)
+        if bound is None or not values or any(floor.reached(value, result.scale) for value in values):
+            return None
+        value = max(values) if floor.at_least else min(values)
+        title = result.table.metrics[floor.metric].title
+        where = f" {task}" if task else ""
+        side = "below the floor of" if floor.at_least else "above the limit of"
+        return f"{title} {value:.1f} of {row}{where} is {side} {bound:g}"
+
+    def _comparisons(self, claim: ClaimConfig) -> list[tuple[Comparison, tuple[str, list[str]]]]:
+        """All comparisons of a claim, each with its task and rows."""
         table, found = self.result.table, []
         for task in claim.tasks or list(table.tasks) or [""]:
             for row in claim.about:
                 for other in claim.than or [None]:  # type: ignore[list-item]
-                    if task in table.tasks_of(row) and (other is None or task in table.tasks_of(other)):
-                        found += self._comparisons(claim, task, row, other)
-        return Judged(claim, claims.together([c.verdict for c in found]), tuple(found))
-
-    def _comparisons(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Comparison]:
-        labels: Sequence[str | None] = claim.labels or self._labels(task, row, claim.metric) or [None]
-        found = []
-        for label in labels:
-            if label is not None and label == claim.than_label:
-                continue
-            args = (claim.than_metric, label, claim.than_label, claim.value)
-            difference = self.difference(task, claim.metric, row, other, *args)
-            says = _words(claim, task, row, other, label)
-            found.append(Comparison(says, difference, claims.verdict(claim, difference)))
+                    if task not in table.tasks_of(row) or (other is not None and task not in table.tasks_of(other)):
+                        continue
+                    place = (task, [row] if other is None else [row, other])
+                    found += [(c, place) for c in self._of_rows(claim, task, row, other)]
         return found
 
-    def _labels(self, task: str, row: str, metric: str) -> list[str]:
-        return list(self.result.series((task, row, metric)))
+    def _of_rows(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Comparison]:
+        series = list(self.result.series((task, row, claim.metric)))
+        than_label = _named(claim.than_label, series)
+        labels: Sequence[str | None] = [_named(name, series) for name in claim.labels or series] or [None]
+        found = []
+        for label in labels:
+            if label is not None and label == than_label:
+                continue
+            difference = self._difference(claim, task, row, other, label, than_label)
+            says = _words(claim, task, row, other, label, than_label)
+            found.append(claims.compare(claim, says, difference))
+        return found
 
-    def difference(
-        self,
-        task: str,
-        metric: str,
-        row: str,
-        other: str | None,
-        than_metric: str | None,
-        label: str | None,
-        than_label: str | None,
-        value: float | None,
-    ) -> Difference | None:
-        """One row (or label, or metric) less another one, or less a number; None where one is not measured."""
-        if metric == PARAMETERS:
-            counted = self.result.counted
-            if (task, row) not in counted or (other is not None and (task, other) not in counted):
-                return None
-            return claims.exactly(counted[task, row] - (value or 0 if other is None else counted[task, other]))
-        rows = _rows(self.result, task, metric)
-        if row not in rows or (other is not None and other not in rows):
+    def _difference(
+        self, claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
+    ) -> SeedDifference | None:
+        if claim.metric == PARAMETERS:
+            return self._parameters(task, row, other, claim.value)
+        if claim.value is not None:
+            return self.rows(task, claim.metric, row, float(claim.value), label)
+        if claim.than_metric is not None:
+            return self._of(self._within(task, row, (claim.metric, label), (claim.than_metric, label)), 0.0)
+        if than_label is None:
+            assert other is not None
+            return self.rows(task, claim.metric, row, other, label)
+        places = ((claim.metric, label), (claim.metric, than_label))
+        gain = self._within(task, row, *places)
+        return self._of(gain, 0.0 if other is None else self._within(task, other, *places))
+
+    def rows(
+        self, task: str, metric: str, row: str, other: str | float, label: str | None = None
+    ) -> SeedDifference | None:
+        """One row less another one, or less a number; None where one is not measured."""
+        second = other if isinstance(other, float) else self._scores(task, metric, other, label)
+        return self._of(self._scores(task, metric, row, label), second)
+
+    def _of(self, one: Scored | None, other: Scored | float | None) -> SeedDifference | None:
+        if one is None or other is None:
             return None
-        first = self._draws(task, metric, label or "")
-        against = first if value is not None else self._draws(task, than_metric or metric, than_label or label or "")
-        if first.sentences == against.sentences:
-            found = claims.of_sentences(first.of(row), against.of(other or row) if value is None else float(value))
-            if found is not None:
-                return found
-        second = rows if than_metric is None else _rows(self.result, task, than_metric)
-        differences = []
-        for seed, measured in rows[row].items():
-            one = _at(measured, label)
-            subtracted: float | None = value
-            if value is None:
-                there = second.get(other or row, {}).get(seed)
-                subtracted = None if there is None else _at(there, than_label or label)
-            if one is not None and subtracted is not None:
-                differences.append(one - subtracted)
-        return claims.of_seeds(differences)
+        if isinstance(other, float):
+            return claims.difference_of(one.scores, other, drawable=one.drawable)
+        return claims.difference_of(one.scores, other.scores, drawable=one.drawable and other.drawable)
+
+    def _parameters(self, task: str, row: str, other: str | None, value: float | None) -> SeedDifference | None:
+        counted = self.result.counted
+        if (task, row) not in counted or (other is not None and (task, other) not in counted):
+            return None
+        return exact_difference(counted[task, row] - (value or 0 if other is None else counted[task, other]))
+
+    def _draws(self, task: str, metric: str, label: str) -> Draws | None:
+        key = (task, metric, label)
+        if key not in self.drawn:
+            config = self.result.table.metrics[metric]
+            apart = isinstance(config, TextMetric | JsonMetric) and config.apart
+            self.drawn[key] = claims.draw(_rows(self.result, task, metric), label, apart=apart)
+        return self.drawn[key]
+
+    def _numbers(self, task: str, metric: str, row: str, label: str | None) -> dict[int, float]:
+        """The number of each seed that has one."""
+        seeds = self.result.measured.get((task, row, metric), {})
+        return {seed: value for seed, m in seeds.items() if (value := _at(m, label)) is not None}
+
+    def _scores(
+        self, task: str, metric: str, row: str, label: str | None, seeds: Container[int] | None = None
+    ) -> Scored | None:
+        """The numbers of a row and their resamples; `seeds`: of these alone."""
+        numbers = self._numbers(task, metric, row, label)
+        numbers = {seed: value for seed, value in numbers.items() if seeds is None or seed in seeds}
+        if not numbers:
+            return None
+        draws = self._draws(task, metric, label or "")
+        if draws is None or not draws.sentences:
+            return Scored(SeedScores(np.array(list(numbers.values()))), draws is None, draws)
+        return Scored(draws.of(row, numbers), True, draws)
+
+    def _within(
+        self, task: str, row: str, first: tuple[str, str | None], second: tuple[str, str | None]
+    ) -> Scored | None:
+        """The difference of two numbers of each run of a row, (metric, label) less (metric, label)."""
+        both = set(self._numbers(task, first[0], row, first[1])) & set(self._numbers(task, second[0], row, second[1]))
+        one = self._scores(task, first[0], row, first[1], both)
+        other = self._scores(task, second[0], row, second[1], both)
+        if one is None or other is None:
+            return None
+        same = one.draws is not None and other.draws is not None and one.draws.group == other.draws.group
+        fits = one.drawable and other.drawable and (one.draws is None) == (other.draws is None)
+        if same and one.draws is not None and other.draws is not None:
+            fits = fits and one.draws.sentences == other.draws.sentences
+        if not fits:
+            return Scored(SeedScores(one.scores.scores - other.scores.scores), False, None)
+        return Scored(one.scores.minus(other.scores), True, None)
 
 
-def _at(measured: Measured, label: str | None) -> float | None:
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a row; `drawable`: an interval can be given, `draws`: what they were drawn from."""
+
+    scores: SeedScores
+    drawable: bool
+    draws: Draws | None
+
+
+def _named(label: str | None, series: Sequence[str]) -> str | None:
+    """A label, where `first` and `last` stand for those of the series."""
+    if label in ("first", "last") and series:
+        return series[0 if label == "first" else -1]
+    return label
+
+
+def _at(measured: MeasuredValue, label: str | None) -> float | None:
     value = measured.value
     if isinstance(value, dict):
         return value.get(label) if label is not None else None
     return value
 
 
-def _words(claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None) -> str:
-    """A comparison in words: en-de: queryk > base."""
+def _words(
+    claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
+) -> str:
+    """A comparison in words: en-de: queryk > base; of a difference of differences: gain of queryk over base, [>45] > [≤15]."""
     sign = {1: ">", -1: "<", 0: "≈"}[claim.sign]
     left = row + (f" [{label}]" if label else "")
     if claim.value is not None:
         right = f"{claim.value:g}"
     elif claim.than_metric:
         left, right = f"{left} {claim.metric}", claim.than_metric
+    elif claim.than_label and other is not None:
+        left, right = f"gain of {row} over {other}, [{label}]", f"[{than_label}]"
     elif claim.than_label:
-        right = f"[{claim.than_label}]"
+        right = f"[{than_label}]"
     else:
         right = str(other)
     by = f" by {claim.by:g}" if claim.by else f" within {claim.within:g}" if claim.within else ""
@@ -263,4 +372,4 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None] | 
     """The mean over seeds and, of two and more, their standard deviation."""
     if not values:
         return None
-    return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
+    return statistics.fmean(values), seed_deviation(values)

@@ -31,7 +31,7 @@ DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Place:
+class StepScope:
     """For whom a step is made; "" and None: for all."""
 
     task: str = ""
@@ -51,7 +51,7 @@ class Step:
     """
 
     name: str
-    place: Place
+    place: StepScope
     argv: tuple[str, ...]
     identity: str
     folder: Path
@@ -85,15 +85,15 @@ class Steps:
     work: Path
     recipes: Path
     root: str = "."
-    made: dict[tuple[str, Place], Step] = field(default_factory=dict)
-    _open: list[tuple[str, Place]] = field(default_factory=list)
+    made: dict[tuple[str, StepScope], Step] = field(default_factory=dict)
+    _open: list[tuple[str, StepScope]] = field(default_factory=list)
 
     @property
     def config(self) -> ScaleConfig:
         """The steps and variables of the scale."""
         return self.table.scales[self.scale]
 
-    def step(self, name: str, place: Place) -> Step:
+    def step(self, name: str, place: StepScope) -> Step:
         """The step of that name for a row, task and seed. Raises ConfigError for names that are not there."""
         config = self.config.steps.get(name)
         if config is None:
@@ -112,7 +112,7 @@ class Steps:
 
     def steps_of(self, row: str, task: str, seed: int) -> list[Step]:
         """Every step that is made for a row and seed itself, and those that its metrics read."""
-        place = Place(task, row, seed)
+        place = StepScope(task, row, seed)
         names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
         found = [self.step(name, place) for name in names]
         for metric in self.table.metrics_at(self.scale).values():
@@ -121,7 +121,7 @@ class Steps:
                     self._filler(place, found)(text)
         return list(dict.fromkeys(found))
 
-    def fill(self, text: str, place: Place) -> str:
+    def fill(self, text: str, place: StepScope) -> str:
         """`text` with its names filled in: what a metric reads."""
         return self._filler(place, [])(text)[0]
 
@@ -135,7 +135,7 @@ class Steps:
                     text = re.sub(rf"(?<![\w./~-]){re.escape(form)}(?![\w.-])", places[path], text)
         return text
 
-    def _make(self, name: str, config: StepConfig, place: Place) -> Step:
+    def _make(self, name: str, config: StepConfig, place: StepScope) -> Step:
         needs: list[Step] = []
         fill = self._filler(place, needs)
         words: list[tuple[str, str]] = []
@@ -167,25 +167,25 @@ class Steps:
             reads=reads(named, argv, Path(self.root), self.work),
         )
 
-    def _folder(self, name: str, place: Place, digits: str) -> Path:
+    def _folder(self, name: str, place: StepScope, digits: str) -> Path:
         """The folder of an identity: the one that is there, under whatever name, or a new one named for this place."""
         there = sorted(self.work.glob(f"*-{digits}"))
         parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
         return there[0] if there else self.work / "-".join(filter(None, parts))
 
-    def _changes(self, place: Place) -> list[str]:
+    def _changes(self, place: StepScope) -> list[str]:
         """The changes to the recipe: those of the scale, then those of the row."""
         of_row = self.table.rows[place.row].overrides.get(self.scale, []) if place.row else []
         return [*self.config.overrides, *of_row]
 
-    def _variables(self, place: Place) -> dict[str, str]:
+    def _variables(self, place: StepScope) -> dict[str, str]:
         found = dict(self.config.variables)
         for given in (self.table.tasks.get(place.task, {}), self.table.rows[place.row].variables if place.row else {}):
             found |= given.get("all", {})
             found |= given.get(self.scale, {})
         return found
 
-    def _filler(self, place: Place, needs: list[Step]) -> Callable[[str], tuple[str, str]]:
+    def _filler(self, place: StepScope, needs: list[Step]) -> Callable[[str], tuple[str, str]]:
         """A function that gives a text with its names filled in twice: for the command line, and for the identity."""
         known = {"task": place.task, "row": place.row, "scale": self.scale}
         if place.seed is not None:
@@ -209,7 +209,7 @@ class Steps:
                 return whole(variables[name], depth + 1)
             if row is not None and row not in self.table.rows:
                 raise self._problem(f"{{{name}@{row}}}: no such row")
-            step = self.step(name, Place(place.task, row or place.row, place.seed))
+            step = self.step(name, StepScope(place.task, row or place.row, place.seed))
             needs.append(step)
             return str(step.folder), f"<{step.identity}>"
 
@@ -226,7 +226,7 @@ class Steps:
 
         return whole
 
-    def _recipe(self, place: Place, fill: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
+    def _recipe(self, place: StepScope, fill: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
         given = self.table.rows[place.row].recipe.get(self.scale) if place.row else None
         if given is None:
             raise self._problem(f"row {place.row!r} has no recipe")
@@ -268,10 +268,10 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     return list(found.values())
 
 
-def _narrowed(place: Place, each: str) -> Place:
+def _narrowed(place: StepScope, each: str) -> StepScope:
     if each == "table":
-        return Place()
-    return Place(place.task) if each == "task" else place
+        return StepScope()
+    return StepScope(place.task) if each == "task" else place
 
 
 def _put(text: str, values: dict[str, Any]) -> str:

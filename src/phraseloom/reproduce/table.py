@@ -19,6 +19,7 @@ from pydantic import Field, model_validator
 from phraseloom.config import Config, Whole
 
 FORMAT = 1
+RECORD = "step.json"  # of every step, see records.py
 Scale = Literal["tiny", "small", "paper"]
 SCALES: tuple[Scale, ...] = ("tiny", "small", "paper")
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")]
@@ -67,6 +68,11 @@ class TextMetric(Config):
         return self.edges is not None
 
     @property
+    def apart(self) -> bool:
+        """Whether labels stand for groups of different sentences: those of a length."""
+        return self.edges is not None
+
+    @property
     def reads(self) -> list[str]:
         """What it reads, with names in braces."""
         return [t for t in (self.hypotheses, self.reference, self.lines, self.source, self.edges) if t is not None]
@@ -85,6 +91,7 @@ class JsonMetric(Config):
     file: str
     at: str
     label: str | None = None
+    apart: bool = Field(False, description="the labels are groups of different sentences, as in groups of lengths")
     by_sentence: str | None = None
     form: Literal["ratio", "exp", "complement"] = "ratio"
     factor: float = 1.0
@@ -123,7 +130,58 @@ class RunMetric(Config):
         return [self.folder]
 
 
-MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric, Field(discriminator="kind")]
+class ReachedMetric(Config):
+    """At a stated validation perplexity of the row's run: the updates that it took, or the validation BLEU there.
+
+    Between two validations log perplexity and BLEU are straight lines over updates. "Learns slowly" and "is worse" part: a slow
+    learner has more updates, a worse model less BLEU at the same perplexity. Missing where the perplexity was not reached.
+    """
+
+    kind: Literal["reached"]
+    title: str
+    read: Literal["updates", "bleu"]
+    perplexity: float = Field(gt=1)
+    folder: str = "{train}/run"
+    decimals: int = Field(0, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return False
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        return [self.folder]
+
+
+class TimeMetric(Config):
+    """Wall time of a step of the row, all its attempts together, in seconds; or divided by that of the row `relative_to`.
+
+    Start and validations are in it. It compares only what ran alone on one machine (`--jobs 1`).
+    """
+
+    kind: Literal["time"]
+    title: str
+    step: Name
+    relative_to: Name | None = None
+    decimals: int = Field(2, ge=0, le=6)
+    scales: list[Scale] = Field(list(SCALES))
+
+    @property
+    def is_series(self) -> bool:
+        """Whether it has a number for each of several labels."""
+        return False
+
+    @property
+    def reads(self) -> list[str]:
+        """What it reads, with names in braces."""
+        other = [] if self.relative_to is None else [f"{{{self.step}@{self.relative_to}}}/{RECORD}"]
+        return [f"{{{self.step}}}/{RECORD}", *other]
+
+
+MetricConfig = Annotated[TextMetric | JsonMetric | RunMetric | ReachedMetric | TimeMetric, Field(discriminator="kind")]
 
 
 class RowConfig(Config):
@@ -145,7 +203,9 @@ class ClaimConfig(Config):
     """What the paper finds, as a comparison: the numbers of `more` (`less`, `equal`) against those of `than`.
 
     `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
-    number of the same rows. Of a series all `labels`, which `than_label` may set against another one.
+    number of the same rows. Of a series all `labels`, which `than_label` may set against another one. `than` with `than_label`
+    is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
+    names `first` and `last` stand for the first and the last label of the series.
     """
 
     says: str
@@ -170,8 +230,15 @@ class ClaimConfig(Config):
             raise ValueError("a claim has exactly one of more, less and equal: the rows that it is about")
         if bool(self.equal) != (self.within is not None):
             raise ValueError("equal and within stand together: how near is equal")
-        if sum((bool(self.than), self.value is not None, bool(self.than_metric), bool(self.than_label))) != 1:
-            raise ValueError("a claim compares with exactly one of than, value, than_metric and than_label")
+        if sum((bool(self.than or self.than_label), self.value is not None, bool(self.than_metric))) != 1:
+            raise ValueError(
+                "a claim compares with exactly one of value, than_metric, and than or than_label "
+                "(both together: a difference of differences)"
+            )
+        if self.than and self.than_label and not self.labels:
+            raise ValueError(
+                "a difference of differences needs labels: where the gain is compared with that at than_label"
+            )
         return self
 
     @property
@@ -183,6 +250,35 @@ class ClaimConfig(Config):
     def about(self) -> list[str]:
         """The rows that the claim is about."""
         return self.more or self.less or self.equal
+
+
+class FloorConfig(Config):
+    """What the baseline (or `row`) must reach before a scale gives verdicts: below it nothing was learned.
+
+    `at_least` (BLEU, accuracy) or `at_most` (perplexity, error rates), by scale; of a series `label`, or else its best number.
+    """
+
+    metric: Name
+    row: Name | None = None
+    label: str | None = None
+    at_least: dict[Scale, Number] = Field({})
+    at_most: dict[Scale, Number] = Field({})
+
+    @model_validator(mode="after")
+    def _is_one_bound(self) -> FloorConfig:
+        if bool(self.at_least) == bool(self.at_most):
+            raise ValueError("a floor has either at_least or at_most, with a number by scale")
+        return self
+
+    def bound(self, scale: Scale) -> float | None:
+        """The number to reach at a scale; None where there is none."""
+        found = (self.at_least or self.at_most).get(scale)
+        return None if found is None else float(found)
+
+    def reached(self, value: float, scale: Scale) -> bool:
+        """Whether a number is good enough."""
+        bound = self.bound(scale)
+        return bound is None or (value >= bound if self.at_least else value <= bound)
 
 
 class LengthsConfig(Config):
@@ -217,6 +313,7 @@ class TableConfig(Config):
     no_task: dict[Name, dict[Scale, str]] = Field({}, description="why a task is not run at a scale")
     metrics: dict[Name, MetricConfig] = Field(min_length=1)
     baseline: Name | None = None
+    floor: FloorConfig | None = None
     rows: dict[Name, RowConfig] = Field(min_length=1)
     claims: list[ClaimConfig] = Field([])
     notes: list[str] = Field([])
@@ -234,6 +331,14 @@ class TableConfig(Config):
             self._known(where, "task", claim.tasks or [], self.tasks)
         self._known("no_task", "task", self.no_task, self.tasks)
         self._known("baseline", "row", [self.baseline] if self.baseline else [], self.rows)
+        if self.floor is not None:
+            self._known("floor", "metric", [self.floor.metric], self.metrics)
+            self._known("floor", "row", [self.floor.row] if self.floor.row else [], self.rows)
+            if self.floor.row is None and self.baseline is None:
+                raise ValueError("floor: name its row, as the table has no baseline")
+        for key, metric in self.metrics.items():
+            if isinstance(metric, TimeMetric) and metric.relative_to is not None:
+                self._known(f"metric {key}", "row", [metric.relative_to], self.rows)
         for name, row in self.rows.items():
             self._known(f"row {name}", "task", row.tasks or [], self.tasks)
             for task in self.tasks_of(name):

@@ -25,7 +25,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class TableOptions:
     """What was asked for. `flops`, `gpu`: the speed that times are estimated with; `train_paper`: also at that scale."""
 
     scale: Scale = "tiny"
@@ -45,7 +45,7 @@ class Options:
         return self.scale != "paper" or self.train_paper
 
 
-def open_plan(name: str, recipes: Path, options: Options) -> Plan:
+def open_plan(name: str, recipes: Path, options: TableOptions) -> Plan:
     """The plan of a table; UsageError where the scale cannot be done, with the reason that the table gives."""
     path = find_table(name, recipes)
     table = load_table(path)
@@ -56,7 +56,7 @@ def open_plan(name: str, recipes: Path, options: Options) -> Plan:
     return make_plan(steps, options.rows, options.seeds or config.seeds)
 
 
-def speeds(plan: Plan, options: Options) -> dict[str, Speed]:
+def speeds(plan: Plan, options: TableOptions) -> dict[str, Speed]:
     """The speed by precision of the trainings; under "" one for all."""
     if not plan.trainings:
         return {}
@@ -66,12 +66,12 @@ def speeds(plan: Plan, options: Options) -> dict[str, Speed]:
     return {p: speed_of(options.gpu or PAPER_GPU, p) for p in precisions}
 
 
-def plan_text(plan: Plan, options: Options) -> str:
+def plan_text(plan: Plan, options: TableOptions) -> str:
     """The plan as text."""
     return render(plan, speeds(plan, options))
 
 
-def reproduce(plan: Plan, name: str, options: Options, say: Say) -> tuple[Result, Path]:
+def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[Result, Path]:
     """Run what is not done, measure, and write the table into FOLDER/SCALE/NAME; at the paper's scale only write what is known.
 
     Raises InterruptedRun after a signal (what is known by then is written).
@@ -91,7 +91,7 @@ def reproduce(plan: Plan, name: str, options: Options, say: Say) -> tuple[Result
     return result, target
 
 
-def measure(plan: Plan, name: str, options: Options) -> Result:
+def measure(plan: Plan, name: str, options: TableOptions) -> Result:
     """The result as far as the steps have been run."""
     table = plan.steps.table
     there = options.trains or any(record.state == "done" for record in plan.records.values())

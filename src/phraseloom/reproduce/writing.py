@@ -1,4 +1,7 @@
-"""A result as files: `table.md` for people, `table.json` with the same numbers and every seed. Nothing is left out silently."""
+"""A result as files: `table.md` for people, `table.json` with the same numbers and every seed. Nothing is left out silently.
+
+Beside them stand the sentences that the numbers are made of (sentences.py), with which stored.py makes a table again.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,29 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import PhraseloomError, UsageError
-from phraseloom.files import atomic_write_json, atomic_write_text, read_json
+from phraseloom.files import atomic_write_json, atomic_write_text, read_json, sha256_file
+from phraseloom.metrics.seeds import SeedDifference
 from phraseloom.report.tables import markdown
-from phraseloom.reproduce.claims import Difference
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
+from phraseloom.reproduce.sentences import SENTENCES, write_sentences
+from phraseloom.reproduce.table import SCALES, TableConfig
 
-FORMAT = 1
+FORMAT = 2
+OLD_FORMATS = (1,)
 MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
 
 
 def check_place(folder: Path) -> None:
     """Raise UsageError where a table would replace files that no table of ours stands beside."""
-    there = [name for name in (MARKDOWN, JSON, PICTURE) if (folder / name).exists()]
+    there = [name for name in (MARKDOWN, JSON, PICTURE, SENTENCES) if (folder / name).exists()]
     if not there:
         return
     try:
         content = read_json(folder / JSON, "table")
     except PhraseloomError:
         content = None
-    if not isinstance(content, dict) or content.get("format") != FORMAT or "claims" not in content:
+    known = isinstance(content, dict) and content.get("format") in (FORMAT, *OLD_FORMATS)
+    if not known or "claims" not in content:
         hint = "move it away, or choose another --folder"
         raise UsageError(
             "this file is no part of a table made again, and would be replaced", file=folder / there[0], hint=hint
@@ -34,8 +41,10 @@ def check_place(folder: Path) -> None:
 
 
 def write(result: Result, folder: Path, *, picture: bool = False) -> None:
-    """Write `table.md` and `table.json` into a folder; `picture`: `table.svg` is there, and the page shows it."""
-    atomic_write_json(folder / JSON, as_json(result))
+    """Write a table and its sentences into a folder; `picture`: `table.svg` is there, and the page shows it."""
+    stored = write_sentences(folder / SENTENCES, result.name, result.scale, result.measured)
+    sentences = {"file": SENTENCES, "sha256": sha256_file(folder / SENTENCES)} if stored else None
+    atomic_write_json(folder / JSON, {**as_json(result), "sentences": sentences})
     atomic_write_text(folder / MARKDOWN, as_markdown(result, picture=picture))
 
 
@@ -139,6 +148,16 @@ def _not_run(result: Result) -> list[Any]:
     return [row for row in result.table.rows.values() if result.scale in row.not_run]
 
 
+LEGEND = {
+    "held": "Held, did not hold: p after Holm's correction for the claims of this table is below 0.05, for every comparison or "
+    "against one. Undecided: it is not.",
+    "between": "Between these two runs, in this run: one seed, so other trainings may come out otherwise; yes, no and "
+    "undecided are about the sentences of the test set alone.",
+    "not learned": "Not learned: a row is below the floor that this table states, and there is nothing to compare.",
+    "path only": "Path only: this scale shows that every part works; its numbers say nothing about the claim.",
+}
+
+
 def _claims(result: Result) -> str:
     if not result.judged:
         return ""
@@ -146,12 +165,30 @@ def _claims(result: Result) -> str:
     for judged in result.judged:
         where = f" ({judged.claim.where})" if judged.claim.where else ""
         details = "; ".join(f"{c.says}: {_difference(c.difference, 2) or 'not measured'}" for c in judged.comparisons)
-        rows.append([judged.claim.says + where, judged.verdict, details])
-    text = markdown(["claim of the paper", "here", "differences (95 %; p)"], rows)
-    return (
-        f"## Claims\n\n{text}\n\nHeld: the 95 % interval of every difference is on the side that is claimed. "
-        "Did not hold: one is on the other side. Else not decided."
-    )
+        verdict = f"{judged.verdict}: {judged.reason}" if judged.reason else judged.verdict
+        rows.append([judged.claim.says + where, verdict, _p(judged.p_holm), details])
+    text = markdown(["claim of the paper", "here", "p after Holm", "differences (95 %; two-sided p)"], rows)
+    verdicts = {judged.verdict for judged in result.judged}
+    said = [LEGEND["held"]] if verdicts & {"held", "did not hold", "undecided"} else []
+    said += [LEGEND["between"]] if any(": " in verdict for verdict in verdicts) else []
+    said += [LEGEND[verdict] for verdict in ("not learned", "path only") if verdict in verdicts]
+    floor = _floor(result)
+    return f"## Claims\n\n{text}\n\n" + " ".join(said + ([floor] if floor else []))
+
+
+def _floor(result: Result) -> str:
+    """What the baseline has to reach before there are verdicts."""
+    table, floor = result.table, result.table.floor
+    bound = None if floor is None else floor.bound(result.scale)
+    if floor is None or bound is None:
+        return ""
+    side = "at least" if floor.at_least else "at most"
+    label = f" [{floor.label}]" if floor.label else ""
+    return f"Floor: {table.metrics[floor.metric].title}{label} of {floor.row or table.baseline} is {side} {bound:g}."
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else f"{p:.3f}" if p >= 0.001 else "< 0.001"
 
 
 def _signatures(result: Result) -> str:
@@ -190,15 +227,15 @@ def _paper(value: Any, decimals: int) -> str:
     return f"{value:,.{decimals}f}" if isinstance(value, float) else f"{value:,}"
 
 
-def _difference(found: Difference | None, decimals: int) -> str:
+def _difference(found: SeedDifference | None, decimals: int) -> str:
     if found is None:
         return ""
     text = f"{found.mean:+,.{decimals}f}"
+    if found.exact:
+        return text
     if found.low is None or found.high is None:
         return f"{text} ({found.how})"
-    if found.low == found.high:
-        return text
-    p = "" if found.p is None else f"; p {found.p:.3f}" if found.p >= 0.001 else "; p < 0.001"
+    p = "" if found.p is None else f"; p {_p(found.p)}"
     return f"{text} ({found.low:+,.{decimals}f} … {found.high:+,.{decimals}f}{p})"
 
 
@@ -224,6 +261,7 @@ def as_json(result: Result) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "table": result.name,
+        "definition": definition(table),
         "title": table.title,
         "paper": table.paper,
         "scale": result.scale,
@@ -238,11 +276,29 @@ def as_json(result: Result) -> dict[str, Any]:
                 "says": judged.claim.says,
                 "where": judged.claim.where,
                 "verdict": judged.verdict,
+                "reason": judged.reason,
+                "p": judged.p,
+                "p_holm": judged.p_holm,
                 "comparisons": [asdict(c) for c in judged.comparisons],
             }
             for judged in result.judged
         ],
     }
+
+
+def definition(table: TableConfig) -> dict[str, Any]:
+    """What of the file of a table is needed to judge its claims again: no recipes, steps or variables."""
+    content = table.model_dump(mode="json", exclude_unset=True)
+    if table.tasks:
+        content["tasks"] = {task: {} for task in table.tasks}
+    for row in content["rows"].values():
+        for key in ("recipe", "overrides", "variables"):
+            row.pop(key, None)
+    content["scales"] = {
+        scale: {key: value for key, value in content["scales"][scale].items() if key in ("says", "not_done")}
+        for scale in SCALES
+    }
+    return content
 
 
 def _not_run_because(result: Result, task: str, row: str) -> str | None:

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import DataError, UsageError
-from phraseloom.serving.batcher import Batcher, ItemError, Line
+from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.fields import Fields, read_object
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
-from phraseloom.serving.models import ExplainKey, Models, Sources, Text, TranslateKey
+from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +43,8 @@ class App:
     ) -> None:
         self._models, self._batcher, self._config, self._page = models, batcher, config, page
         self._hosts = None if hosts is None else {h.lower() for h in hosts}
-        self._texts = Line("translate", config.queue_texts, config.batch_texts)
-        self._explanations = Line("explain", config.explain_waiting, 1)
+        self._texts = WorkQueue("translate", config.queue_texts, config.batch_texts)
+        self._explanations = WorkQueue("explain", config.explain_waiting, 1)
         self._number = itertools.count()
         self._start = time.monotonic()
         self.log_requests = False
@@ -133,7 +133,7 @@ class App:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
         key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
         items = [
-            Text(text, prefix, tree)
+            RequestText(text, prefix, tree)
             for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
         ]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)

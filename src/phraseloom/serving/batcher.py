@@ -34,7 +34,7 @@ _OUT_OF_TIME = object()
 Work = Callable[[Any, Sequence[Any], Cancelled], Sequence[Any]]
 
 
-class Line(NamedTuple):
+class WorkQueue(NamedTuple):
     """A kind of work: those of one line share `most`, the texts that may wait, and are worked on `together` at most."""
 
     name: str
@@ -57,7 +57,7 @@ class _Job:
     `call` is one object for all texts of a call, `size` that of the whole call. `alone`: only with texts of its call.
     """
 
-    line: Line
+    line: WorkQueue
     key: Hashable
     item: Any
     number: int
@@ -109,7 +109,7 @@ class Batcher:
             await self._task
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def submit(self, line: Line, key: Hashable, items: Sequence[Any], *, size: int = 0) -> list[Any]:
+    async def submit(self, line: WorkQueue, key: Hashable, items: Sequence[Any], *, size: int = 0) -> list[Any]:
         """The result of each item, in order. Problem 503 where they do not fit in the line or are not done in time.
 
         `size`: how large they are together, in any unit. Raises ItemError for the first item that failed. If the caller is
@@ -145,7 +145,7 @@ class Batcher:
             if not job.done.done():
                 job.done.set_exception(overloaded("the server is stopping", close=True))
 
-    def _count(self, line: Line, change: int) -> None:
+    def _count(self, line: WorkQueue, change: int) -> None:
         self._counts[line.name] = self._counts.get(line.name, 0) + change
 
     def _withdraw(self, jobs: Sequence[_Job]) -> None:

@@ -33,7 +33,7 @@ class ExplainKey(NamedTuple):
     number: int
 
 
-class Text(NamedTuple):
+class RequestText(NamedTuple):
     """A text to translate, what its translation begins with ("": anything), and its parse tree ("": none)."""
 
     text: str
@@ -115,7 +115,7 @@ class Models:
     def work(
         self, key: TranslateKey | ExplainKey, items: Sequence[Any], cancelled: Callable[[], bool]
     ) -> Sequence[Any]:
-        """The translation of each `Text` as plain data, or the explanation of each `Sources` as a reply.
+        """The translation of each `RequestText` as plain data, or the explanation of each `Sources` as a reply.
 
         Raises Cancelled soon after `cancelled` is true.
         """
@@ -123,7 +123,7 @@ class Models:
             return [self._explain(key, sources, cancelled) for sources in items]
         return self._translate(key, items, cancelled)
 
-    def _measure(self, key: TranslateKey, texts: Sequence[Text]) -> list[Measure]:
+    def _measure(self, key: TranslateKey, texts: Sequence[RequestText]) -> list[Measure]:
         """How long each prefix is, and how many steps each text may take."""
         translator = self[key.model]
         source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
@@ -139,7 +139,7 @@ class Models:
             result.append(Measure(prefix, key.beam * sum(lengths)))
         return result
 
-    def _translate(self, key: TranslateKey, texts: Sequence[Text], cancelled: Callable[[], bool]) -> list[Any]:
+    def _translate(self, key: TranslateKey, texts: Sequence[RequestText], cancelled: Callable[[], bool]) -> list[Any]:
         """As many of the texts as `batch_steps` allows, the first one in any case unless it alone is above that."""
         results: list[Any] = [POSTPONED] * len(texts)
         chosen, left, most = [], self.config.batch_steps, self.config.batch_steps
@@ -166,7 +166,7 @@ class Models:
         )
 
     def _translate_all(
-        self, key: TranslateKey, texts: Sequence[Text], cancelled: Callable[[], bool]
+        self, key: TranslateKey, texts: Sequence[RequestText], cancelled: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
         found = translator.translate(

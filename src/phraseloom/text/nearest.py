@@ -9,17 +9,19 @@ import numpy as np
 
 from phraseloom.text.vectors import Vectors
 
-__all__ = ["Neighbour", "mean_cosine", "nearest"]
+__all__ = ["VectorNeighbour", "mean_cosine", "nearest"]
 
 
-class Neighbour(NamedTuple):
+class VectorNeighbour(NamedTuple):
     """A token and the cosine of its vector with that of the token asked for."""
 
     token: str
     cosine: float
 
 
-def nearest(vectors: Vectors, rows: Sequence[int], count: int, candidates: Sequence[int]) -> Iterator[list[Neighbour]]:
+def nearest(
+    vectors: Vectors, rows: Sequence[int], count: int, candidates: Sequence[int]
+) -> Iterator[list[VectorNeighbour]]:
     """For each of `rows` its `count` nearest among the rows `candidates`, nearest first, ties in the order of the file.
 
     The row itself and candidates whose vector is zero are left out. A row whose vector is zero has no neighbours.
@@ -37,7 +39,9 @@ def nearest(vectors: Vectors, rows: Sequence[int], count: int, candidates: Seque
         cosines_C = matrix_CM @ (vector_M / size).astype(np.float32)
         cosines_C[(norms_C == 0) | (chosen_C == row)] = -np.inf
         order = np.argsort(-cosines_C, kind="stable")[:count]
-        yield [Neighbour(vectors.tokens[chosen_C[i]], float(cosines_C[i])) for i in order if cosines_C[i] > -np.inf]
+        yield [
+            VectorNeighbour(vectors.tokens[chosen_C[i]], float(cosines_C[i])) for i in order if cosines_C[i] > -np.inf
+        ]
 
 
 def mean_cosine(matrix_VM: np.ndarray) -> float | None:

@@ -79,6 +79,24 @@ class Sentencepiece:
         self._filled = [bool(p.strip(SPACE)) and self._bytes.get(n) != 0x20 for n, p in enumerate(names)]
         self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
 
+    @property
+    def byte_pieces(self) -> set[str]:
+        """The pieces that stand for bytes, `<0x..>`."""
+        return {self.vocabulary.piece(number) for number in self._bytes}
+
+    @property
+    def is_bpe(self) -> bool:
+        """Whether the model cuts by merges: their scores are whole numbers, those of a unigram model log probabilities."""
+        return all(score == int(score) for score in self._scores())
+
+    @property
+    def lowest_score(self) -> float:
+        """The lowest score of a piece: of BPE, the merge that comes last."""
+        return min(self._scores(), default=0.0)
+
+    def _scores(self) -> list[float]:
+        return [float(self._processor.get_score(number)) for number in range(len(SPECIALS), len(self.vocabulary))]
+
     def pieces(self, text: str) -> list[str]:
         """The pieces of a line; characters outside the vocabulary as themselves or, with byte fallback, as `<0x..>`."""
         return self._processor.encode(_escape(text), out_type=str)

@@ -22,7 +22,7 @@ from phraseloom.errors import DataError, plural
 from phraseloom.files import atomic_write, disk
 from phraseloom.text.lines import encode_lines, open_binary, read_blocks
 
-__all__ = ["Mean", "Vectors", "read_tokens", "read_vectors", "write_vectors"]
+__all__ = ["RunningMean", "Vectors", "read_tokens", "read_vectors", "write_vectors"]
 
 MAX_WIDTH = 2**16
 ROWS = 1024  # written at a time
@@ -39,7 +39,7 @@ class Vectors(NamedTuple):
     matrix_VM: np.ndarray
 
 
-class Mean:
+class RunningMean:
     """The mean of rows that come block by block."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def read_vectors(
     *,
     wanted: Collection[str] | None = None,
     width: int | None = None,
-    others: Mean | None = None,
+    others: RunningMean | None = None,
 ) -> Vectors:
     """The vectors in a plain, .gz or .xz file; those of `wanted` tokens only, where it is given.
 
@@ -106,7 +106,7 @@ class _Reader:
     """Takes the rows of a file block by block."""
 
     def __init__(
-        self, path: str | Path, count: int, width: int, wanted: Collection[str] | None, others: Mean | None
+        self, path: str | Path, count: int, width: int, wanted: Collection[str] | None, others: RunningMean | None
     ) -> None:
         self.path, self.count, self.width, self.wanted, self.others = path, count, width, wanted, others
         self.line = 1

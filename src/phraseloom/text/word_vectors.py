@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from phraseloom.errors import DataError
-from phraseloom.text.vectors import Mean, read_vectors
+from phraseloom.text.vectors import RunningMean, read_vectors
 from phraseloom.text.vocabulary import EOS, SPECIALS, UNK
 
 EPSILON = 1e-6
@@ -35,7 +35,7 @@ def table_of(
 
     Raises FileProblem, CorruptError, DataError: a row that is not of the file's width, a token that is there twice.
     """
-    others = Mean()
+    others = RunningMean()
     tokens, matrix_VM = read_vectors(path, wanted={*words, *phrases}, others=others)
     row = {token: number for number, token in enumerate(tokens) if matrix_VM[number].any()}
     words, phrases = [w for w in words if w in row], [p for p in phrases if p in row]
@@ -70,7 +70,7 @@ def _less(rows_NM: np.ndarray, mean_M: np.ndarray) -> np.ndarray:
     return unit(centred)
 
 
-def _unknown(others: Mean, kept_VM: np.ndarray, end_M: np.ndarray, mean_M: np.ndarray) -> np.ndarray:
+def _unknown(others: RunningMean, kept_VM: np.ndarray, end_M: np.ndarray, mean_M: np.ndarray) -> np.ndarray:
     for mean in (others.value, kept_VM.mean(0, dtype=np.float64)):
         if mean is not None and mean.any():
             return _less(unit(mean[None]), mean_M)[0]

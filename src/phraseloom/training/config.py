@@ -13,6 +13,7 @@ __all__ = [
     "AdamConfig",
     "EmbeddingsConfig",
     "ScheduleConfig",
+    "StartFromConfig",
     "TrainingConfig",
     "changed_keys",
     "flatten",
@@ -105,11 +106,34 @@ class EmbeddingsConfig(Config):
         return {side: path for side, path in (("source", self.source), ("target", self.target)) if path is not None}
 
 
+class StartFromConfig(Config):
+    """The model folder, run folder or checkpoint whose weights a run starts with; a path in place of the mapping is `path`.
+
+    `optimizer`: fresh, or (continue) the moments of Adam and the number of its steps, where the schedule then goes on.
+    """
+
+    path: FileName
+    optimizer: Literal["fresh", "continue"] = "fresh"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+
+ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
+
+
 class TrainingConfig(Config):
     """How a model is trained. Everything that changes the result is here; nothing is taken from the machine."""
 
     seed: int = Field(1, ge=0, lt=2**31)
+    start_from: StartFromConfig | None = Field(
+        None, description="the model that training starts from; null = it is drawn"
+    )
     embeddings: EmbeddingsConfig | None = Field(None, description="where matrices begin; null = all are drawn")
+    freeze: list[ModuleName] = Field([], description="modules that are not trained; * stands for any text")
+    rates: dict[ModuleName, PositiveFloat] = Field({}, description="factors on the learning rate, by module")
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
     micro_batches: PositiveInt = Field(2, description="pieces of an update; processes share them out")
@@ -159,6 +183,10 @@ class TrainingConfig(Config):
             raise ValueError("best_by: bleu needs bleu_every of at least 1")
         if self.average_last > self.keep_last:
             raise ValueError(f"average_last needs as many checkpoints kept: keep_last is {self.keep_last}")
+        if self.start_from is not None and self.embeddings is not None:
+            raise ValueError(
+                "start_from takes all matrices of a model, and embeddings names others; keep one (freeze fixes a matrix)"
+            )
         if isinstance(self.processes, int) and self.processes > self.micro_batches:
             raise ValueError(f"processes is above micro_batches ({self.micro_batches}): some would have nothing to do")
         return self

@@ -26,9 +26,9 @@ from phraseloom.phrases.source import Segmenter
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training.fertility_data import LabelledText, Room, choose_items, held_out, read_items, read_sentences
-from phraseloom.training.fertility_fit import Epoch, Options, Report, best_epoch, fit
+from phraseloom.training.fertility_fit import Epoch, FertilityFitOptions, Report, best_epoch, fit
 
-__all__ = ["Epoch", "Files", "Options", "read_checked", "train_fertility"]
+__all__ = ["Epoch", "FertilityFitOptions", "Files", "read_checked", "train_fertility"]
 
 ORIGIN = "fertility.json"
 HELD_OUT, MOST_HELD_OUT = 0.05, 2000
@@ -67,7 +67,7 @@ def train_fertility(
     folder: str | Path,
     files: Files,
     output: Path,
-    options: Options,
+    options: FertilityFitOptions,
     *,
     device: str = "cpu",
     overwrite: bool = False,
@@ -107,7 +107,7 @@ def train_fertility(
     return history
 
 
-def with_fertility(folder: Path, options: Options) -> ModelConfig:
+def with_fertility(folder: Path, options: FertilityFitOptions) -> ModelConfig:
     """The configuration of the model in `folder`, with a fertility module. Raises ModelError where its output has no gate."""
     raw, config = read_config(folder)
     kind = config.output.kind
@@ -146,7 +146,12 @@ def _can_write(output: Path, model: Path) -> None:
 
 
 def read_checked(
-    tokenizer: Tokenizer, source: Path, labels: Path, options: Options, segmenter: Segmenter | None, report: Report
+    tokenizer: Tokenizer,
+    source: Path,
+    labels: Path,
+    options: FertilityFitOptions,
+    segmenter: Segmenter | None,
+    report: Report,
 ) -> LabelledText:
     """A text with the classes of its tokens; what is left out of it is reported.
 
@@ -175,7 +180,7 @@ def read_checked(
 
 
 def _texts(
-    tokenizer: Tokenizer, files: Files, options: Options, segmenter: Segmenter | None, report: Report
+    tokenizer: Tokenizer, files: Files, options: FertilityFitOptions, segmenter: Segmenter | None, report: Report
 ) -> tuple[LabelledText, LabelledText]:
     """What is learned from, and what validates."""
     found = [read_checked(tokenizer, source, labels, options, segmenter, report) for source, labels in files.pairs]
@@ -198,7 +203,7 @@ def _summary(train: LabelledText, valid: LabelledText, kept: np.ndarray, classes
     )
 
 
-def _origin(files: Files, options: Options, history: list[Epoch], items: int) -> dict[str, Any]:
+def _origin(files: Files, options: FertilityFitOptions, history: list[Epoch], items: int) -> dict[str, Any]:
     named = {name: path for name, path in vars(files).items() if path is not None}
     return {
         "format": 1,

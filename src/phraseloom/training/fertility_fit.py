@@ -24,7 +24,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Options:
+class FertilityFitOptions:
     """How a fertility module is made and trained.
 
     `classes`, `inputs`, `widths`: see `layers/fertility.py`. `weights` of the classes (None: those of `losses/fertility.py`).
@@ -85,7 +85,13 @@ def weighted_loss(fertility: Fertility, items: Items, weights: tuple[float, ...]
 
 
 def fit(
-    fertility: Fertility, train: Items, valid: Items, options: Options, *, device: torch.device, report: Report
+    fertility: Fertility,
+    train: Items,
+    valid: Items,
+    options: FertilityFitOptions,
+    *,
+    device: torch.device,
+    report: Report,
 ) -> list[Epoch]:
     """Train the module; it ends with the parameters that it had after the best epoch.
 
@@ -110,7 +116,7 @@ def fit(
 def _one_epoch(
     fertility: Fertility,
     items: Items,
-    options: Options,
+    options: FertilityFitOptions,
     optimizer: torch.optim.Optimizer,
     epoch: int,
     device: torch.device,

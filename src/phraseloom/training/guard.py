@@ -62,8 +62,9 @@ def accept_step(
 
 
 def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int) -> None:
-    """DivergedError if the model is worse than twice a uniform guess, or above the recipe's alarm, or not finite."""
-    limit = min(2.0 * vocabulary, config.alarm_perplexity or math.inf)
+    """DivergedError if the model is far worse than a uniform guess, or above the recipe's alarm, or not finite."""
+    # Fresh weights give logits of variance 1 or so: up to twice the vocabulary.
+    limit = min(4.0 * vocabulary, config.alarm_perplexity or math.inf)
     if not perplexity <= limit:  # NaN is not
         raise DivergedError(
             f"validation perplexity {perplexity:.4g} is above {limit:g}: the model has diverged", hint=SLOWER

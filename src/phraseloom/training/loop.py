@@ -23,6 +23,7 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World
+from phraseloom.training.groups import rate_factors
 from phraseloom.training.logbook import Logbook, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate
 from phraseloom.training.progress import Display, Tracker
@@ -37,14 +38,14 @@ class ValidationInterrupted(Exception):
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """Everything a run consists of. Only the first process has a folder, a log and a display."""
 
     config: TrainingConfig
     model: torch.nn.Module  # with loss(batch) -> (objective, nll, tokens)
     plan: BatchPlan
     batch_of: Callable[[np.ndarray], Any]  # example indices -> a batch on the right device
-    validate: Callable[[Job], dict[str, Any]]
+    validate: Callable[[TrainingJob], dict[str, Any]]
     write_model: Callable[[Path], None]
     rate: Rate
     vocabulary: int
@@ -61,7 +62,7 @@ class Job:
 
     def __post_init__(self) -> None:
         self.flat = FlatParameters(self.model, self.world.gradient_buffer)
-        self.optimizer = FlatAdam(self.flat, self.config.optimizer)
+        self.optimizer = FlatAdam(self.flat, self.config.optimizer, rate_factors(self.model, self.config.rates))
         loss: Callable[[Any], Any] = cast(Any, self.model).loss
         self.loss = torch.compile(loss) if self.config.compile else loss
 
@@ -79,7 +80,7 @@ class Job:
             self.log.say(text)
 
 
-def train(job: Job) -> str:
+def train(job: TrainingJob) -> str:
     """Train until a limit of the recipe is reached; which, in words. InterruptedRun after a signal, with all saved."""
     job.model.train()
     try:
@@ -111,7 +112,7 @@ def train(job: Job) -> str:
         raise
 
 
-def run_update(job: Job) -> None:
+def run_update(job: TrainingJob) -> None:
     """One update of the weights, or none if it was not finite; the counters go on either way."""
     state, config = job.state, job.config
     batches = job.plan.update(state.update)
@@ -132,7 +133,7 @@ def run_update(job: Job) -> None:
     _report(job, record if applied else {**record, "skipped": True})
 
 
-def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
+def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, float]:
     """Leave the summed gradient of all micro-batches, of all processes, in `job.flat.grad`; summed objective and nll."""
     world, update = job.world, job.state.update
     job.flat.grad.zero_()
@@ -146,7 +147,7 @@ def accumulate(job: Job, batches: list[np.ndarray]) -> tuple[float, float]:
     return objective, nll
 
 
-def forward_backward(job: Job, examples: np.ndarray) -> torch.Tensor:
+def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
     """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; its (objective, nll)."""
     with autocast(job):
         loss = job.loss(job.batch_of(examples))
@@ -154,14 +155,14 @@ def forward_backward(job: Job, examples: np.ndarray) -> torch.Tensor:
     return torch.stack([torch.as_tensor(loss.objective).detach(), torch.as_tensor(loss.nll).detach()]).double()
 
 
-def autocast(job: Job) -> contextlib.AbstractContextManager[Any]:
+def autocast(job: TrainingJob) -> contextlib.AbstractContextManager[Any]:
     """bf16 arithmetic where the recipe asks for it; weights, sums and the optimiser stay in fp32."""
     if job.config.precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(job.world.device.type, dtype=torch.bfloat16)
 
 
-def probe_largest(job: Job) -> None:
+def probe_largest(job: TrainingJob) -> None:
     """Run the micro-batch that needs most memory once, and forget its gradient: too little memory shows at once."""
     examples = job.plan.largest()
     with guard.naming_the_batch(job.plan.source, job.plan.target, examples, "before the first update"):
@@ -169,14 +170,14 @@ def probe_largest(job: Job) -> None:
     job.flat.grad.zero_()
 
 
-def save(job: Job) -> None:
+def save(job: TrainingJob) -> None:
     """Write a checkpoint of the present update, unless there is one, and set the links. Only the first process writes."""
     _write(job)
     if job.run is not None:
         link(job.run, job.state)
 
 
-def _write(job: Job) -> None:
+def _write(job: TrainingJob) -> None:
     state = job.state
     if job.saved is None or job.saved[0] != state.update:
         guard.check_finite({"a weight": job.flat.data, **job.optimizer.moments}, state.update)
@@ -199,7 +200,7 @@ def link(run: Path, state: Progress) -> None:
     checkpoint.set_link(run, "best", state.best_update)
 
 
-def rotate(job: Job) -> None:
+def rotate(job: TrainingJob) -> None:
     """Delete checkpoints that are no longer needed: only once the newest has given a finite loss or ended the run validated."""
     job.unproven = False
     if job.run is None:
@@ -209,7 +210,7 @@ def rotate(job: Job) -> None:
     checkpoint.rotate(job.run, job.state, keep_last=keep, regular_every=every, warn=job.say)
 
 
-def _check_folder(job: Job) -> None:
+def _check_folder(job: TrainingJob) -> None:
     if job.lock is None:
         return
     try:
@@ -222,14 +223,14 @@ def _check_folder(job: Job) -> None:
         ) from None
 
 
-def _of_run_folder(error: PhraseloomError, job: Job) -> bool:
+def _of_run_folder(error: PhraseloomError, job: TrainingJob) -> bool:
     """Whether an error says that the run folder cannot be written: saving again would fail again."""
     if not isinstance(error, FileProblem) or job.run is None or error.file is None:
         return False
     return isinstance(error, files.LostFolder) or Path(error.file).is_relative_to(job.run)
 
 
-def _undo_bad_checkpoints(job: Job) -> None:
+def _undo_bad_checkpoints(job: TrainingJob) -> None:
     """Set aside the checkpoints whose weights gave the values that are not finite: a resume would only diverge again."""
     if job.run is None:
         return
@@ -240,7 +241,7 @@ def _undo_bad_checkpoints(job: Job) -> None:
     checkpoint.set_aside(job.run, first, lambda text: job.say(f"{text}: its weights had diverged"))
 
 
-def _save_and_validate(job: Job) -> None:
+def _save_and_validate(job: TrainingJob) -> None:
     _write(job)  # first, so that a validation that fails costs nothing; `last` follows only after it
     job.model.eval()
     hint = "lower training.valid_tokens or training.bleu_beam; the state before the validation is saved"
@@ -259,7 +260,7 @@ def _save_and_validate(job: Job) -> None:
     save(job)
 
 
-def _reason_to_stop(job: Job) -> str | None:
+def _reason_to_stop(job: TrainingJob) -> str | None:
     """All processes agree: a signal in any of them counts, and the clock of the first."""
     seconds = job.log.seconds() if job.log is not None else 0.0
     late = job.config.max_minutes is not None and seconds >= 60 * job.config.max_minutes
@@ -270,14 +271,14 @@ def _reason_to_stop(job: Job) -> str | None:
     return job.state.reason_to_stop(job.config, job.plan.updates_per_epoch, math.inf if late_any else 0.0)
 
 
-def _record(job: Job, record: dict[str, Any]) -> None:
+def _record(job: TrainingJob, record: dict[str, Any]) -> None:
     if job.log is not None:
         job.log.metrics(record)
     if job.tracker is not None:
         job.tracker.record(record)
 
 
-def _report(job: Job, record: dict[str, Any]) -> None:
+def _report(job: TrainingJob, record: dict[str, Any]) -> None:
     _record(job, record)
     if job.log is None:
         return

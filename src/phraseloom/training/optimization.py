@@ -7,7 +7,7 @@ them. Zeroing, the norm, clipping, the sum over processes and Adam are then sing
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -110,6 +110,16 @@ class FlatParameters:
         begin, shape = self.spans[name]
         return flat[begin : begin + shape.numel()].view(shape)
 
+    def runs(self, factors: Mapping[str, float]) -> list[tuple[float, slice]]:
+        """The flat tensor in slices of one factor each (1 where `factors` names none), in order."""
+        starts: list[tuple[float, int]] = []
+        for name, (begin, _) in self.spans.items():
+            factor = factors.get(name, 1.0)
+            if not starts or starts[-1][0] != factor:
+                starts.append((factor, begin))
+        ends = [begin for _, begin in starts[1:]] + [len(self.data)]
+        return [(factor, slice(begin, end)) for (factor, begin), end in zip(starts, ends, strict=True)]
+
     def gradient_norm(self) -> Tensor:
         """The 2-norm of all gradients together."""
         return torch.linalg.vector_norm(self.grad)
@@ -119,14 +129,19 @@ class FlatAdam:
     """Adam on flat parameters; `step(rate, scale)` uses the gradient times `scale`.
 
     m ← β1·m + (1-β1)·g; v ← β2·v + (1-β2)·g²; p ← p - rate · m̂ / (√v̂ + ε), with the usual bias corrections.
+    `factors` on the rate, by parameter: neighbours in the flat tensor with one factor are one step.
     """
 
-    def __init__(self, flat: FlatParameters, config: AdamConfig) -> None:
+    def __init__(self, flat: FlatParameters, config: AdamConfig, factors: Mapping[str, float] | None = None) -> None:
         self.flat = flat
-        self.parameter = nn.Parameter(flat.data)
-        self.parameter.grad = flat.grad
+        runs = flat.runs(factors or {})
+        self.factors = [factor for factor, _ in runs]
+        self.slices = [part for _, part in runs]
+        self.parameters = [nn.Parameter(flat.data[part]) for part in self.slices]
+        for parameter, part in zip(self.parameters, self.slices, strict=True):
+            parameter.grad = flat.grad[part]
         self.adam = torch.optim.AdamW(
-            [self.parameter],
+            [{"params": [parameter]} for parameter in self.parameters],
             lr=torch.finfo(torch.float32).tiny,
             betas=(config.beta1, config.beta2),
             eps=config.epsilon,
@@ -134,14 +149,16 @@ class FlatAdam:
             fused=True,
         )
         self.moments = {"exp_avg": torch.zeros_like(flat.data), "exp_avg_sq": torch.zeros_like(flat.data)}
-        self.count = torch.zeros((), dtype=torch.float32, device=flat.data.device)
-        self.adam.state[self.parameter] = {"step": self.count, **self.moments}
+        self.count = torch.zeros(len(runs), dtype=torch.float32, device=flat.data.device)
+        for parameter, part, count in zip(self.parameters, self.slices, self.count, strict=True):
+            self.adam.state[parameter] = {"step": count, **{kind: m[part] for kind, m in self.moments.items()}}
 
     def step(self, rate: float, scale: float) -> None:
         """One step with learning rate `rate` along the gradient times `scale`."""
         if scale != 1.0:
             self.flat.grad.mul_(scale)
-        self.adam.param_groups[0]["lr"] = rate
+        for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
+            group["lr"] = rate * factor
         self.adam.step()
 
     def tensors(self) -> dict[str, Tensor]:

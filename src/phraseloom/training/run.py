@@ -32,13 +32,15 @@ from phraseloom.training.average import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
+from phraseloom.training.groups import freeze
 from phraseloom.training.logbook import METRICS, Logbook
-from phraseloom.training.loop import Job, link, probe_largest, rotate, train
+from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import rate_function
 from phraseloom.training.progress import Display, Tracker
-from phraseloom.training.run_folder import note_transfers, prepare_folder, run_identity
+from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
+from phraseloom.training.start_from import StartingPoint, check_names, read_start
 from phraseloom.training.state import Progress
 from phraseloom.training.validate import Validator
 
@@ -66,15 +68,20 @@ def run_recipe(
     check_lexicon(recipe)
     changes: list[str] = []
     transfers: list[Transfer] = []
+    start: StartingPoint | None = None
     with contextlib.ExitStack() as stack:
         lock = None
         if not is_child():
             lock = stack.enter_context(files.FolderLock(run))
+            check_names(recipe, dataset.tokenizer)
             if not checkpoint.list_checkpoints(run):
                 transfers = read_transfers(recipe, dataset.tokenizer)
+                start = read_start(recipe, dataset.tokenizer)
             changed = prepare_folder(recipe, run, dataset.fingerprint, allow_changed=allow_changed)
             changes = [f"changed since this run was started: {change}" for change in changed]
             note_transfers(run, transfers)
+            if start is not None:
+                note_start(recipe, run, dataset.fingerprint, start)
             if go_back_to is not None:
                 checkpoint.go_back(run, go_back_to, changes.append)
         world = launch(recipe.training, command)
@@ -85,7 +92,7 @@ def run_recipe(
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
-            job = make_job(recipe, dataset, run, world, stop, transfers)
+            job = make_job(recipe, dataset, run, world, stop, transfers, start)
         stack.callback(job.close)
         job.lock = lock
         if world.notice:
@@ -94,7 +101,13 @@ def run_recipe(
         for transfer in transfers:
             job.say(f"{transfer}{fixed}")
         transfers.clear()
-        if world.first and not job.state.update:
+        if start is not None:
+            for line in start.table:
+                job.say(line)
+            start.tensors.clear()
+        if recipe.training.freeze:
+            job.say(_frozen(job.model))
+        if world.first and not job.state.update and recipe.training.start_from is None:
             report_start(job, recipe.model.init.kind, dataset.tokenizer)
         for change in changes:
             job.say(change)
@@ -106,7 +119,13 @@ def run_recipe(
         return reason
 
 
-def report_start(job: Job, kind: str, tokenizer: Tokenizer) -> None:
+def _frozen(model: torch.nn.Module) -> str:
+    sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
+    fixed, total = sum(n for n, trained in sizes if not trained), sum(n for n, _ in sizes)
+    return f"frozen: {fixed:,} of {total:,} parameters (training.freeze)"
+
+
+def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
     """Log how well the new model tells tokens apart, with a warning if its start is collapsed."""
     sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
     report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
@@ -139,17 +158,21 @@ def settle_torch(world: World) -> None:
 
 
 def make_job(
-    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = ()
-) -> Job:
+    recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = (),
+    start: StartingPoint | None = None,
+) -> TrainingJob:  # fmt: skip
     """Build the model and everything around it, at the state of the newest whole checkpoint if there is one.
 
-    `transfers`: the embeddings that the run begins with, in its first process.
+    `transfers`, `start`: the embeddings or the model that the run begins with, in its first process.
     """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = build(recipe.model, tokenizer).to(world.device)
     put(model, transfers)
+    if start is not None:
+        start.put(model)
     fix(model, config.embeddings)
+    freeze(model, config.freeze)
     pair, valid = dataset.split("train"), dataset.split("valid")
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
@@ -189,7 +212,7 @@ def make_job(
         )
         if world.first:
             validator.check(model)
-    job = Job(
+    job = TrainingJob(
         config=config,
         model=model,
         plan=plan,
@@ -201,11 +224,14 @@ def make_job(
         world=world,
         stop=stop,
     )
+    if start is not None and start.optimizer is not None:
+        job.optimizer.load(start.optimizer, start.applied)
+        job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
 
 
-def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
+def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
     """Give the job its folder, log and display, and the state of the newest whole checkpoint, in all processes."""
     if job.world.first:
         job.run = run
@@ -240,7 +266,7 @@ def resume(job: Job, run: Path, read_model: Callable[[Path], None]) -> None:
     share_state(job)
 
 
-def share_state(job: Job) -> None:
+def share_state(job: TrainingJob) -> None:
     """Give every process the weights, the optimiser and the counters of the first."""
     if job.world.size == 1:
         return
@@ -251,7 +277,7 @@ def share_state(job: Job) -> None:
         job.world.send_(tensor)
 
 
-def train_or_skip(job: Job) -> str:
+def train_or_skip(job: TrainingJob) -> str:
     """Train, unless the run is finished already: then nothing is touched."""
     config, state = job.config, job.state
     seconds = job.log.seconds() if job.log is not None else 0.0
@@ -278,7 +304,7 @@ def train_or_skip(job: Job) -> str:
     return reason
 
 
-def finish(job: Job, recipe: AnyRecipe) -> None:
+def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
     """Average the last checkpoints and draw the learning curves, if that is still to do."""
     run, count = job.run, recipe.training.average_last
     assert run is not None

@@ -23,8 +23,9 @@ from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
 from phraseloom.training.config import changed_keys, shaping_keys
 from phraseloom.training.embeddings import Transfer
+from phraseloom.training.start_from import StartingPoint
 
-__all__ = ["note_transfers", "prepare_folder", "run_identity"]
+__all__ = ["note_start", "note_transfers", "prepare_folder", "run_identity"]
 
 CONFIG, FACTS = "config.yaml", "run.json"
 
@@ -76,9 +77,11 @@ def _facts(fingerprint: str) -> dict[str, Any]:
     }
 
 
-def _identity(recipe: dict[str, Any], fingerprint: str) -> str:
+def _identity(recipe: dict[str, Any], fingerprint: str, origin: str | None = None) -> str:
     """Tells runs apart by what determines their steps, so that two runs of one recipe still end with the same bytes."""
-    shape = {"dataset": fingerprint, "recipe": shaping_keys(recipe)}
+    shape = {"dataset": fingerprint, "recipe": shaping_keys(recipe)} | (
+        {} if origin is None else {"start_from": origin}
+    )
     return hashlib.sha256(files.json_bytes(shape)).hexdigest()[:32]
 
 
@@ -98,6 +101,13 @@ def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
     if transfers:
         facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
         files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
+
+
+def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPoint) -> None:
+    """Say in the facts of a run that begins which model it starts from; the weights are part of its identity."""
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    identity = _identity(recipe.model_dump(mode="json"), fingerprint, start.facts["sha256"])
+    files.atomic_write_json(run / FACTS, {**facts, "run": identity, "start_from": start.facts})
 
 
 class _Dumper(yaml.SafeDumper):

@@ -4,7 +4,7 @@ Random tokens are read by the new model. For the states of the encoder, those of
 the embedded source (in a language model, the embedded text):
 
     separation        1 - mean cosine between two tokens of a sentence, without dropout           0: all tokens are one vector
-    signal / noise    in training: √(variance over tokens of a state's mean / its variance over dropout masks)
+    signal / noise    in training, for states less the mean of their sentence: √(variance over tokens / over dropout masks)
     spread            root mean square distance of a state's coordinates from their mean over the sentence
 
 A start is collapsed where the separation is below 0.01, the signal below a tenth of the noise, or the spread below 0.01:
@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.text.vocabulary import SPECIALS
 
-__all__ = ["PartStart", "StartReport", "measure_start"]
+__all__ = ["PartStart", "StartReport", "measure_start", "random_batch"]
 
 SENTENCES, LENGTH, MASKS, PHRASE = 4, 20, 6, 4
 LEAST_SEPARATION, LEAST_SIGNAL, LEAST_SPREAD = 0.01, 0.1, 0.01
@@ -76,14 +76,7 @@ def measure_start(model: Any, *, source_size: int, target_size: int, seed: int =
     The state of torch's random numbers, the gradients and the mode of the model are left as they are.
     """
     device = next(model.parameters()).device
-    rng = np.random.default_rng(seed)
-    few = len(SPECIALS)
-    sources, targets = (
-        [rng.integers(min(few, size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
-        for size in (source_size, target_size)
-    )
-    sizes = [PHRASE] * (LENGTH // PHRASE) + [1]
-    batch = make_batch(sources, targets, [sizes] * SENTENCES).to(device)
+    batch = random_batch(source_size=source_size, target_size=target_size, seed=seed).to(device)
     was_training = model.training
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
@@ -100,12 +93,24 @@ def measure_start(model: Any, *, source_size: int, target_size: int, seed: int =
     return StartReport(parts, gradient)
 
 
+def random_batch(*, source_size: int, target_size: int, seed: int = 0) -> Batch:
+    """Four pairs of twenty random tokens for vocabularies of these sizes, with source phrases of four tokens."""
+    rng = np.random.default_rng(seed)
+    few = len(SPECIALS)
+    sources, targets = (
+        [rng.integers(min(few, size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
+        for size in (source_size, target_size)
+    )
+    sizes = [PHRASE] * (LENGTH // PHRASE) + [1]
+    return make_batch(sources, targets, [sizes] * SENTENCES)
+
+
 def _part(states_BSD: Tensor, noisy_KBSD: Tensor) -> PartStart:
     states_BSD, noisy_KBSD = states_BSD.double(), noisy_KBSD.double()
     length = states_BSD.shape[1]
-    means_BSD = noisy_KBSD.mean(0)
+    noisy_KBSD = noisy_KBSD - noisy_KBSD.mean(2, keepdim=True)  # what all tokens have in common tells none from another
     noise = noisy_KBSD.var(0).mean()
-    signal = (means_BSD - means_BSD.mean(1, keepdim=True)).square().mean() * length / (length - 1) - noise / MASKS
+    signal = (noisy_KBSD.mean(0).square().mean() - noise / MASKS) * length / (length - 1)
     spread = (states_BSD - states_BSD.mean(1, keepdim=True)).square().mean().sqrt()
     ratio = (signal.clamp(min=0.0) / noise).sqrt() if noise > 0 else torch.tensor(float("inf"))
     return PartStart(_separation(states_BSD), ratio.item(), spread.item())

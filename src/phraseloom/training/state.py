@@ -66,8 +66,9 @@ class Progress:
             self.plateau_wait = 0
 
     def wants_validation(self, config: TrainingConfig) -> bool:
-        """Whether the present update is one to validate at, and that has not been done."""
-        return self.update > 0 and self.update % config.checkpoint_every == 0 and self.validated != self.update
+        """Whether the present update is one to validate at, and that has not been done: the start only of a trained model."""
+        begun = self.update > 0 or config.start_from is not None
+        return begun and self.update % config.checkpoint_every == 0 and self.validated != self.update
 
     def reason_to_stop(self, config: TrainingConfig, updates_per_epoch: int, seconds: float) -> str | None:
         """The first of the recipe's limits that is reached, in words, or None."""

@@ -20,7 +20,7 @@ import torch
 from phraseloom.data.batches import evaluation_batches
 from phraseloom.metrics.perplexity import exp_mean
 from phraseloom.training.logbook import finite
-from phraseloom.training.loop import Job, ValidationInterrupted, autocast
+from phraseloom.training.loop import TrainingJob, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
     from phraseloom.decoding.config import DecodingConfig
@@ -56,7 +56,7 @@ class Validator:
         self.batch_of, self.text, self.tokenizer, self.decoding = batch_of, text, tokenizer, decoding
         self.trees, self.segmenter, self.words = trees, segmenter, words
 
-    def __call__(self, job: Job) -> dict[str, Any]:
+    def __call__(self, job: TrainingJob) -> dict[str, Any]:
         """`perplexity`, `loss`, `nll` (per token), `tokens`, with words `word_perplexity`; at times `bleu`, `signature`.
 
         Of continuous output also `cosine_loss`.
@@ -89,7 +89,7 @@ class Validator:
         assert self.decoding is not None
         return Translator(model, self.tokenizer, self.decoding.model_copy(update=options), segmenter=self.segmenter)
 
-    def _sums(self, job: Job) -> tuple[float, float, int, float]:
+    def _sums(self, job: TrainingJob) -> tuple[float, float, int, float]:
         """Objective and nll, summed over all target tokens that the model can give a probability, the number of these, and
         their cosine losses (NaN where the output has none)."""
         batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
@@ -107,7 +107,7 @@ class Validator:
         objective, nll, tokens, cosine_loss = (_sum(row) for row in world.sum_(sums).tolist())
         return objective, nll, int(tokens), cosine_loss
 
-    def _bleu(self, job: Job, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
+    def _bleu(self, job: TrainingJob, sources: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
         assert self.tokenizer is not None
         translator = self._translator(job.model, beam=job.config.bleu_beam, workers=1)
         own = list(sources[job.world.rank :: job.world.size])
@@ -144,7 +144,7 @@ def _quiet(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _leave_if_signalled(job: Job) -> None:
+def _leave_if_signalled(job: TrainingJob) -> None:
     if job.world.any(job.stop.is_set):
         raise ValidationInterrupted
 

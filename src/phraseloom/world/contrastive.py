@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from phraseloom.world.draw import Draw
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.english import English
 from phraseloom.world.generator import MAX_DISTANCE, Generator
 from phraseloom.world.german import German
@@ -36,7 +36,7 @@ def _third_person(clause: Clause) -> bool:
     return not isinstance(clause.subject.head, Pronoun)
 
 
-def agreement(sentence: Sentence, draw: Draw) -> bool:
+def agreement(sentence: Sentence, draw: KeyedRandom) -> bool:
     """The main verb in the other number."""
     main = sentence.main
     if not _third_person(main):
@@ -51,7 +51,7 @@ def _heads(sentence: Sentence) -> Iterator[tuple[NounPhrase, Noun]]:
             yield phrase, phrase.head
 
 
-def gender(sentence: Sentence, draw: Draw) -> bool:
+def gender(sentence: Sentence, draw: KeyedRandom) -> bool:
     """Article and adjective of a noun in another gender."""
     found = [
         pair
@@ -65,7 +65,7 @@ def gender(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def case(sentence: Sentence, draw: Draw) -> bool:
+def case(sentence: Sentence, draw: KeyedRandom) -> bool:
     """An accusative object in the dative, a dative one in the accusative."""
     found = []
     for clause in all_clauses(sentence):
@@ -80,7 +80,9 @@ def case(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def _edit_verb(sentence: Sentence, draw: Draw, wanted: Callable[[Clause], bool], edit: Callable[[Verb], Verb]) -> bool:
+def _edit_verb(
+    sentence: Sentence, draw: KeyedRandom, wanted: Callable[[Clause], bool], edit: Callable[[Verb], Verb]
+) -> bool:
     found = [clause for clause in all_clauses(sentence) if clause.verb and wanted(clause)]
     if not found:
         return False
@@ -90,19 +92,19 @@ def _edit_verb(sentence: Sentence, draw: Draw, wanted: Callable[[Clause], bool],
     return True
 
 
-def idiom(sentence: Sentence, draw: Draw) -> bool:
+def idiom(sentence: Sentence, draw: KeyedRandom) -> bool:
     """An idiom word for word."""
     return _edit_verb(sentence, draw, lambda c: bool(c.verb and c.verb.literal), lambda verb: verb.literal or verb)
 
 
-def expansion(sentence: Sentence, draw: Draw) -> bool:
+def expansion(sentence: Sentence, draw: KeyedRandom) -> bool:
     """A light verb without the words that it needs."""
     return _edit_verb(
         sentence, draw, lambda c: bool(c.verb and c.verb.label == "expansion"), lambda verb: replace(verb, companion=())
     )
 
 
-def separable(sentence: Sentence, draw: Draw) -> bool:
+def separable(sentence: Sentence, draw: KeyedRandom) -> bool:
     """A separable verb of the main clause left in one piece."""
     main = sentence.main
     if not main.verb or main.verb.label != "separable" or main.modal:
@@ -111,7 +113,7 @@ def separable(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def verb_final(sentence: Sentence, draw: Draw) -> bool:
+def verb_final(sentence: Sentence, draw: KeyedRandom) -> bool:
     """A subordinate clause with the word order of a main clause."""
     found = [clause for clause in all_clauses(sentence) if clause.at_that >= 0]
     if not found:
@@ -120,7 +122,7 @@ def verb_final(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def compound(sentence: Sentence, draw: Draw) -> bool:
+def compound(sentence: Sentence, draw: KeyedRandom) -> bool:
     """Another compound of the same gender for the right one, one that shares a word where there is one."""
     found = [pair for pair in _heads(sentence) if pair[1].label == "compound"]
     if not found:
@@ -133,7 +135,7 @@ def compound(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def ambiguous(sentence: Sentence, draw: Draw) -> bool:
+def ambiguous(sentence: Sentence, draw: KeyedRandom) -> bool:
     """The other translation of a word that the sentence settles."""
     nouns = [pair for pair in _heads(sentence) if pair[1].cues]
     senses = verb_senses()
@@ -150,7 +152,7 @@ def ambiguous(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-def pronoun(sentence: Sentence, draw: Draw) -> bool:
+def pronoun(sentence: Sentence, draw: KeyedRandom) -> bool:
     """ "it" in a gender that its antecedent does not have."""
     for phrase in all_noun_phrases(sentence):
         head = phrase.head
@@ -160,7 +162,7 @@ def pronoun(sentence: Sentence, draw: Draw) -> bool:
     return False
 
 
-def name(sentence: Sentence, draw: Draw) -> bool:
+def name(sentence: Sentence, draw: KeyedRandom) -> bool:
     """A name with two of its letters exchanged."""
     found = [pair for pair in _heads(sentence) if not pair[1].gender and len(set(pair[1].lemma[1:])) > 1]
     if not found:
@@ -177,7 +179,7 @@ def name(sentence: Sentence, draw: Draw) -> bool:
     return True
 
 
-EDITS: dict[str, Callable[[Sentence, Draw], bool]] = {
+EDITS: dict[str, Callable[[Sentence, KeyedRandom], bool]] = {
     "agreement": agreement,
     "ambiguous": ambiguous,
     "case": case,
@@ -192,7 +194,7 @@ EDITS: dict[str, Callable[[Sentence, Draw], bool]] = {
 }
 
 
-def contrast(sentence: Sentence, english: English, phenomenon: str, draw: Draw) -> Contrast | None:
+def contrast(sentence: Sentence, english: English, phenomenon: str, draw: KeyedRandom) -> Contrast | None:
     """The item of a sentence for a phenomenon, or None where the sentence does not show it. Edits the tree."""
     pair = make_pair(sentence, english)
     distance = pair.agreements[0].distance if phenomenon == "agreement" else None
@@ -212,7 +214,7 @@ def contrasts(seed: int, per_phenomenon: int) -> Iterator[Contrast]:
     Sources are sentences that only a test set can hold (see `pair.split_of`).
     """
     for phenomenon in EDITS:
-        draw = Draw(seed, "contrastive", phenomenon)
+        draw = KeyedRandom(seed, "contrastive", phenomenon)
         generator = Generator(draw)
         seen: set[str] = set()
         distances = [None] * per_phenomenon if phenomenon != "agreement" else _spread(per_phenomenon)

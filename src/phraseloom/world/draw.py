@@ -1,6 +1,6 @@
 """Random choices that are a function of a key, and the pools of words that they choose from.
 
-`Draw` hashes its key (seed, split, …) and uses only `random.Random.random`, whose sequence Python promises to keep.
+`KeyedRandom` hashes its key (seed, split, …) and uses only `random.Random.random`, whose sequence Python promises to keep.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SYLLABLES = tuple(consonant + vowel for consonant in "bdfgklmnprstv" for vowel i
 NAME_ENDS = ("l", "n", "r", "s", "k", "rd", "lin", "ran", "tus", "mir", "x")
 
 
-class Draw:
+class KeyedRandom:
     """A stream of random choices that is a function of its key alone."""
 
     def __init__(self, *key: object) -> None:
@@ -70,7 +70,7 @@ def goal_pools() -> tuple[tuple[Preposition, tuple[Noun, ...]], ...]:
     )
 
 
-def draw_name(draw: Draw) -> Noun:
+def draw_name(draw: KeyedRandom) -> Noun:
     """A personal name: mostly a common one, else made of syllables, so that new names go on coming."""
     if draw.chance(0.7):
         return name_noun(draw.pick(lexicon().first_names))

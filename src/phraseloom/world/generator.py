@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from phraseloom.world.draw import Draw, after_preposition, draw_name, goal_pools, verb_pools
+from phraseloom.world.draw import KeyedRandom, after_preposition, draw_name, goal_pools, verb_pools
 from phraseloom.world.grammar import (
     ADVERBIAL,
     BARE,
@@ -66,7 +66,7 @@ def _idioms_by_context(held_out: bool) -> dict[str, tuple[Verb, ...]]:
 class Generator:
     """Draws sentences with one stream of choices. With `challenge_idioms` idioms stand in their held-out context."""
 
-    def __init__(self, draw: Draw, *, challenge_idioms: bool = False) -> None:
+    def __init__(self, draw: KeyedRandom, *, challenge_idioms: bool = False) -> None:
         self.draw = draw
         self.words: Lexicon = lexicon()
         self.challenge_idioms = challenge_idioms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -80,6 +81,27 @@ class Pair:
             "agreement": " ".join([str(agreement) for agreement in self.agreements]),
             "phenomena": " ".join(self.phenomena),
         }
+
+
+def join_pairs(pairs: Sequence[Pair]) -> Pair:
+    """Pairs side by side as one: words one after the other, positions of all annotation shifted, trees under one root."""
+    joined = Pair([], [], [], "", [], [], [])
+    for pair in pairs:
+        s, t = len(joined.source), len(joined.target)
+        joined.alignment += [(i + s, j + t) for i, j in pair.alignment]
+        joined.phrases += [
+            GoldPhrase((p.source[0] + s, p.source[1] + s), tuple((a + t, b + t) for a, b in p.target), p.label)
+            for p in pair.phrases
+        ]
+        joined.agreements += [
+            Agreement(a.source_head + s, a.source_verb + s, a.target_head + t, a.target_verb + t)
+            for a in pair.agreements
+        ]
+        joined.source += pair.source
+        joined.target += pair.target
+    joined.tree = pairs[0].tree if len(pairs) == 1 else f"(TOP {' '.join(pair.tree for pair in pairs)})"
+    joined.phenomena = sorted({name for pair in pairs for name in pair.phenomena})
+    return joined
 
 
 def split_of(source: str) -> str:

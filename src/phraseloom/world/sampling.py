@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import cycle, islice
 
-from phraseloom.world.draw import Draw
+from phraseloom.text.grouping import groups
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.english import English
 from phraseloom.world.generator import Generator
 from phraseloom.world.grammar import Sentence, all_noun_phrases
 from phraseloom.world.lexicon import Noun, lexicon
-from phraseloom.world.pair import Pair, make_pair, split_of
+from phraseloom.world.pair import Pair, join_pairs, make_pair, split_of
 
 LONGEST = 28  # source words of a sentence in train, valid and test, full stop included
 CHALLENGE_SHORTEST = LONGEST + 4
@@ -47,9 +49,19 @@ def accepted(sentence: Sentence, split: str, shortest: int = 0, longest: int = L
     return make_pair(sentence, english)
 
 
+def joined(pairs: Iterator[Pair], count: int, join: tuple[int, int]) -> Iterator[Pair]:
+    """The first `count` groups of pairs, of `join[0]` to `join[1]` sentences in turn, each as one pair."""
+    return map(join_pairs, islice(groups(pairs, *join), count))
+
+
+def singles(count: int, join: tuple[int, int]) -> int:
+    """How many sentences `count` groups have."""
+    return sum(islice(cycle(range(join[0], join[1] + 1)), count))
+
+
 def train_block(seed: int, block: int, count: int) -> Iterator[Pair]:
-    """The first `count` (at most BLOCK) pairs of a block of training data."""
-    generator = Generator(Draw(seed, "train", block))
+    """The first `count` pairs of a block of training data; a block of a world without joined sentences has at most BLOCK."""
+    generator = Generator(KeyedRandom(seed, "train", block))
     while count:
         pair = accepted(generator.sentence(), "train")
         if pair:
@@ -65,7 +77,7 @@ def train_pairs(seed: int, count: int) -> Iterator[Pair]:
 
 def distinct_pairs(seed: int, split: str, count: int) -> Iterator[Pair]:
     """`count` pairs of "valid", "test", "challenge-long" or "challenge-idioms", no source sentence twice."""
-    generator = Generator(Draw(seed, split), challenge_idioms=split == "challenge-idioms")
+    generator = Generator(KeyedRandom(seed, split), challenge_idioms=split == "challenge-idioms")
     seen: set[str] = set()
     while len(seen) < count:
         if split == "challenge-long":

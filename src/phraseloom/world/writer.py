@@ -21,13 +21,15 @@ from phraseloom.replace import FolderKind, new_folder
 from phraseloom.world.contrastive import EDITS, contrasts
 from phraseloom.world.generator import CONTEXTS, held_out_context
 from phraseloom.world.lexicon import lexicon
-from phraseloom.world.sampling import BLOCK, distinct_pairs, train_block
+from phraseloom.world.sampling import BLOCK, distinct_pairs, joined, singles, train_block
 
 VERSION = 2  # 2: contrastive items carry the tree of their source
 ENDINGS = ("en", "de", "align", "trees", "phrases", "fertility", "agreement", "phenomena")
 CHALLENGE = 500
 CONTRASTIVE = 210  # items a phenomenon: 10 of each distance of agreement
 LINES_AT_ONCE = 500
+Join = tuple[int, int]
+ALONE: Join = (1, 1)
 WORLD = FolderKind("world", listing="world.json", key="sha256")
 
 README = """# The built-in language pair of phraseloom
@@ -47,6 +49,12 @@ The same seed and numbers make the same bytes. No sentence of valid, test or a c
 """
 
 
+JOINED = """
+Each line of `train`, `valid` and `test` joins {low} to {high} sentences, in turn, with all annotation; challenge sets and
+`contrastive.jsonl` have single sentences.
+"""
+
+
 def _lines(pairs: Iterable[Any]) -> Iterator[dict[str, str]]:
     """The lines of LINES_AT_ONCE pairs at a time, joined, for every ending."""
     rows: list[dict[str, str]] = []
@@ -63,12 +71,13 @@ def _joined(rows: list[dict[str, str]]) -> dict[str, str]:
     return {ending: "".join([row[ending] + "\n" for row in rows]) for ending in ENDINGS}
 
 
-def _block(job: tuple[int, int, int]) -> list[dict[str, str]]:
-    return list(_lines(train_block(*job)))
+def _block(job: tuple[int, int, int, Join]) -> list[dict[str, str]]:
+    seed, block, count, join = job
+    return list(_lines(joined(train_block(seed, block, singles(count, join)), count, join)))
 
 
-def _train_lines(seed: int, count: int, processes: int) -> Iterator[dict[str, str]]:
-    jobs = [(seed, block, min(BLOCK, count - start)) for block, start in enumerate(range(0, count, BLOCK))]
+def _train_lines(seed: int, count: int, processes: int, join: Join) -> Iterator[dict[str, str]]:
+    jobs = [(seed, block, min(BLOCK, count - start), join) for block, start in enumerate(range(0, count, BLOCK))]
     if processes == 1 or len(jobs) < 2:
         for job in jobs:
             yield from _block(job)
@@ -104,9 +113,12 @@ def write_world(
     challenge: int = CHALLENGE,
     contrastive: int = CONTRASTIVE,
     processes: int = 1,
+    join: Join = ALONE,
     overwrite: bool = False,
 ) -> dict[str, Any]:
     """Write the corpus of a seed into `folder`; returns what `world.json` says. Bytes do not depend on `processes`.
+
+    `join`: so many sentences, from the first number to the second in turn, stand on one line of train, valid and test.
 
     Raises UsageError for a negative number or a folder that is not empty (without `overwrite`), FileProblem.
     """
@@ -125,20 +137,37 @@ def write_world(
             challenge=challenge,
             contrastive=contrastive,
             processes=processes,
+            join=join,
         )
 
 
 def _write(
-    folder: Path, *, seed: int, train: int, valid: int, test: int, challenge: int, contrastive: int, processes: int
+    folder: Path,
+    *,
+    seed: int,
+    train: int,
+    valid: int,
+    test: int,
+    challenge: int,
+    contrastive: int,
+    processes: int,
+    join: Join,
 ) -> dict[str, Any]:
     """Write all files into an empty folder; what `world.json` says."""
     counts = {"train": train, "valid": valid, "test": test, "challenge-long": challenge, "challenge-idioms": challenge}
     hashes: dict[str, str] = {}
     for name, count in counts.items():
-        train_lines = _train_lines(seed, train, processes) if name == "train" else None
-        hashes |= _write_split(folder, name, train_lines or _lines(distinct_pairs(seed, name, count)))
+        if name == "train":
+            parts = _train_lines(seed, train, processes, join)
+        else:
+            grouping = join if name in ("valid", "test") else ALONE
+            pairs = distinct_pairs(seed, name, singles(count, grouping))
+            parts = _lines(joined(pairs, count, grouping))
+        hashes |= _write_split(folder, name, parts)
     items = [json.dumps(asdict(item), ensure_ascii=False) + "\n" for item in contrasts(seed, contrastive)]
     texts = {"contrastive.jsonl": "".join(items), "README.md": README.format(seed=seed, version=VERSION)}
+    if join != ALONE:
+        texts["README.md"] += JOINED.format(low=join[0], high=join[1])
     for file_name, text in texts.items():
         atomic_write_text(folder / file_name, text)
         hashes[file_name] = hashlib.sha256(text.encode("utf-8")).hexdigest()
@@ -150,6 +179,7 @@ def _write(
         "target_language": "de",
         "lemmas": words.num_lemmas,
         "pairs": counts,
+        **({} if join == ALONE else {"join": list(join)}),
         "contrastive": dict.fromkeys(EDITS, contrastive),
         "idiom_contexts": list(CONTEXTS),
         "idioms_held_out": {

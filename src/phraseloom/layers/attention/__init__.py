@@ -20,11 +20,13 @@ def build_attention(
     dropout: float = 0.0,
     split: list[int] | None = None,
     orders: list[int] | None = None,
+    gated: bool = False,
     **score_options: Any,
 ) -> MultiHeadAttention:
     """A block by the names of its score and arrangement.
 
-    `split` (homogeneous) or `orders` (the others), `reads_ahead`: see the arrangement; `score_options`: see the score.
+    `split` (homogeneous) or `orders` (the others), `reads_ahead`: see the arrangement; `gated`: see the block;
+    `score_options`: see the score.
     Raises ValueError where they do not fit together.
     """
     given = {"split": split, "orders": orders}
@@ -34,6 +36,7 @@ def build_attention(
     return MultiHeadAttention(
         score=SCORES[score].load()(width=width, structure=structure, **score_options),
         arrangement=arranged(width=width, structure=structure, dropout=dropout),
+        gated=gated,
     )
 
 

@@ -9,12 +9,12 @@ product (spec §2e).
 
 from __future__ import annotations
 
-from phraseloom.layers.attention.score import Score
+from phraseloom.layers.attention.score import AttentionScore
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.attention.windows import Layout, Output, Window
+from phraseloom.layers.attention.windows import Layout, Window, WindowOutput
 
 
-class ConvKVScore(Score):
+class ConvKVScore(AttentionScore):
     """Convolved keys and values. Parameter rows: Wq of every query order, Wk of every order, Wv of every order.
 
     Matrices: Wq (D, D) or Wq_q{m} (m, D, D), Wk_n{n} and Wv_n{n} (n, D, width). Homogeneous structures name the query
@@ -25,9 +25,9 @@ class ConvKVScore(Score):
         super().__init__(structure=structure, layout=_layout(width, width // structure.heads, structure))
 
 
-def windows(layout: Layout, name: str, structure: Structure) -> Output:
+def windows(layout: Layout, name: str, structure: Structure) -> WindowOutput:
     """Rows for the slots of every order, each a window of as many taps (keys of ConvKV, values of both scores)."""
-    return Output(
+    return WindowOutput(
         structure.heads,
         len(structure.blocks),
         tuple(
@@ -53,7 +53,7 @@ def _layout(width: int, size: int, structure: Structure) -> Layout:
         ]
     else:
         queries = [Window(0, 0, heads, tuple(layout.add("Wq", heads)), scale)]
-    layout.queries = (Output(heads, len(orders), tuple(queries)),)
+    layout.queries = (WindowOutput(heads, len(orders), tuple(queries)),)
     layout.split = layout.rows
     layout.keys = (windows(layout, "Wk", structure),)
     layout.values = (windows(layout, "Wv", structure),)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from phraseloom.layers.attention.heads import ConcatenatedHeads
-from phraseloom.layers.attention.structure import Part, Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
 class HomogeneousArrangement(ConcatenatedHeads):
@@ -31,6 +31,6 @@ class HomogeneousArrangement(ConcatenatedHeads):
         parts, first = [], 0
         for order, count in enumerate(split, 1):
             if count:
-                parts.append(Part(order, first, first + count))
+                parts.append(HeadGroup(order, first, first + count))
             first += count
         return Structure(heads, (tuple(parts),), zero_extended=True)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
+from phraseloom.layers.attention.gate import can_be_gated, mix_with_tokens, opening
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
 from phraseloom.layers.attention.windows import Pending, gather
 from phraseloom.layers.dropout import dropout
@@ -25,13 +26,17 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention of queries over a memory (cross) or over themselves (self).
 
     `score`, `arrangement`: entries of SCORES and ARRANGEMENTS, built for the same structure. What stands at padded
-    positions never matters: they are taken as zero vectors and hidden from every query.
+    positions never matters: they are taken as zero vectors and hidden from every query. `gated`: begin as attention to
+    tokens (gate.py); ValueError where heads do not see both tokens and n-grams.
     """
 
-    def __init__(self, *, score: Any, arrangement: Any) -> None:
+    def __init__(self, *, score: Any, arrangement: Any, gated: bool = False) -> None:
         super().__init__()
         self.score, self.arrangement = score, arrangement
         self.structure = score.structure
+        if gated and not can_be_gated(self.structure):
+            raise ValueError("a gate lies between tokens and n-grams, and no head here sees both")
+        self.gate = nn.Parameter(torch.zeros(self.structure.heads)) if gated else None
         self._packed: dict[tuple[int, int | None], Packed] | None = None
 
     def pack(self) -> None:
@@ -52,7 +57,8 @@ class MultiHeadAttention(nn.Module):
             )
         keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
         hidden = visibility.hidden_rows(self.structure, of_itself=memory_BKD is None)
-        weights = masked_softmax(score.scores(queries, keys, visibility), hidden)
+        scores = score.scores(queries, keys, visibility)
+        weights = self._gated(masked_softmax(scores, hidden), scores, hidden)
         dropped = dropout(weights, self.arrangement.dropout, self.training)
         return self.arrangement(score.mix(dropped, values, visibility)), weights
 
@@ -75,7 +81,8 @@ class MultiHeadAttention(nn.Module):
         """One causal self-attention step of every row; the cache grows by it. (R, D)."""
         queries, keys, values = cache.step(self._product(x_RD, 0, None))
         visibility = Visibility(key_length=cache.length, first_query=cache.length - 1, device=x_RD.device)
-        weights = self._softmax(self.score.scores(queries, keys, visibility, by_time=True), cache.length)
+        scores = self.score.scores(queries, keys, visibility, by_time=True)
+        weights = self._gated(self._softmax(scores, cache.length), scores, None, by_time=True)
         output: Tensor = self.arrangement(self.score.mix(self._existing(weights, cache.length), values, visibility))
         return output[:, 0]
 
@@ -90,11 +97,18 @@ class MultiHeadAttention(nn.Module):
             cache.pending.step(self._product(x_RD, 0, layout.split), rows)
             queries = [q.unflatten(0, (sentences, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3) for q in rows]
         scores = self.score.scores(queries, cache.keys, visibility)
-        weights = self._existing(masked_softmax(scores, visibility.hidden_slots(self.structure)), cache.length)
+        hidden = visibility.hidden_slots(self.structure)
+        weights = self._existing(self._gated(masked_softmax(scores, hidden), scores, hidden), cache.length)
         dropped = dropout(weights, self.arrangement.dropout, self.training)
         output: Tensor = self.arrangement(self.score.mix(dropped, cache.values, visibility))
         by_row = weights.unflatten(2, (len(self.structure.query_orders), -1)).permute(0, 3, 1, 2, 4).flatten(0, 1)
         return output.reshape(x_RD.shape), by_row
+
+    def _gated(self, weights: Tensor, scores: Tensor, hidden: Tensor | None, *, by_time: bool = False) -> Tensor:
+        """The weights, mixed with attention to tokens as far as the gate is shut."""
+        if self.gate is None:
+            return weights
+        return mix_with_tokens(weights, scores, hidden, opening(self.gate), self.structure, by_time=by_time)
 
     def _product(self, x: Tensor, start: int, end: int | None) -> Tensor:
         """Rows start … end of the packed matrix times the input: (…, D) → (…, rows)."""

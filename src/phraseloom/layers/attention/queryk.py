@@ -21,12 +21,12 @@ from torch import Tensor
 
 from phraseloom.layers.attention.convkv import windows
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.attention.score import Score
-from phraseloom.layers.attention.structure import Part, Structure
-from phraseloom.layers.attention.windows import Layout, Output, Window
+from phraseloom.layers.attention.score import AttentionScore
+from phraseloom.layers.attention.structure import HeadGroup, Structure
+from phraseloom.layers.attention.windows import Layout, Window, WindowOutput
 
 
-class QueryKScore(Score):
+class QueryKScore(AttentionScore):
     """Queries as kernels over token keys.
 
     `share_keys`: one key matrix for all orders (P000), or one an order (P002). In a homogeneous structure each order
@@ -56,7 +56,7 @@ class _Slots:
 
     row: int
     block: int
-    part: Part
+    part: HeadGroup
 
 
 def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[Layout, tuple[tuple[_Slots, ...], ...]]:
@@ -77,7 +77,7 @@ def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[
                 taps = (order, n) if structure.interleaved else (n,)
                 columns = layout.add(name, heads, *taps, kernel=True)
                 made += [Window(len(made) + k, 0, heads, tuple(columns[k::n]), scale) for k in range(n)]
-        queries.append(Output(heads, len(made), tuple(made)))
+        queries.append(WindowOutput(heads, len(made), tuple(made)))
         products.append(tuple(slots))
         assert all(part.first == first_head for _, part in group)
     layout.queries, layout.split = tuple(queries), layout.rows
@@ -86,7 +86,7 @@ def _layout(width: int, size: int, structure: Structure, shared: bool) -> tuple[
         part = group[0][1]
         heads = part.last - part.first
         of_tokens = tuple(layout.add("Wk" if shared else f"Wk_n{part.order}", heads))
-        keys.append(Output(heads, 1, (Window(0, 0, heads, of_tokens),)))
+        keys.append(WindowOutput(heads, 1, (Window(0, 0, heads, of_tokens),)))
     layout.keys = tuple(keys)
     layout.values = (windows(layout, "Wv", structure),)
     return layout, tuple(products)

@@ -11,14 +11,14 @@ from phraseloom.layers.attention.windows import Layout
 from phraseloom.layers.initialisation import Draw, xavier_uniform
 
 
-class Score(nn.Module):
+class AttentionScore(nn.Module):
     """The packed matrix (rows, D) of a layout. A score says what the rows are, and what differs from plain products."""
 
     def __init__(self, *, structure: Structure, layout: Layout) -> None:
         super().__init__()
         self.structure, self.layout, self.size = structure, layout, layout.size
         self.weight = nn.Parameter(torch.empty(layout.rows, layout.width))
-        Score.initialise(self, xavier_uniform)
+        AttentionScore.initialise(self, xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
         """Draw the matrices of the layout."""

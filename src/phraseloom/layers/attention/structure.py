@@ -22,7 +22,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Part:
+class HeadGroup:
     """Heads `first` … `last`-1 of a block attend to slots of one `order`."""
 
     order: int
@@ -39,7 +39,7 @@ class Structure:
     """
 
     heads: int
-    blocks: tuple[tuple[Part, ...], ...]
+    blocks: tuple[tuple[HeadGroup, ...], ...]
     query_orders: tuple[int, ...] = (1,)
     zero_extended: bool = False
     reads_ahead: bool = False
@@ -48,7 +48,7 @@ class Structure:
     @staticmethod
     def of_orders(heads: int, orders: Sequence[int], **rest: object) -> Structure:
         """Every head sees slots of all `orders`, one block each."""
-        return Structure(heads, tuple((Part(n, 0, heads),) for n in orders), **rest)  # type: ignore[arg-type]
+        return Structure(heads, tuple((HeadGroup(n, 0, heads),) for n in orders), **rest)  # type: ignore[arg-type]
 
     @property
     def orders(self) -> tuple[int, ...]:

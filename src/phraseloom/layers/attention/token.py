@@ -7,12 +7,12 @@ One parameter holds the three matrices, rows Wq | Wk | Wv, so that self-attentio
 
 from __future__ import annotations
 
-from phraseloom.layers.attention.score import Score
+from phraseloom.layers.attention.score import AttentionScore
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.attention.windows import Layout, Output, Window
+from phraseloom.layers.attention.windows import Layout, Window, WindowOutput
 
 
-class TokenScore(Score):
+class TokenScore(AttentionScore):
     """Queries, keys, values of single tokens, and their scores. Source: Vaswani et al. 2017, §3.2.
 
     Raises ValueError for a structure with n-grams.
@@ -27,8 +27,8 @@ class TokenScore(Score):
 def _layout(width: int, heads: int, size: int) -> Layout:
     layout = Layout(width, size)
 
-    def one(name: str, scale: float = 1.0) -> tuple[Output, ...]:
-        return (Output(heads, 1, (Window(0, 0, heads, tuple(layout.add(name, heads)), scale),)),)
+    def one(name: str, scale: float = 1.0) -> tuple[WindowOutput, ...]:
+        return (WindowOutput(heads, 1, (Window(0, 0, heads, tuple(layout.add(name, heads)), scale),)),)
 
     layout.queries = one("Wq", size**-0.5)
     layout.split = layout.rows

@@ -37,7 +37,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Output:
+class WindowOutput:
     """A tensor (B, heads, blocks · L, E): block by block, in each one row a token, summed as its windows say."""
 
     heads: int
@@ -64,9 +64,9 @@ class Layout:
     kernels: set[str] = field(default_factory=set)
     rows: int = 0
     split: int = 0
-    queries: tuple[Output, ...] = ()
-    keys: tuple[Output, ...] = ()
-    values: tuple[Output, ...] = ()
+    queries: tuple[WindowOutput, ...] = ()
+    keys: tuple[WindowOutput, ...] = ()
+    values: tuple[WindowOutput, ...] = ()
 
     def add(self, name: str, heads: int, *taps: int, kernel: bool = False) -> list[int]:
         """Reserve the rows of the matrix `name` with `taps` (…, D, heads·E); where each tap begins, the last axis
@@ -101,7 +101,7 @@ class Layout:
             draw(matrix, fan_in=math.prod(inputs) * self.width, fan_out=math.prod(outputs) * self.width)
 
 
-def gather(projected_BLC: Tensor, outputs: tuple[Output, ...], size: int, start: int = 0) -> list[Tensor]:
+def gather(projected_BLC: Tensor, outputs: tuple[WindowOutput, ...], size: int, start: int = 0) -> list[Tensor]:
     """The outputs, each (B, heads, blocks·L, E), from a packed product whose first column is that of row `start`.
 
     Every column of the product belongs to exactly one tap of one output.
@@ -113,7 +113,9 @@ class _Gather(torch.autograd.Function):
     """All windows in one pass; the gradient of the product is written once."""
 
     @staticmethod
-    def forward(ctx: Any, projected: Tensor, outputs: tuple[Output, ...], size: int, start: int) -> tuple[Tensor, ...]:
+    def forward(
+        ctx: Any, projected: Tensor, outputs: tuple[WindowOutput, ...], size: int, start: int
+    ) -> tuple[Tensor, ...]:
         ctx.outputs, ctx.size, ctx.start, ctx.shape = outputs, size, start, projected.shape
         ctx.set_materialize_grads(False)
         batch, length, _ = projected.shape
@@ -171,7 +173,7 @@ class Pending:
     For each window of n taps, n-1 partial sums (R, n-1, heads·E); number s lacks s+1 more tokens.
     """
 
-    def __init__(self, outputs: tuple[Output, ...], size: int, start: int, rows: int, like: Tensor) -> None:
+    def __init__(self, outputs: tuple[WindowOutput, ...], size: int, start: int, rows: int, like: Tensor) -> None:
         self.outputs, self.size, self.start = outputs, size, start
         self.sums: list[list[Tensor | None]] = [
             [
@@ -181,7 +183,7 @@ class Pending:
             for output in outputs
         ]
 
-    def empty(self, output: Output, rows: int, like: Tensor) -> Tensor:
+    def empty(self, output: WindowOutput, rows: int, like: Tensor) -> Tensor:
         """Room for what one step makes of an output: (R, heads, blocks, E)."""
         return like.new_empty(rows, output.heads, output.blocks, self.size)
 

@@ -1,0 +1,58 @@
+"""`phraseloom join`: several lines joined to one."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import IO, TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from phraseloom.text.lines import LineReport
+
+STDIN = "-"
+WRITTEN = 2000  # lines written at a time
+
+
+def command(
+    sizes: Annotated[
+        str, typer.Argument(metavar="N", help="Lines to join into one: 2, or 2-3 for two and three in turn.")
+    ],
+    text: Annotated[
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). Default, or -: standard input.")
+    ] = STDIN,
+) -> None:
+    """Join lines into longer ones, on standard output: this turns a corpus of short sentences into one of long sentences.
+
+    The line numbers alone decide which lines are joined, so two parallel files stay parallel. The last line may join
+    fewer.
+
+    Example: phraseloom join 2-3 train.en.gz > long.en
+
+    Example: phraseloom join 2-3 train.de.gz > long.de
+    """
+    from itertools import islice
+
+    from phraseloom.errors import escape_controls
+    from phraseloom.text.grouping import group_sizes, join_lines
+    from phraseloom.text.lines import LineReport, encode_lines, open_binary
+
+    low, high = group_sizes(sizes)
+    report = LineReport()
+    name = "stdin" if text == STDIN else text
+    with contextlib.nullcontext(sys.stdin.buffer) if text == STDIN else open_binary(text) as handle:
+        joined = join_lines(_lines(handle, name, report), low, high)
+        while some := list(islice(joined, WRITTEN)):
+            sys.stdout.buffer.write(encode_lines(some, file=name))
+    sys.stdout.buffer.flush()
+    for told in report.changes():
+        print(f"phraseloom join: {escape_controls(name)}: {told}", file=sys.stderr)
+
+
+def _lines(handle: IO[bytes], name: str, report: LineReport) -> Iterator[str]:
+    from phraseloom.text.lines import read_blocks
+
+    for block in read_blocks(handle, name=name, report=report):
+        yield from block

@@ -1,0 +1,364 @@
+"""What one source position of a segmental model may emit: the likeliest segments, or the greedy one (spec §5.1, §5.3).
+
+    log p(w_1 … w_l | context) = Σ_i log p(w_i | w_1 … w_{i-1}, context) + log p(end | w_1 … w_l, context),   0 ≤ l ≤ S
+
+A context is an encoder state, of a connected model with what it has read of the words before. All contexts share the S + 1
+calls of the segment RNN. A segment of S words is ended there, and the log-probability of that end counts.
+
+`best_segments` is a beam over prefixes: of each length the `count` likeliest prefixes of a context live on, and the `count`
+best segments that ended are kept, by log p + bonus · words, and the empty one ("sleep") always. A prefix is left out if it is
+not above the last kept segment even with the bonus of the longest segment, which loses nothing: what follows it can only make
+it less likely. The beam over prefixes is the only thing that can lose a segment; with `count` ≥ the number of prefixes the
+result is that of enumeration.
+
+Ties: the shorter segment; of one length the one whose prefix ranked higher, then the lower id of the last word.
+
+`History`: what a connected model has read of the outputs so far. Hypotheses of equal words have equal states, so merging them
+loses nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from phraseloom.decoding.cancellation import Question, go_on
+from phraseloom.decoding.limits import NEVER, refuse_nan
+from phraseloom.npmt.rows import CellStates
+from phraseloom.outputs.topk import best_columns
+
+CHUNK = 2**24  # log-probabilities of one call of the segment RNN, at most
+FREE = -1  # stands where no word is forced
+
+
+class SegmentState(Protocol):
+    """States of the segment RNN or of the words before, one a row."""
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Row i becomes what row `rows_R[i]` was; there may be more or fewer rows than before."""
+        ...
+
+
+class SegmentModel(Protocol):
+    """The segment RNN of a segmental model. Tokens are those of the target vocabulary, then `start_token`, then `end_token`.
+
+    `connects`: a segment is also given the words before it; `history_start` and `history_step` read them.
+    """
+
+    max_segment: int
+    connects: bool
+    start_token: int
+    end_token: int
+
+    def segment_start(self, states_RD: Tensor, history_RD: Tensor | None) -> SegmentState:
+        """The state before the first word of a segment of each context."""
+        ...
+
+    def segment_step(self, tokens_R: Tensor, state: Any) -> Tensor:
+        """Feed the last token of each row (`start_token` first): log p of the next one, (R, end_token + 1)."""
+        ...
+
+    def history_start(self, rows: int) -> Any:
+        """The states before the first word of `rows` outputs; `output_RD` goes to `segment_start`. None if not `connects`."""
+        ...
+
+    def history_step(self, tokens_R: Tensor, state: Any) -> None:
+        """Read one more word of each output."""
+        ...
+
+
+class Candidate(NamedTuple):
+    """A segment that a context may emit, and its log-probability with that of its end."""
+
+    words: tuple[int, ...]
+    log_prob: float
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """For each context the fewest and the most words of its segment, and words that it must begin with (FREE behind them).
+
+    A segment may end among its forced words.
+    """
+
+    fewest_R: Tensor
+    most_R: Tensor
+    forced_RS: Tensor
+
+    @staticmethod
+    def of(
+        fewest: Sequence[int], most: Sequence[int], forced: Sequence[Sequence[int]], size: int, device: Any
+    ) -> Bounds:
+        """Bounds from lists; numbers are brought into 0 … `size`, forced words behind `size` are left out."""
+        padded = [[*some[:size], *[FREE] * (size - len(some))] for some in forced]
+        return Bounds(
+            torch.tensor(fewest, dtype=torch.long, device=device).clamp(0, size),
+            torch.tensor(most, dtype=torch.long, device=device).clamp(0, size),
+            torch.tensor(padded, dtype=torch.long, device=device).view(len(fewest), size),
+        )
+
+    def rows(self, some: slice) -> Bounds:
+        """Those of some contexts."""
+        return Bounds(self.fewest_R[some], self.most_R[some], self.forced_RS[some])
+
+
+def best_segments(
+    model: SegmentModel,
+    states_RD: Tensor,
+    history_RD: Tensor | None,
+    *,
+    count: int,
+    banned: Sequence[int],
+    bounds: Bounds | None = None,
+    bonus: float = 0.0,
+    cancelled: Question | None = None,
+) -> list[list[Candidate]]:
+    """For each context the empty segment and up to `count` others, best first; `banned` words only where forced.
+
+    Raises ModelError where the model gives NaN, Cancelled.
+    """
+    result: list[list[Candidate]] = []
+    size = max(1, CHUNK // (count * (model.end_token + 1)))
+    for begin in range(0, len(states_RD), size):
+        go_on(cancelled)
+        some = slice(begin, begin + size)
+        search = _Prefixes(model, count, banned, None if bounds is None else bounds.rows(some), bonus)
+        result += search.run(states_RD[some], None if history_RD is None else history_RD[some])
+    return result
+
+
+def greedy_segments(
+    model: SegmentModel,
+    states_RD: Tensor,
+    history_RD: Tensor | None,
+    *,
+    banned: Sequence[int],
+    bounds: Bounds | None = None,
+    bonus: float = 0.0,
+    cancelled: Question | None = None,
+) -> list[Candidate]:
+    """For each context the segment that takes the best token at each step, where a word is better by `bonus` than it is likely.
+
+    Ties go to the lower id, so to a word.
+
+    Raises ModelError where the model gives NaN, Cancelled.
+    """
+    result: list[Candidate] = []
+    size = max(1, CHUNK // (model.end_token + 1))
+    for begin in range(0, len(states_RD), size):
+        go_on(cancelled)
+        some = slice(begin, begin + size)
+        history = None if history_RD is None else history_RD[some]
+        result += _greedy(model, states_RD[some], history, banned, None if bounds is None else bounds.rows(some), bonus)
+    return result
+
+
+def _greedy(
+    model: SegmentModel,
+    states_RD: Tensor,
+    history_RD: Tensor | None,
+    banned: Sequence[int],
+    bounds: Bounds | None,
+    bonus: float,
+) -> list[Candidate]:
+    size, end, num, device = model.max_segment, model.end_token, len(states_RD), states_RD.device
+    words_RS = torch.full((num, size + 1), end, dtype=torch.long, device=device)
+    total_R = torch.zeros(num, dtype=torch.float64, device=device)
+    open_N = torch.arange(num, device=device)
+    tokens_N = torch.full((num,), model.start_token, dtype=torch.long, device=device)
+    state = model.segment_start(states_RD, history_RD)
+    for length in range(size + 1):
+        log_probs_NV = model.segment_step(tokens_N, state)
+        end_N = log_probs_NV[:, end].clone()
+        _only_words(log_probs_NV, model, banned, bounds, open_N, length)
+        best_N, tokens_N = log_probs_NV.max(1)
+        stops_N = end_N > best_N + bonus if length < size else torch.ones_like(end_N, dtype=torch.bool)
+        if bounds is not None:
+            stops_N = (stops_N | (bounds.most_R[open_N] == length)) & (bounds.fewest_R[open_N] <= length)
+        tokens_N = tokens_N.masked_fill(stops_N, end)
+        total_R[open_N] += torch.where(stops_N, end_N, best_N).double().clamp_(max=0.0)
+        words_RS[open_N, length] = tokens_N
+        going = (~stops_N).nonzero()[:, 0]
+        if not len(going):
+            break
+        if len(going) < len(open_N):
+            open_N, tokens_N = open_N[going], tokens_N[going]
+            state.reorder(going)
+    refuse_nan(total_R)
+    lengths = (words_RS != end).sum(1).tolist()
+    rows = zip(words_RS.tolist(), lengths, total_R.tolist(), strict=True)
+    return [Candidate(tuple(row[:n]), log_prob) for row, n, log_prob in rows]
+
+
+def _only_words(
+    log_probs_NV: Tensor,
+    model: SegmentModel,
+    banned: Sequence[int],
+    bounds: Bounds | None,
+    owner_N: Tensor,
+    length: int,
+) -> None:
+    """Set the log-probabilities of all but the words that may come next to -inf; a forced word keeps its own."""
+    forced_N = None if bounds is None or length >= model.max_segment else bounds.forced_RS[owner_N, length]
+    rows = None if forced_N is None else (forced_N != FREE).nonzero()[:, 0]
+    if forced_N is not None and rows is not None and len(rows):
+        kept = log_probs_NV[rows, forced_N[rows]]
+        log_probs_NV[rows] = NEVER
+        _ban(log_probs_NV, model, banned)
+        log_probs_NV[rows, forced_N[rows]] = kept
+    else:
+        _ban(log_probs_NV, model, banned)
+
+
+def _ban(log_probs_NV: Tensor, model: SegmentModel, banned: Sequence[int]) -> None:
+    for token in (*banned, model.start_token, model.end_token):
+        log_probs_NV[:, token] = NEVER
+
+
+class _Prefixes:
+    """The beam over the prefixes of R contexts; N rows are live, those of a context side by side and best first."""
+
+    def __init__(
+        self, model: SegmentModel, count: int, banned: Sequence[int], bounds: Bounds | None, bonus: float
+    ) -> None:
+        self.model, self.count, self.banned, self.bounds, self.bonus = model, count, banned, bounds, bonus
+
+    def run(self, states_RD: Tensor, history_RD: Tensor | None) -> list[list[Candidate]]:
+        """Extend prefixes word by word until none can become a kept segment."""
+        model, num, device = self.model, len(states_RD), states_RD.device
+        size = model.max_segment
+        self.kept_RC = torch.full((num, self.count), NEVER, dtype=torch.float64, device=device)
+        self.words_RCS = torch.full((num, self.count, size), FREE, dtype=torch.long, device=device)
+        empty_R = torch.full((num,), NEVER, dtype=torch.float64, device=device)
+        owner_N = torch.arange(num, device=device)
+        total_N = torch.zeros(num, dtype=torch.float64, device=device)
+        prefix_NS = torch.full((num, size), FREE, dtype=torch.long, device=device)
+        tokens_N = torch.full((num,), model.start_token, dtype=torch.long, device=device)
+        state = model.segment_start(states_RD, history_RD)
+        for length in range(size + 1):
+            log_probs_NV = model.segment_step(tokens_N, state)
+            ended_N = total_N + log_probs_NV[:, model.end_token].double().clamp_(max=0.0)
+            refuse_nan(ended_N)
+            if self.bounds is not None:
+                ended_N = ended_N.masked_fill(self.bounds.fewest_R[owner_N] > length, NEVER)
+            slot_N = _places(owner_N, num)
+            if length == 0:
+                empty_R = ended_N
+            else:
+                self._keep(owner_N, slot_N, ended_N + self.bonus * length, prefix_NS)
+            if length == size:
+                break
+            _only_words(log_probs_NV, model, self.banned, self.bounds, owner_N, length)
+            parent_M, word_M, total_N = self._extend(log_probs_NV, owner_N, slot_N, total_N, length)
+            if not len(parent_M):
+                break
+            owner_N, prefix_NS, tokens_N = owner_N[parent_M], prefix_NS[parent_M], word_M
+            prefix_NS[:, length] = word_M
+            state.reorder(parent_M)
+        return self._candidates(empty_R)
+
+    def _keep(self, owner_N: Tensor, slot_N: Tensor, ended_N: Tensor, prefix_NS: Tensor) -> None:
+        """Merge the segments that end now into the kept ones of their contexts, which stay before their equals."""
+        num, width = len(self.kept_RC), int(slot_N.max()) + 1
+        new_RW = self.kept_RC.new_full((num, width), NEVER)
+        new_RW[owner_N, slot_N] = ended_N
+        words_RWS = self.words_RCS.new_full((num, width, self.words_RCS.shape[2]), FREE)
+        words_RWS[owner_N, slot_N] = prefix_NS
+        all_scores, all_words = torch.cat([self.kept_RC, new_RW], 1), torch.cat([self.words_RCS, words_RWS], 1)
+        order_RC = torch.sort(all_scores, dim=1, descending=True, stable=True).indices[:, : self.count]
+        self.kept_RC = all_scores.gather(1, order_RC)
+        self.words_RCS = all_words.gather(1, order_RC[:, :, None].expand(-1, -1, all_words.shape[2]))
+
+    def _extend(
+        self, log_probs_NV: Tensor, owner_N: Tensor, slot_N: Tensor, total_N: Tensor, length: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The prefixes that live on: the row of each one's prefix before, its last word and its log-probability."""
+        values_NK, ids_NK = best_columns(log_probs_NV, self.count)
+        totals_NK = total_N[:, None] + values_NK.double().clamp_(max=0.0)
+        if self.bounds is not None:
+            totals_NK.masked_fill_((self.bounds.most_R[owner_N] <= length)[:, None], NEVER)
+        num, width, count = len(self.kept_RC), int(slot_N.max()) + 1, totals_NK.shape[1]
+        dense = totals_NK.new_full((num, width, count), NEVER)
+        dense[owner_N, slot_N] = totals_NK
+        row_RW = owner_N.new_zeros((num, width))
+        row_RW[owner_N, slot_N] = torch.arange(len(owner_N), device=owner_N.device)
+        best_RC, order_RC = torch.sort(dense.view(num, -1), dim=1, descending=True, stable=True)
+        best_RC, order_RC = best_RC[:, : self.count], order_RC[:, : self.count]
+        more = self.bonus * (self.model.max_segment if self.bonus > 0 else length + 1)
+        owner_M, rank_M = ((best_RC > NEVER) & (best_RC + more > self.kept_RC[:, -1:])).nonzero(as_tuple=True)
+        place_M = order_RC[owner_M, rank_M]
+        parent_M = row_RW[owner_M, place_M.div(count, rounding_mode="floor")]
+        return parent_M, ids_NK[parent_M, place_M % count], best_RC[owner_M, rank_M]
+
+    def _candidates(self, empty_R: Tensor) -> list[list[Candidate]]:
+        result, bonus = [], self.bonus
+        kept, words = self.kept_RC.tolist(), self.words_RCS.tolist()
+        lengths = (self.words_RCS != FREE).sum(2).tolist()
+        for empty, scores, rows, sizes in zip(empty_R.tolist(), kept, words, lengths, strict=True):
+            some = [Candidate((), empty)] if empty > NEVER else []
+            some += [
+                Candidate(tuple(w[:n]), p - bonus * n) for p, w, n in zip(scores, rows, sizes, strict=True) if p > NEVER
+            ]
+            result.append(sorted(some, key=lambda c: -(c.log_prob + bonus * len(c.words))))
+        return result
+
+
+def _places(owner_N: Tensor, num: int) -> Tensor:
+    """The place of each row among those of its owner; `owner_N` is sorted."""
+    sizes_R = torch.bincount(owner_N, minlength=num)
+    first_R = sizes_R.cumsum(0) - sizes_R
+    return torch.arange(len(owner_N), device=owner_N.device) - first_R[owner_N]
+
+
+class History:
+    """The states of some hypotheses; at first of empty ones."""
+
+    def __init__(self, model: Any, rows: int) -> None:
+        self.model, self.states = model, model.history_start(rows)
+
+    @property
+    def output(self) -> Tensor:
+        """What a segment behind each hypothesis is given, (R, D)."""
+        output_RD = self.states.output_RD
+        assert output_RD is not None
+        return output_RD
+
+    def write(self, rows: Sequence[int], words: Sequence[tuple[int, ...]]) -> None:
+        """Hypothesis i becomes what `rows[i]` was with `words[i]` behind it."""
+        device = self.output.device
+        lengths = [len(some) for some in words]
+        order = sorted(range(len(rows)), key=lambda i: lengths[i])
+        live = copy.copy(self.states)
+        live.reorder(torch.tensor([rows[i] for i in order], dtype=torch.long, device=device))
+        done: list[CellStates] = []
+        begin = 0
+        for length in range(max(lengths, default=0) + 1):
+            count = sum(lengths[i] == length for i in order[begin:])
+            ready = copy.copy(live)
+            ready.reorder(torch.arange(count, device=device))
+            done.append(ready)
+            begin += count
+            if begin == len(order):
+                break
+            live.reorder(torch.arange(count, len(live.layers[0][0]), device=device))
+            tokens = torch.tensor([words[i][length] for i in order[begin:]], dtype=torch.long, device=device)
+            self.model.history_step(tokens, live)
+        self.states = _joined(done)
+        places = torch.empty(len(order), dtype=torch.long, device=device)
+        places[torch.tensor(order, dtype=torch.long, device=device)] = torch.arange(len(order), device=device)
+        self.states.reorder(places)
+
+
+def _joined(parts: Sequence[CellStates]) -> CellStates:
+    """The rows of all parts, one part behind the other."""
+    layers = [
+        tuple(torch.cat(tensors) for tensors in zip(*states, strict=True))
+        for states in zip(*(part.layers for part in parts), strict=True)
+    ]
+    outputs = [part.output_RD for part in parts if part.output_RD is not None]
+    return CellStates(layers, torch.cat(outputs) if outputs else None)

@@ -1,0 +1,87 @@
+"""The matrix-product FLOP of a segmental model (NPMT; spec §5), counted like those of other models (`models/flops.py`).
+
+A row is a source position with a cut of the target where its segment may begin; those count that lie on some segmentation,
+within the band of `decoder.approximation` if there is one. EOS is not counted. Multiply-adds of a forward pass, with W the
+words that all rows read, D the width, V types; what the encoder and the cells cost is what torch multiplies:
+
+    encoder        of each sentence
+    segments       a step of the cells     a START (one a position; connected: one a row), and each of W
+                   what the first reads    a target word and START, for all rows
+    softmax        D·(V + 2)               a START and each of W
+    history        as segments             a target word, of a connected decoder
+
+An update is three of these, as formulas go. As it is computed the rows are run twice forward, the second time only as far as
+their posterior says, so at most four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+
+from phraseloom.errors import UsageError
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.flops import META, Pair, count, shapes_of, tokens
+from phraseloom.npmt.model import SegmentalModel
+from phraseloom.npmt.rows import SegmentRows
+
+
+class SegmentCost:
+    """The cost of a model that writes segments. `computed`: the rows run twice forward, nothing left out of the second run."""
+
+    remark: str | None = "segments: the rows are run twice forward, and sentences have the mean length"
+
+    def __init__(self, model: SegmentalModel, *, computed: bool = False) -> None:
+        self.model, self.computed = model, computed
+        cells, embedded = model.decoder.segment, model.target_embedding.weight.shape[1]
+        with META, torch.no_grad():
+            token, start = torch.empty(1, embedded), torch.empty(1, cells.width)
+        with torch.no_grad():
+            read, states = cells.read(token), cells.start(start)
+            self.read = count(lambda: cells.read(token)) // 2
+            self.step = count(lambda: cells.step(read, states)) // 2
+        self.encoders: dict[int, int] = {}
+
+    def parts(self, pairs: Sequence[Pair]) -> dict[str, int]:
+        """Multiply-adds of a forward pass of sentence pairs (lengths with EOS): encoder, segments, softmax."""
+        model = self.model
+        source, target = (torch.tensor([max(0, pair[side] - 1) for pair in pairs]) for side in (0, 1))
+        band = None if model.approximation is None else model.approximation.band
+        rows = SegmentRows.of(source, target, model.max_segment, band=band)
+        starts = len(rows.words_R) if model.connects else len(rows.sentence_K)
+        steps, words = starts + int(rows.words_R.sum()), int(target.sum())
+        history = (words + len(pairs)) * (self.read + self.step) if model.connects else 0
+        types, width = model.output.weight.shape
+        return {
+            "encoder": sum(self._encoder(length) for length, _ in pairs),
+            "segments": steps * self.step + (words + 1) * self.read + history,
+            "softmax": steps * width * types,
+        }
+
+    def _encoder(self, length: int) -> int:
+        if length not in self.encoders:
+            source_BS = torch.tensor([[*tokens(length), 0]])
+            with torch.no_grad():
+                self.encoders[length] = count(lambda: self.model.encode(source_BS, None)) // 2
+        return self.encoders[length]
+
+    def training(self, pairs: Sequence[Pair]) -> int:
+        """FLOP of an update of sentence pairs."""
+        parts = self.parts(pairs)
+        again = parts["segments"] + parts["softmax"] if self.computed else 0
+        return 6 * sum(parts.values()) + 2 * again
+
+    def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
+        """UsageError: how far a search goes depends on what it finds."""
+        raise UsageError("the FLOP of a search for segments depend on what it finds", hint="count those of an update")
+
+
+cost_of = SegmentCost
+
+
+def segmental_parts(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair]) -> dict[str, int]:
+    """Multiply-adds of a forward pass of sentence pairs (lengths with EOS): encoder, segments, softmax."""
+    model = shapes_of(config, vocabulary)
+    assert isinstance(model, SegmentalModel)
+    return SegmentCost(model).parts(list(pairs))

@@ -1,0 +1,277 @@
+"""log p of every segment of a batch, and log p(target | source) with its gradient, in two passes (spec §5.2).
+
+1. Without a graph: the states of all rows and what they say of the words that follow, kept as numbers only. The dynamic
+   program over them gives log p and the posterior probability of every segment.
+2. In the backward pass: ∇ log p(y | x) = Σ posterior · ∇ log p(segment). The rows are run again, now with a graph, portion by
+   portion, each as far as its posterior is not nothing: words that its segments are less likely to hold than the resolution of
+   the numbers (or than `Job.negligible`, an approximation) are left out. What a model has learnt never to cut
+   costs no second pass.
+
+So memory holds the graph of one portion, and never the logits of more than a few hundred rows.
+
+**The softmax**: log p of single tokens of many rows, and its gradient in portions.
+
+    log p(v | h) = h·W_v + b_v - log Σ_u exp(h·W_u + b_u)
+
+Of each row only a few tokens are asked for, so no tensor of rows × V is kept: the normaliser of a portion of rows is made and
+dropped, and made again for the gradient. Nothing here is seen by autograd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from phraseloom.layers.packed import Packed
+from phraseloom.npmt.rows import Inputs, Job, Pairs, Portion, Read
+from phraseloom.npmt.segmentations import IMPOSSIBLE, Segmentations, segmentations
+
+
+class Softmax(NamedTuple):
+    """The matrix (V, D), the bias (V,) or None, and how many rows make a portion; both laid out anew, where that is faster."""
+
+    weight_VD: Tensor
+    bias_V: Tensor | None
+    portion: int
+    packed: Packed | None = None
+
+    def logits(self, hidden_ND: Tensor) -> Tensor:
+        """Unnormalised scores (N, V)."""
+        if self.packed is not None:
+            return self.packed(hidden_ND)
+        if self.bias_V is None:
+            return hidden_ND @ self.weight_VD.t()
+        return torch.addmm(self.bias_V, hidden_ND, self.weight_VD.t())
+
+    def log_normalizers(self, hidden_RD: Tensor) -> Tensor:
+        """log Σ_v exp(logit_v) of each row, (R,), at least in float32."""
+        exact = torch.promote_types(hidden_RD.dtype, torch.float32)
+        result_R = hidden_RD.new_empty(len(hidden_RD), dtype=exact)
+        for part_N, hidden_ND in zip(result_R.split(self.portion), hidden_RD.split(self.portion), strict=True):
+            logits_NV = self.logits(hidden_ND).to(exact)
+            part_N.copy_(logits_NV[:, 0] - logits_NV.log_softmax(1)[:, 0])  # half the time of logsumexp
+        return result_R
+
+    def scores(self, hidden_RD: Tensor, pairs: Pairs) -> Tensor:
+        """The logits of the pairs, (P,)."""
+        found = (hidden_RD.index_select(0, pairs.row_P) * self.weight_VD.index_select(0, pairs.token_P)).sum(1)
+        return found if self.bias_V is None else found + self.bias_V.index_select(0, pairs.token_P)
+
+
+class Gradient:
+    """The gradient of Σ weight · log p: that of the hidden states is given back, those of W and b are added up."""
+
+    def __init__(self, softmax: Softmax, *, of_weight: bool, of_bias: bool) -> None:
+        self.softmax = softmax
+        weight, bias = softmax.weight_VD, softmax.bias_V
+        self.weight_VD = torch.zeros_like(weight) if of_weight else None
+        self.bias_V = torch.zeros_like(bias) if of_bias and bias is not None else None
+
+    def add(self, hidden_RD: Tensor, mass_R: Tensor, pairs: Pairs, weight_P: Tensor) -> Tensor:
+        """`weight_P` of each pair; `mass_R` their sum for each row. The gradient (R, D) of the hidden states."""
+        softmax, weight = self.softmax, self.softmax.weight_VD
+        grad_RD = torch.empty_like(hidden_RD)
+        exact = torch.promote_types(hidden_RD.dtype, torch.float32)
+        for begin in range(0, len(hidden_RD), softmax.portion):
+            part = slice(begin, begin + softmax.portion)
+            hidden_ND = hidden_RD[part]
+            p_NV = softmax.logits(hidden_ND).softmax(1, dtype=exact).mul_(mass_R[part, None])
+            grad_RD[part] = torch.mm(p_NV, weight).neg_()
+            if self.weight_VD is not None:
+                self.weight_VD.addmm_(p_NV.t().to(self.weight_VD.dtype), hidden_ND.to(self.weight_VD.dtype), alpha=-1)
+            if self.bias_V is not None:
+                self.bias_V -= p_NV.sum(0)
+        grad_RD.index_add_(
+            0, pairs.row_P, (weight.index_select(0, pairs.token_P) * weight_P[:, None]).to(grad_RD.dtype)
+        )
+        if self.weight_VD is not None:
+            gold_PD = hidden_RD.index_select(0, pairs.row_P) * weight_P[:, None]
+            self.weight_VD.index_add_(0, pairs.token_P, gold_PD.to(self.weight_VD.dtype))
+        if self.bias_V is not None:
+            self.bias_V.index_add_(0, pairs.token_P, weight_P.to(self.bias_V.dtype))
+        return grad_RD
+
+
+class Scores(NamedTuple):
+    """log p of the words of each segment, and with its END, (B, S, C, X) in float64; impossible where it is no row."""
+
+    words_BSCX: Tensor
+    whole_BSCX: Tensor
+
+
+def score_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Scores:
+    """The first pass."""
+    lengths = job.max_segment + 1
+    count, device = len(job.rows.words_R), job.sentences.words_N.device
+    word_RX = torch.zeros(count, lengths, dtype=torch.float64, device=device)
+    end_RX = torch.full((count, lengths), -torch.inf, dtype=torch.float64, device=device)
+    with torch.no_grad():
+        for positions, rows in job.rows.portions(job.steps_together):
+            portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
+            word, end = word_RX[rows], end_RX[rows]  # views
+            for step, top in enumerate(portion.run(part, portion.order_R, portion.alive, None)):
+                rows_R = portion.order_R[: portion.alive[step]]
+                unit_R = (
+                    portion.unit_R.index_select(0, rows_R) if step == 0 else torch.arange(len(rows_R), device=device)
+                )
+                normalizer = softmax.log_normalizers(top)
+                ends = softmax.scores(top, portion.ends(len(top))) - normalizer
+                end[rows_R, step] = ends.index_select(0, unit_R).double()
+                pairs, more = portion.asked(step, rows_R, unit_R)
+                if len(more):
+                    found = softmax.scores(top, pairs) - normalizer.index_select(0, pairs.row_P)
+                    word[rows_R.index_select(0, more), step + 1] = found.double()
+        words_RX = word_RX.cumsum(1)
+        whole_RX = words_RX + end_RX
+        return Scores(_spread(job, words_RX.masked_fill(end_RX == -torch.inf, IMPOSSIBLE)), _spread(job, whole_RX))
+
+
+def _spread(job: Job, values_RX: Tensor) -> Tensor:
+    source, target, _ = job.sentences
+    shape = (len(source), max(1, int(source.max())), int(target.max()) + 1, values_RX.shape[1])
+    result = values_RX.new_full(shape, IMPOSSIBLE)
+    result[_places(job)] = values_RX
+    return result
+
+
+def _places(job: Job) -> tuple[Tensor, Tensor, Tensor]:
+    rows = job.rows
+    return rows.sentence_K[rows.position_R], rows.place_K[rows.position_R], rows.cut_R
+
+
+def _add_gradients(
+    job: Job,
+    inputs: Inputs,
+    softmax: Softmax,
+    posterior_RX: Tensor,
+    factor_R: Tensor,
+    parameters: list[Tensor],
+    gradient: Gradient,
+) -> tuple[list[Tensor], list[Tensor | None]]:
+    """The second pass: gradients of Σ factor · posterior · log p(segment), of the inputs and of the parameters of the cells."""
+    of_inputs = [torch.zeros_like(t) for t in inputs.tensors()]
+    of_parameters: list[Tensor | None] = [None] * len(parameters)
+    for positions, rows in job.rows.portions(job.steps_together):
+        portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
+        tops, grads = _run_again(portion, part, posterior_RX[rows], factor_R[rows], softmax, gradient)
+        if not tops:
+            continue
+        wanted = part.tensors()
+        found = torch.autograd.grad(tops, [*wanted, *parameters], grads, allow_unused=True)
+        spans = [positions, *[job.words_of(rows)] * 2, *[slice(None)] * 2]
+        spans += [] if inputs.history_HD is None else [job.cuts_of(rows)]
+        for total, span, grad in zip(of_inputs, spans, found, strict=False):
+            if grad is not None:
+                total[span] += grad
+        for number, grad in enumerate(found[len(wanted) :]):
+            if grad is not None:
+                before = of_parameters[number]
+                of_parameters[number] = grad if before is None else before.add_(grad)
+    return of_inputs, of_parameters
+
+
+def _run_again(
+    portion: Portion, part: Inputs, posterior_RX: Tensor, factor_R: Tensor, softmax: Softmax, gradient: Gradient
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The top states of a portion, with a graph, and the gradient of each."""
+    job, device = portion.job, posterior_RX.device
+    likely_RX = posterior_RX.flip(1).cumsum(1).flip(1)  # that a segment of the row has at least so many words
+    nothing = max(torch.finfo(softmax.weight_VD.dtype).eps / 2, job.negligible)
+    words_R = ((likely_RX > nothing).sum(1) - 1).minimum(portion.words_R)  # -1: not even its START counts
+    if not bool((words_R >= 0).any()):
+        return [], []
+    weights_RX, mass_RX = posterior_RX * factor_R[:, None], likely_RX * factor_R[:, None]
+    unit_mass = torch.zeros(portion.units, dtype=mass_RX.dtype, device=device)
+    unit_mass.index_add_(0, portion.unit_R, mass_RX[:, 0])
+    unit_end = torch.zeros_like(unit_mass).index_add_(0, portion.unit_R, weights_RX[:, 0])
+    units_U = (words_R >= 0).nonzero()[:, 0] if job.connects else torch.arange(portion.units, device=device)
+    order_R = words_R.argsort(descending=True, stable=True)
+    counts = torch.bincount(words_R.clamp(min=0), minlength=job.max_segment + 1).flip(0).cumsum(0).flip(0)
+    alive = [len(units_U) if job.connects else len(words_R), *counts[1:].tolist()]
+    places = torch.empty(portion.units, dtype=torch.int64, device=device)
+    places[units_U] = torch.arange(len(units_U), device=device)
+    tops, grads = [], []
+    with torch.enable_grad():
+        for step, top in enumerate(portion.run(part, order_R, alive, units_U)):
+            rows_R = order_R[: alive[step]]
+            if step == 0:
+                unit_R, mass, end = (
+                    places[portion.unit_R.index_select(0, rows_R)],
+                    unit_mass[units_U],
+                    unit_end[units_U],
+                )
+            else:
+                unit_R, mass, end = (
+                    torch.arange(len(rows_R), device=device),
+                    mass_RX[rows_R, step],
+                    weights_RX[rows_R, step],
+                )
+            asked, more = portion.asked(step, rows_R, unit_R)
+            ends = portion.ends(len(top))
+            after = mass_RX[rows_R.index_select(0, more), step + 1] if len(more) else mass.new_zeros(0)
+            pairs = Pairs(torch.cat([ends.row_P, asked.row_P]), torch.cat([ends.token_P, asked.token_P]))
+            kind = torch.promote_types(top.dtype, torch.float32)
+            with torch.no_grad():
+                grads.append(gradient.add(top.detach(), mass.to(kind), pairs, torch.cat([end, after]).to(kind)))
+            tops.append(top)
+    return tops, grads
+
+
+class _RowsLogLikelihood(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, job: Job, softmax: Softmax, *tensors: Tensor) -> Tensor:
+        inputs, ctx.history = _inputs(tensors, job.connects)
+        found = segmentations(score_rows(job, inputs, softmax).whole_BSCX, *job.sentences[:2])
+        ctx.job, ctx.softmax = job, softmax
+        ctx.save_for_backward(found.posterior_BSCX[_places(job)], *tensors)
+        return found.log_p_B
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_B: Tensor) -> tuple[Tensor | None, ...]:
+        posterior_RX, *tensors = ctx.saved_tensors
+        job, softmax = ctx.job, ctx.softmax
+        inputs, count = _inputs(tensors, job.connects)
+        weight, bias, *parameters = tensors[count:]
+        wanted = [p for p in parameters if p.requires_grad]
+        gradient = Gradient(
+            softmax._replace(weight_VD=weight, bias_V=None if softmax.bias_V is None else bias),
+            of_weight=weight.requires_grad,
+            of_bias=bias.requires_grad,
+        )
+        factor_R = grad_B[job.rows.sentence_K[job.rows.position_R]]
+        with _autocast(job, weight.device):
+            given = (posterior_RX, factor_R, wanted, gradient)
+            of_inputs, of_wanted = _add_gradients(job, inputs, gradient.softmax, *given)
+        found = iter(of_wanted)
+        of_parameters = [next(found) if p.requires_grad else None for p in parameters]
+        return None, None, *of_inputs, gradient.weight_VD, gradient.bias_V, *of_parameters
+
+
+def _inputs(tensors: Any, connects: bool) -> tuple[Inputs, int]:
+    states, gates, residual, start_gates, start_residual, *rest = tensors
+    history = rest[0] if connects else None
+    return Inputs(states, Read(gates, residual), Read(start_gates, start_residual), history), 6 if connects else 5
+
+
+def _autocast(job: Job, device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    return torch.autocast(device.type, dtype=job.mixed, enabled=job.mixed is not None)
+
+
+@torch.compiler.disable
+def log_likelihood_of_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Tensor:
+    """log p(target | source) of each pair, (B,) in float64, differentiable; -inf, without a gradient, where there is none."""
+    tensors = inputs.tensors()
+    bias = softmax.weight_VD.new_zeros(0) if softmax.bias_V is None else softmax.bias_V
+    parameters = [p for cell in job.cells.cells for p in cell.parameters()]
+    result: Tensor = _RowsLogLikelihood.apply(job, softmax, *tensors, softmax.weight_VD, bias, *parameters)
+    return result
+
+
+def segmentations_of_rows(job: Job, inputs: Inputs, softmax: Softmax) -> tuple[Scores, Segmentations]:
+    """log p of every segment, and the sum over all segmentations; without a gradient."""
+    scores = score_rows(job, inputs, softmax)
+    return scores, segmentations(scores.whole_BSCX, *job.sentences[:2])

@@ -1,0 +1,335 @@
+"""Fine-tuning: a run that starts from the weights of a model (`training.start_from`).
+
+Parameters are matched by name, a shared matrix by each of its names:
+
+    taken      the origin has it, of the same size
+    grafted    attention to tokens becomes phrasal attention with the same outputs (layers/replacement.py), behind a shut
+               gate where tokens and n-grams meet in one softmax (layers/attention/gate.py)
+    zero       the last matrices of combination networks that the origin lacks: in a pre-norm model they then add nothing
+    new        it stays as it was drawn
+    left out   the new model has no such parameter
+
+Another size is an error. Vocabularies must be those of the origin: prepare the data with `data.tokenizer`. Pieces may come
+after the old ones (`data.new_pieces`); their rows of embeddings and output begin as the mean of those of the fewest old
+pieces that spell them.
+The origin is read once, when a run begins, by its first process. From then on the weights are part of its checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.errors import ModelError, PhraseloomError, UsageError, plural
+from phraseloom.files import read_json, sha256_file
+from phraseloom.layers.attention import MultiHeadAttention
+from phraseloom.layers.attention.token import TokenScore
+from phraseloom.layers.combination import AttentiveCombination
+from phraseloom.layers.replacement import begins_equal, copy_output, copy_projections
+from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
+from phraseloom.models.tasks import TASKS, build, task_of
+from phraseloom.recipe import AnyRecipe
+from phraseloom.text.extension import spelling
+from phraseloom.text.subword_nmt import SEPARATOR
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import UNK
+from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
+from phraseloom.training.config import flatten
+from phraseloom.training.groups import freeze, rate_factors
+from phraseloom.training.start import random_batch
+from phraseloom.training.state import Progress
+
+__all__ = ["StartingPoint", "check_names", "read_start"]
+
+KEY = "training.start_from"
+# Options of a model that say how it is trained, not what it computes.
+OF_TRAINING = (
+    "preset",
+    "dropout",
+    "attention_dropout",
+    "ffn_dropout",
+    "init",
+    "output.label_smoothing",
+    "output.smoothing",
+)
+
+
+class StartingPoint(NamedTuple):
+    """What a run begins with: `tensors` by the names of parameters of its model, and the optimiser's if it is taken over.
+
+    `applied`: steps that this optimiser has done. `table`: lines for the log. `facts`: what `run.json` notes.
+    """
+
+    tensors: dict[str, Tensor]
+    optimizer: dict[str, Tensor] | None
+    applied: int
+    table: list[str]
+    facts: dict[str, Any]
+
+    def put(self, model: nn.Module) -> None:
+        """Write the tensors into a new model."""
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                parameters[name].copy_(tensor)
+
+
+def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
+    """UsageError where `training.freeze` or `training.rates` name no module of the recipe's model; no memory is taken."""
+    config = recipe.training
+    if config.freeze or config.rates:
+        with torch.device("meta"):
+            model = build(recipe.model, tokenizer)
+        freeze(model, config.freeze)
+        rate_factors(model, config.rates)
+
+
+def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
+    """Read what `training.start_from` of a recipe names, for its model and the tokenizer of its data; None if it does not.
+
+    Raises UsageError where the recipe asks for what cannot be; FileProblem, CorruptError and ModelError where the origin
+    cannot be read, is of another task, or has another vocabulary or other sizes.
+    """
+    config = recipe.training.start_from
+    if config is None:
+        return None
+    try:
+        folder = find_model(config.path)
+        task = task_of(recipe.model)
+        if (theirs := find_task(folder)) != task:
+            what = f"this is a {TASKS[theirs].title.lower()}, and the recipe trains a {TASKS[task].title.lower()}"
+            raise ModelError(what, file=folder, hint=f"name a {TASKS[task].title.lower()}, or change the recipe's task")
+        load = load_model if task == "translation" else load_language_model
+        origin, their_tokenizer, _ = load(folder)
+    except PhraseloomError as problem:
+        if isinstance(problem, UsageError):
+            raise
+        raise type(problem)(
+            f"{KEY}: {problem.what}", file=problem.file, line=problem.line, hint=problem.hint
+        ) from problem
+    spelled = _check_vocabularies(tokenizer, their_tokenizer, folder, TASKS[task].sides)
+    with torch.random.fork_rng(devices=[]):
+        model = build(recipe.model, tokenizer).eval()
+    differing = _differing(read_config(folder)[1].model_dump(mode="json"), recipe.model.model_dump(mode="json"))
+    match = _match(origin, model, folder, differing, spelled)
+    checkpoint = folder.resolve().name
+    shown = config.path if checkpoint == Path(config.path).name else f"{config.path} ({checkpoint})"
+    sha256 = sha256_file(folder / WEIGHTS)
+    optimizer, applied = None, 0
+    if config.optimizer == "continue":
+        optimizer, applied = _read_optimizer(folder, model, recipe.training.freeze)
+    taken_over = f"taken over after {plural(applied, 'step')}" if optimizer is not None else "fresh"
+    table = [f"start_from {shown}: SHA-256 of the weights {sha256[:16]}, optimiser {taken_over}", *match.table(model)]
+    told = "model.attention." if match.blocks else "\0"  # of grafted blocks a row has told
+    table += [f"  differs   {text}" for text in differing if not text.startswith(told)]
+    for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
+        table.append(f"  warning: {text}")
+    table += [f"  extended  {name}: {plural(len(rows), 'new piece')}" for name, rows in spelled.items() if rows]
+    table.append(_compared(origin, model, their_tokenizer))
+    facts = {"path": config.path, "checkpoint": checkpoint, "sha256": sha256, "optimizer": config.optimizer}
+    parameters = dict(model.named_parameters())
+    tensors = {name: parameters[name].detach() for name in (*match.taken, *match.grafted, *match.zero)}
+    return StartingPoint(tensors, optimizer, applied, table, facts)
+
+
+def _check_vocabularies(
+    own: Tokenizer, theirs: Tokenizer, folder: Path, sides: Mapping[str, str]
+) -> dict[str, list[list[int]]]:
+    """For each side the old pieces that spell each of the new ones, none where the vocabularies are the same.
+
+    Raises ModelError where one does not begin with that of the origin.
+    """
+    spelled: dict[str, list[list[int]]] = {}
+    for name, side in sides.items():
+        ours, there = (getattr(t, side).vocabulary for t in (own, theirs))
+        if list(ours)[: len(there)] != list(there):
+            size = f"{len(there):,} pieces, the dataset's has {len(ours):,}"
+            same = " in another order or of other text" if len(ours) == len(there) else ""
+            raise ModelError(
+                f"{KEY}: its {name} vocabulary is another: {size}{same}",
+                file=folder,
+                hint=f"prepare the data with data.tokenizer: {folder}; or take the embeddings alone (training.embeddings)",
+            )
+        separator = SEPARATOR if getattr(own, side).kind == "subword_nmt" else ""
+        pieces = [spelling(piece, there, separator=separator) for piece in list(ours)[len(there) :]]
+        spelled[side] = [there.ids(parts) for parts in pieces]
+    return spelled
+
+
+def _extended(name: str, old: Tensor, spelled: Mapping[str, list[list[int]]]) -> Tensor:
+    """A matrix of embeddings or output, or its bias, with rows for new pieces; any other parameter as it is."""
+    side = {"source_embedding": "source", "target_embedding": "target", "output": "target", "embedding": "target"}
+    rows = spelled.get(side.get(name.split(".")[0], ""), [])
+    if not rows or not name.endswith(("embedding.weight", "output.weight", "output.bias")):
+        return old
+    means = [old.detach()[torch.tensor(parts or [UNK])].mean(0) for parts in rows]
+    return torch.cat([old.detach(), torch.stack(means)])
+
+
+def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> list[str]:
+    """What makes the same line other pieces although the vocabularies are the same."""
+    result = []
+    if own.text != theirs.text:
+        result.append("data.text is not that of the origin: the same line becomes other pieces")
+    for name, side in sides.items():
+        ours, there = getattr(own, side), getattr(theirs, side)
+        if len(ours.vocabulary) == len(there.vocabulary) and ours.subwords.content != there.subwords.content:
+            result.append(f"the {name} subwords cut words in another way than those of the origin")
+    return result
+
+
+def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
+    """Options that say what a model computes and are not those of the origin, `key: old → new`."""
+    before, after = flatten(old), flatten(new)
+    keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    wanted = [k for k in keys if not any(k == part or k.startswith(f"{part}.") for part in OF_TRAINING)]
+    return [f"model.{key}: {before.get(key)} → {after.get(key)}" for key in wanted]
+
+
+class _Match:
+    """The parameters of a new model, by where they come from; `blocks` were grafted."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.grafted: list[str] = []
+        self.zero: list[str] = []
+        self.new: list[str] = []
+        self.left: list[str] = []
+        self.blocks: list[str] = []
+
+    def table(self, model: nn.Module) -> list[str]:
+        """Rows for the log; names that differ in numbers only are one entry."""
+        sizes = {name: p.numel() for name, p in model.named_parameters()}
+        rows = [f"  taken     {plural(len(self.taken), 'parameter')}, {sum(sizes[n] for n in self.taken):,} numbers"]
+        if self.blocks:
+            rows.append(f"  grafted   {plural(len(self.blocks), 'attention block')}: {_short(self.blocks)}")
+        for title, names in (("zero", self.zero), ("new", self.new), ("left out", self.left)):
+            if names:
+                rows.append(f"  {title:<9} {plural(len(names), 'parameter')}: {_short(names)}")
+        return rows
+
+
+def _short(names: Iterable[str]) -> str:
+    """Names with `*` for the numbers of layers, and how many each one stands for."""
+    counts = Counter(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in names)
+    return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
+
+
+def _match(
+    origin: nn.Module,
+    model: nn.Module,
+    folder: Path,
+    differing: list[str],
+    spelled: Mapping[str, list[list[int]]] | None = None,
+) -> _Match:
+    """Write the weights of `origin` into `model`; what came from where. Raises ModelError, UsageError."""
+    match, whole = _Match(), dict(origin.named_parameters(remove_duplicate=False))
+    old = {name: _extended(name, parameter, spelled or {}) for name, parameter in whole.items()}
+    _graft(origin, model, match)
+    done, used, misfits = {*match.grafted, *match.zero}, set[int](), []
+    aliases: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        aliases.setdefault(id(parameter), []).append(name)
+    for name, parameter in model.named_parameters():
+        there = [(alias, old[alias]) for alias in aliases[id(parameter)] if alias in old]
+        used |= {id(whole[alias]) for alias, _ in there}
+        if name in done:
+            continue
+        if not there:
+            match.new.append(name)
+        elif there[0][1].shape != parameter.shape:
+            misfits.append(f"{name} is {_size(there[0][1])} there and {_size(parameter)} here")
+        elif any(p.shape != parameter.shape or not torch.equal(p, there[0][1]) for _, p in there[1:]):
+            shared = " and ".join(alias for alias, _ in there)
+            hint = f"set model.tied to that of the origin ({_tied(folder)})"
+            raise ModelError(f"{KEY}: {shared} are one matrix here and differ in the origin", file=folder, hint=hint)
+        else:
+            with torch.no_grad():
+                parameter.copy_(there[0][1])
+            match.taken.append(name)
+    if misfits:
+        others = f" ({len(misfits) - 1:,} more differ)" if len(misfits) > 1 else ""
+        options = f"these options differ: {'; '.join(differing[:6])}" if differing else "compare the model sections"
+        raise ModelError(f"{KEY}: other sizes: {misfits[0]}{others}", file=folder, hint=options)
+    if not match.taken:
+        raise ModelError(
+            f"{KEY}: no parameter of the recipe's model is there", file=folder, hint="is it of another kind?"
+        )
+    match.left = [name for name, p in origin.named_parameters() if id(p) not in used]
+    return match
+
+
+def _tied(folder: Path) -> str:
+    return str(read_config(folder)[1].tied)
+
+
+def _size(tensor: Tensor) -> str:
+    return " × ".join(map(str, tensor.shape))
+
+
+def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
+    """Make what the origin lacks begin with its outputs: phrasal attention, and combination networks of a pre-norm model."""
+    modules = dict(origin.named_modules())
+    for path, block in model.named_modules():
+        old = modules.get(path)
+        if isinstance(block, MultiHeadAttention) and isinstance(old, MultiHeadAttention) and _can_graft(old, block):
+            if not begins_equal(block):
+                use = "cross" if "cross" in path else "encoder_self" if path.startswith("encoder") else "decoder_self"
+                raise UsageError(
+                    f"{KEY}: {path} attends to tokens in the origin, and n-grams in one softmax with tokens change its outputs",
+                    hint=f"put them behind a gate that is shut at first: end the line of model.attention.{use} with order 1 "
+                    "among its orders and the word gated, such as queryk heterogeneous 1-2 gated",
+                )
+            copy_projections(block, old.score.weight.detach())
+            copy_output(block.arrangement, old.arrangement.weight.detach())
+            match.blocks.append(path)
+            match.grafted += [f"{path}.{name}" for name, _ in block.named_parameters()]
+        if isinstance(block, AttentiveCombination) and old is None and block.residual.pre:
+            for name, parameter in block.named_parameters():
+                if any(parameter is matrix for matrix in block.last_matrices()):
+                    parameter.detach().zero_()
+                    match.zero.append(f"{path}.{name}")
+
+
+def _can_graft(old: MultiHeadAttention, new: MultiHeadAttention) -> bool:
+    """Whether `old` is plain attention to tokens of the heads and width of `new`, which is something else."""
+    plain = type(old.score) is TokenScore and old.structure.is_token
+    same = type(new.score) is TokenScore and new.structure == old.structure
+    fits = old.structure.heads == new.structure.heads and old.score.layout.width == new.score.layout.width
+    return plain and fits and not same
+
+
+def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tuple[dict[str, Tensor], int]:
+    """The moments of a checkpoint for the parameters that are trained, and its number of steps. Raises UsageError."""
+    hint = f"set {KEY}.optimizer to fresh"
+    if not (folder / OPTIMIZER).is_file() or not (folder / STATE).is_file():
+        what = f"{KEY}.optimizer: continue needs a checkpoint of a run; this model folder has no optimiser"
+        raise UsageError(what, file=folder, hint=f"{hint}, or name the run folder or one of its checkpoints")
+    tensors = load_optimizer(folder)
+    state = Progress.from_json(read_json(folder / STATE, "training state"), folder / STATE)
+    freeze(model, frozen)
+    result = {}
+    for name, parameter in model.named_parameters():
+        for kind in ("exp_avg", "exp_avg_sq") if parameter.requires_grad else ():
+            tensor = tensors.get(f"{kind}.{name}")
+            if tensor is None or tensor.shape != parameter.shape:
+                what = f"{KEY}.optimizer: continue has no moments for {name}, which was not trained there, is new or grafted"
+                raise UsageError(what, file=folder, hint=hint)
+            result[f"{kind}.{name}"] = tensor
+    return result, state.applied
+
+
+def _compared(origin: Any, model: Any, tokenizer: Tokenizer) -> str:
+    """How far the outputs of the model are from those of its origin, on random tokens."""
+    sizes = {"source_size": len(tokenizer.source.vocabulary), "target_size": len(tokenizer.target.vocabulary)}
+    batch = random_batch(**sizes)
+    with torch.no_grad():
+        before, after = origin.eval().score(batch), model.eval().score(batch)
+    difference = (before - after).abs().max().item()
+    return f"  outputs   log p of random tokens differ from those of the origin by at most {difference:.1e}"

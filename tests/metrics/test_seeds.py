@@ -1,0 +1,175 @@
+"""The estimator of differences over seeds: its parts, Student's t, and by simulation its errors and its power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from phraseloom.metrics.seeds import (
+    SeedScores,
+    compare_seeds,
+    exact_difference,
+    quantile,
+    seed_deviation,
+    two_sided,
+)
+
+SENTENCES, RESAMPLES = 300, 200
+SHARED, OWN = 0.3, 0.3  # standard error of a system's score: from the sentences in every run, and from each run anew
+
+
+def runs(scores: list[float], sampled: np.ndarray | None = None) -> SeedScores:
+    return SeedScores(np.array(scores), sampled)
+
+
+@pytest.mark.parametrize(
+    ("freedom", "wanted"),
+    [
+        (1, 12.7062),
+        (2, 4.30265),
+        (3, 3.18245),
+        (4, 2.77645),
+        (10, 2.22814),
+        (30, 2.04227),
+        (120, 1.97993),
+        (None, 1.95996),
+    ],
+)
+def test_quantiles_are_those_of_the_printed_tables(freedom: float | None, wanted: float) -> None:
+    assert quantile(freedom) == pytest.approx(wanted, abs=2e-5)
+    assert two_sided(wanted, freedom) == pytest.approx(0.05, abs=2e-6)
+
+
+def test_t_in_closed_form() -> None:
+    """One degree of freedom is the Cauchy distribution; two have an algebraic form."""
+    for t in (0.0, 0.3, 1.0, 2.5, 60.0):
+        assert two_sided(t, 1) == pytest.approx(1 - 2 / math.pi * math.atan(t), abs=1e-12)
+        assert two_sided(t, 2) == pytest.approx(1 - t / math.sqrt(2 + t * t), abs=1e-12)
+    assert two_sided(1.3, 1e7) == pytest.approx(two_sided(1.3, None), abs=1e-6)
+    assert quantile(2.5) < quantile(2) and quantile(2.5) > quantile(3)
+
+
+def test_without_sentences_it_is_welchs_test() -> None:
+    found = compare_seeds(runs([10.0, 11.0, 12.0]), runs([8.0, 9.0, 9.0, 10.0]))
+    a, b = 1.0 / 3, (2 / 3) / 4
+    freedom = (a + b) ** 2 / (a**2 / 2 + b**2 / 3)
+    assert found.mean == pytest.approx(2.0)
+    assert found.standard_error == pytest.approx(math.sqrt(a + b))
+    assert found.freedom == pytest.approx(freedom)
+    assert found.high == pytest.approx(2 + quantile(freedom) * math.sqrt(a + b))
+    assert found.p == pytest.approx(two_sided(2 / math.sqrt(a + b), freedom))
+    assert found.deviations == pytest.approx((1.0, math.sqrt(2 / 3)))
+    assert "3 and 4 seeds" in found.how and not found.one_seed
+
+
+def test_sentences_add_a_known_variance() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(0, 0.5, 1000)
+    one = runs([10.0, 11.0, 12.0], np.stack([noise + 10, noise + 11, noise + 12]))
+    other = runs([9.0, 9.5, 10.0], np.zeros((3, 1000)))
+    found = compare_seeds(one, other)
+    seeds = (1.0 + 0.25) / 3
+    variance = seeds + noise.var(ddof=1)
+    assert found.standard_error == pytest.approx(math.sqrt(variance))
+    assert found.freedom == pytest.approx(variance**2 / ((1 / 3) ** 2 / 2 + (0.25 / 3) ** 2 / 2))
+
+
+def test_what_both_share_cancels() -> None:
+    """The same sentences are drawn for both systems: a resample that is hard for both moves no difference."""
+    hard = np.random.default_rng(2).normal(0, 3, 500)
+    found = compare_seeds(runs([5.0], (5 + hard)[None]), runs([4.0], (4 + hard)[None]))
+    assert (found.low, found.high) == pytest.approx((1.0, 1.0))
+
+
+def test_one_seed_is_about_these_runs() -> None:
+    sampled = np.random.default_rng(3).normal(1, 0.4, (1, 1000))
+    found = compare_seeds(runs([1.0], sampled), runs([0.0, 5.0], np.zeros((2, 1000))))
+    assert found.one_seed and found.freedom is None
+    assert found.standard_error == pytest.approx(sampled.std(ddof=1))
+    assert found.deviations[0] is None
+    assert "one seed" in found.how
+    nothing = compare_seeds(runs([1.0]), runs([0.5]))
+    assert (nothing.mean, nothing.low, nothing.p) == (0.5, None, None)
+
+
+def test_against_a_number_and_another_null() -> None:
+    found = compare_seeds(runs([2.0, 3.0, 4.0]), 1.0)
+    assert found.mean == pytest.approx(2.0) and found.freedom == pytest.approx(2)
+    assert found.p_against(2.0) == pytest.approx(1.0)
+    assert found.p_against(0.0) == found.p
+    assert found.low is not None
+    assert found.p_against(found.low) == pytest.approx(0.05)
+
+
+def test_no_variance_at_all() -> None:
+    same = compare_seeds(runs([2.0, 2.0]), runs([1.0, 1.0]))
+    assert (same.low, same.high, same.p, same.p_against(1.0)) == (1.0, 1.0, 0.0, 1.0)
+    assert exact_difference(3.0).low == 3.0 and exact_difference(3.0).p_against(0) is None
+
+
+def test_differences_of_the_same_runs_are_paired() -> None:
+    long, short = runs([5.0, 6.0, 7.0]), runs([4.0, 5.0, 6.0])
+    assert compare_seeds(long.minus(short)).standard_error == pytest.approx(0)
+    assert compare_seeds(long, short).standard_error == pytest.approx(math.sqrt(2 / 3))
+
+
+def test_deviation() -> None:
+    assert seed_deviation([1.0]) is None
+    assert seed_deviation([1.0, 3.0]) == pytest.approx(math.sqrt(2))
+
+
+def significant(seeds: int, deviation: float, *, true: float = 0.0, trials: int = 400, draw: int = 0) -> float:
+    """The share of simulated comparisons with p < 0.05.
+
+    The score of a run is the mean of its sentences' scores. A sentence is as hard for everyone, harder for one system
+    (`SHARED`), and for one run (`OWN`); a run is better or worse by `deviation` on all of them.
+    """
+    rng = np.random.default_rng([draw, seeds, round(100 * deviation)])
+    counts = rng.multinomial(SENTENCES, np.full(SENTENCES, 1 / SENTENCES), size=RESAMPLES) / SENTENCES
+    unit, hits = math.sqrt(SENTENCES), 0
+    for _ in range(trials):
+        hard = rng.normal(30, 20, SENTENCES)
+        systems = []
+        for gain in (true, 0.0):
+            own = rng.normal(0, OWN * unit, (seeds, SENTENCES)) + rng.normal(0, SHARED * unit, SENTENCES)
+            scores = hard + own + gain + rng.normal(0, deviation, (seeds, 1))
+            systems.append(SeedScores(scores.mean(1), scores @ counts.T))
+        found = compare_seeds(*systems)
+        assert found.p is not None
+        hits += found.p < 0.05
+    return hits / trials
+
+
+@pytest.mark.parametrize("deviation", [0.0, 0.25, 0.4])
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_false_positives_without_a_difference(seeds: int, deviation: float) -> None:
+    assert significant(seeds, deviation) <= 0.05
+
+
+def test_one_seed_is_right_about_the_sentences() -> None:
+    """Without differences between runs the test over sentences is right; with them it finds that two runs differ."""
+    assert significant(1, 0.0) <= 0.05 + 0.02
+    assert significant(1, 0.8) > 0.2  # why one seed is no verdict on training
+
+
+def test_power_rises_with_seeds() -> None:
+    for deviation in (0.25, 0.4):
+        power = [significant(seeds, deviation, true=1.0) for seeds in (3, 5, 10)]
+        assert power == sorted(power), power
+        assert power[1] - power[0] > 0.05 and power[2] > 0.5, power
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("deviation", [0.0, 0.25, 0.4, 1.0])
+@pytest.mark.parametrize("seeds", [3, 5, 10])
+def test_false_positives_in_many_trials(seeds: int, deviation: float) -> None:
+    assert significant(seeds, deviation, trials=5000, draw=1) <= 0.05
+
+
+@pytest.mark.full
+def test_power_in_many_trials() -> None:
+    for deviation in (0.0, 0.25, 0.4):
+        power = [significant(seeds, deviation, true=1.0, trials=3000, draw=1) for seeds in (3, 5, 10)]
+        assert power == sorted(power), power
