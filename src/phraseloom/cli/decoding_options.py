@@ -21,6 +21,7 @@ class Stop(Enum):
 
     finished = "finished"
     exact = "exact"
+    transformers = "transformers"
 
 
 class LongLines(Enum):

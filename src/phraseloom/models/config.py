@@ -224,8 +224,9 @@ class ModelConfig(Config):
     embeddings of a recurrent model, where it is not `width`. `init`: how parameters are drawn. `scale_embeddings`: token
     vectors are multiplied by √width (unless given: not with `init.kind: uniform`). `phrases`: source phrase representations
     (null: none); `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer normalisation
-    stands, `norm_epsilon` what it adds to variances; `embedding_norm`: one more behind the embeddings of both sides (paper 001).
-    `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers. Dropout rates: `dropout` on embeddings
+    stands, `norm_epsilon` what it adds to variances; `embedding_norm`: one more behind the embeddings of both sides (paper
+    001). `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers. Dropout
+    rates: `dropout` on embeddings
     and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 

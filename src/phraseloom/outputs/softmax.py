@@ -28,8 +28,8 @@ class LossSums(NamedTuple):
 class SoftmaxOutput(nn.Module):
     """A matrix (V, D), possibly shared with the embeddings, and an optional bias.
 
-    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: those of
-    them whose probability is 0; they need a bias.
+    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: those
+    of them whose probability is 0; they need a bias.
     """
 
     def __init__(

@@ -1,4 +1,7 @@
-"""The output of concatenated heads: y = concat(head_1 … head_H) Wo [+ b], the end of homogeneous and heterogeneous attention."""
+"""The output of concatenated heads: y = concat(head_1 … head_H) Wo + b, the end of homogeneous and heterogeneous attention.
+
+Only models that ask for biases in attention have b.
+"""
 
 from __future__ import annotations
 
