@@ -87,7 +87,7 @@ def write_folder(
     torch.manual_seed(seed)
     model = MarianMTModel(config)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
+        for parameter in model.parameters():
             parameter.add_(
                 torch.randn_like(parameter), alpha=0.1 if parameter.dim() == 1 else 0.3 * parameter.shape[-1] ** -0.5
             )

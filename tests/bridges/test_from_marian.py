@@ -229,7 +229,7 @@ def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) 
 def test_an_imported_model_is_a_model_like_ours(folders: Any, tmp_path: Path) -> None:
     """Alone and in a batch, with alignments and scores; words are counted as the pieces have them."""
     translator = Translator.from_pretrained(folders("small")[1])
-    lines = [source for source, _ in marian.world()][:12] + ["the  old\u00a0man"]
+    lines = [*(source for source, _ in marian.world()[:12]), "the  old\u00a0man"]
     together = translator.translate(lines, alignments=True, batch_sentences=16)
     alone = [translator.translate([line], alignments=True)[0] for line in lines]
     assert [t.text for t in alone] == [t.text for t in together]

@@ -3,8 +3,8 @@
     config.json  [generation_config.json  tokenizer_config.json]  source.spm  target.spm  vocab.json
     model.safetensors or pytorch_model.bin
 
-Ids move: here pad, unk, start and end are 0 … 3, so that the rows of the embeddings and of the output bias change places. Models
-of Marian start with pad. Our start token gets a copy of that row and, as it is no class of theirs, no probability.
+Ids move: here pad, unk, start and end are 0 … 3, so that the rows of the embeddings and of the output bias change places.
+Models of Marian start with pad. Our start token gets a copy of that row and, as it is no class of theirs, no probability.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REQUIRED = {
     "static_position_embeddings": True,
 }
 # Settings of `generate` without a counterpart here, and the value that means nothing.
-IGNORED = {
+IGNORED: dict[str, tuple[Any, ...]] = {
     "do_sample": (False, None),
     "repetition_penalty": (1.0, None),
     "encoder_repetition_penalty": (1.0, None),
@@ -73,7 +73,7 @@ class Imported:
 def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = False) -> Imported:
     """Write the model in `folder` as a model folder `output`, whole or not at all.
 
-    Raises FileProblem, CorruptError for what is missing or damaged, ModelError for what does not fit together or is not supported.
+    Raises FileProblem, CorruptError for what is missing or damaged, ModelError for what does not fit or is not supported.
     """
     folder = require_folder(folder, "MarianMT folder")
     check_folder(output, MODEL, overwrite=overwrite, inputs=[folder])

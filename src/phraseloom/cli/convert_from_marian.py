@@ -20,8 +20,9 @@ def command(
 ) -> None:
     """Write a MarianMT model of Hugging Face (OPUS-MT and others) as a model folder, with the same outputs.
 
-    The model has the logits that transformers computes, and by default the search of its generate. Nothing is downloaded: FOLDER
-    is what you have. Weights are read from model.safetensors, else from pytorch_model.bin by torch's weights-only loader.
+    The model has the logits that transformers computes, and by default the search of its generate. Nothing is downloaded:
+    FOLDER is what you have. Weights are read from model.safetensors, or
+    from pytorch_model.bin by torch's weights-only loader.
     """
     from phraseloom.bridges.from_marian import import_marian
 
