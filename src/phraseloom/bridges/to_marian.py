@@ -108,11 +108,11 @@ def _config(source: Source) -> dict[str, Any]:
 def _generation(source: Source) -> dict[str, Any]:
     """What `generate` does by default: our beam; its own length penalty unless ours is of the same kind."""
     penalty = source.decoding.length_penalty
-    plain = isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0
+    alpha = penalty.alpha if isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0 else 1.0
     never = [PAD, BOS, *([UNK] if source.decoding.unknown == "forbid" else [])]
     return {
         "num_beams": source.decoding.beam,
-        "length_penalty": penalty.alpha if plain else 1.0,
+        "length_penalty": alpha,
         "max_length": LONGEST,
         "bad_words_ids": [[number] for number in never],
         "pad_token_id": PAD,
@@ -129,7 +129,7 @@ def _tensors(source: Source) -> dict[str, Tensor]:
     ours = {name: p.detach().float() for name, p in model.named_parameters()}
     result = {names.SHARED: ours["source_embedding.weight"]}
     bias = ours.get("output.bias", torch.zeros(len(ours["source_embedding.weight"]))).clone()
-    bias[list(model.output.excluded)] = float("-inf")  # type: ignore[union-attr, arg-type]
+    bias[list(model.output.excluded)] = float("-inf")  # type: ignore[arg-type]
     result[names.OUTPUT_BIAS] = bias[None]
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
         for own, others in names.layer_names(side, layers):
