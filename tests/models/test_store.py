@@ -150,3 +150,12 @@ def test_a_device_that_is_not_there(
     saved(tmp_path / "m", tokenizer)
     with pytest.raises(UsageError, match=device):
         load_model(tmp_path / "m", device)
+
+
+def test_a_marian_folder_is_named_with_the_command_that_reads_it(tmp_path: Path) -> None:
+    for name in ("config.json", "vocab.json", "source.spm"):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(
+        ModelError, match="a MarianMT folder of Hugging Face; make a model of it: phraseloom convert from-marian"
+    ):
+        load_model(tmp_path)

@@ -127,6 +127,10 @@ def find_model(path: str | Path) -> Path:
     for candidate in (folder, folder / "best", folder / "last"):
         if (candidate / MANIFEST).is_file():
             return candidate
+    if (folder / "source.spm").is_file() and (folder / "vocab.json").is_file():
+        raise ModelError(
+            "a MarianMT folder of Hugging Face", file=folder, hint="make a model of it: phraseloom convert from-marian"
+        )
     for name in (CONFIG, WEIGHTS):
         if (folder / name).exists():
             raise ModelError(f"{MANIFEST} is missing: this model folder is incomplete", file=folder)
