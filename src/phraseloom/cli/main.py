@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("report", "One page on one or more runs: curves, scores, attention."),
     "diff": ("diff", "Where two runs differ, and where they translate differently."),
     "reproduce": ("reproduce", "Make a table of a paper again, beside its numbers."),
+    "convert": ("convert", "Read models of other programs, and write ours for them."),
     "inspect": ("inspect", "Say what a model, dataset or run folder holds."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),

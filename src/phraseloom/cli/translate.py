@@ -50,7 +50,10 @@ WordBonus = Annotated[
     float | None, typer.Option(help="Added to the log-probability for each subword, by segmental models (NPMT).")
 ]
 StopRule = Annotated[
-    Stop | None, typer.Option(help="When a sentence is done: beam hypotheses finished, or nothing better can come.")
+    Stop | None,
+    typer.Option(
+        help="When a sentence is done: beam hypotheses finished, nothing better can come, or as in transformers."
+    ),
 ]
 MaxLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")]
 MinLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")]
