@@ -284,7 +284,13 @@ def test_settings_of_paper_001(path: Path) -> None:
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (rate, rate, rate)
     assert (model.norm, model.embedding_norm, model.tied) == ("post", True, "two_way")
     assert model.init == InitConfig(kind="fan_in_uniform", embeddings="small_uniform")
-    assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "kl"}
+    assert model.output.model_dump() == {
+        "kind": "softmax",
+        "bias": True,
+        "label_smoothing": 0.1,
+        "smoothing": "kl",
+        "excluded": (),
+    }
     for positions in (model.positions.source, model.positions.target):
         assert positions.model_dump() == {"kind": "sinusoid", "layout": "interleaved"}
     assert (recipe.decoding.beam, recipe.decoding.length_penalty.kind) == (4, "none")

@@ -26,7 +26,8 @@ MANIFEST = "manifest.json"
 JSON_MAX_BYTES = 64 * MIB
 MANIFEST_MAX_BYTES = 8 * MIB
 JSON_MAX_DEPTH = 64
-LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files"}
+EXPORT = "export.json"
+LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files", EXPORT: "files"}
 """Files that list all others of their folder, and the key under which they do."""
 LISTED_DEPTH = 3  # folders above a file in which such a list is looked for
 

@@ -67,10 +67,12 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
 FOLDERS = {
     ("world", "out"), ("prepare", "recipe"), ("subwords train", "output"), ("phrases mwt", "--output"),
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
-    ("reproduce", "--index"),
+    ("reproduce", "--index"), ("convert from-marian", "model"), ("convert to-ctranslate2", "folder"),
+    ("convert to-marian", "folder"),
 }  # fmt: skip
 # What has a path in it, and is only read.
 INPUTS = {
+    ("convert from-marian", "folder"), ("convert to-ctranslate2", "model"), ("convert to-marian", "model"),
     ("prepare", "--data-root"), ("train", "recipe"), ("reproduce", "--data-root"), ("reproduce", "--recipes"),
     ("tokenize", "folder"), ("subwords train", "files"), ("subwords apply", "folder"), ("subwords undo", "folder"),
     ("phrases extract", "--source"), ("phrases extract", "--target"), ("phrases extract", "--links"),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -217,3 +219,38 @@ def test_nan_is_refused(beam):
 def test_no_sentences():
     assert run(random_table(4), [], 3, beam=1)[0] == []
     assert run(random_table(4), [], 3, beam=3)[0] == []
+
+
+def as_transformers(table, sentence, *, beam, longest, alpha):
+    """`_beam_search` of transformers with `early_stopping=False` in plain Python: scores of sums, one sentence, no tensors."""
+    live, kept = [(0.0, ())], []
+    for step in range(longest + 1):
+        extended = []
+        for total, tokens in live:
+            row = table(sentence, tokens).tolist()
+            if step == longest:
+                row = [0.0 if token == END else float("-inf") for token in range(len(row))]
+            extended += [(total + value, (*tokens, token)) for token, value in enumerate(row)]
+        ranked = sorted(extended, key=lambda o: -o[0])[: 2 * beam]
+        ends = [(t / (step + 1) ** alpha, tokens[:-1]) for t, tokens in ranked[:beam] if tokens[-1] == END]
+        kept = sorted(kept + [e for e in ends if e[0] > float("-inf")], key=lambda k: -k[0])[:beam]
+        live = [o for o in ranked if o[1][-1] != END][:beam]
+        if step == longest or (len(kept) == beam and live[0][0] / (step + 1) ** alpha <= kept[-1][0]):
+            return kept
+    raise AssertionError
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0])
+@pytest.mark.parametrize("beam", [2, 4])
+def test_the_rules_of_transformers(alpha: float, beam: int) -> None:
+    table, sentences, longest = random_table(6, seed=5), list(range(60)), 9
+    chosen = SearchOptions(
+        beam=beam, n_best=beam, penalty=SockeyePenalty(alpha, 0.0), end=END, begin=2, banned=(), transformers=True
+    )
+    found = search(ToyModel(table), sentences, Limits.of([longest] * len(sentences)), chosen)
+    for sentence, hypotheses in zip(sentences, found, strict=True):
+        expected = as_transformers(table, sentence, beam=beam, longest=longest, alpha=alpha)
+        assert [tuple(h.tokens) for h in hypotheses] == [tokens for _, tokens in expected]
+        assert [h.score for h in hypotheses] == pytest.approx([score for score, _ in expected])
+    best = search(ToyModel(table), sentences, Limits.of([longest] * len(sentences)), replace(chosen, n_best=1))
+    assert [h[0].tokens for h in best] == [h[0].tokens for h in found] and all(len(h) == 1 for h in best)

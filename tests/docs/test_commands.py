@@ -29,6 +29,7 @@ RUN = {
     "docs/continuous_output.md": "tests/test_continuous_page.py",
     "docs/encoder_free.md": "tests/test_encoder_free_page.py",
     "docs/phrase_representations.md": "tests/test_phrase_page.py",
+    "docs/bridges.md": "tests/bridges/test_page.py",
 }
 NEEDS_CORPORA = "corpora that are not part of the project, and hours"
 EXAMPLES = "single examples on files that a reader has; each verb is run by its tests in tests/cli"

@@ -180,3 +180,12 @@ def test_a_manifest_of_other_values(tmp_path: Path, tokenizer: Tokenizer, change
     (tmp_path / "m" / "manifest.json").write_text('{"format": ' + "9" * 5000 + "}")
     with pytest.raises(CorruptError, match="not valid JSON"):
         load_model(tmp_path / "m")
+
+
+def test_a_marian_folder_is_named_with_the_command_that_reads_it(tmp_path: Path) -> None:
+    for name in ("config.json", "vocab.json", "source.spm"):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(
+        ModelError, match="a MarianMT folder of Hugging Face; make a model of it: phraseloom convert from-marian"
+    ):
+        load_model(tmp_path)

@@ -9,7 +9,7 @@ from phraseloom.errors import UsageError
 PenaltyName = Literal["wu", "sockeye", "none"]
 
 
-Stop = Literal["finished", "exact"]
+Stop = Literal["finished", "exact", "transformers"]
 
 
 LongLines = Literal["crop", "split"]

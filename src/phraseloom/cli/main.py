@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "report": ("report", "Write a page about one or more runs: curves, scores, attention."),
     "diff": ("diff", "Compare two runs and their translations."),
     "reproduce": ("reproduce", "Reproduce a table of a paper and compare the numbers."),
+    "convert": ("convert", "Convert models from and to other programs."),
     "inspect": ("inspect", "Describe a model, dataset or run folder."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),

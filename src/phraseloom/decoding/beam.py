@@ -12,6 +12,11 @@ result is that of enumeration, under every penalty.
 With a length penalty that bound is loose, and the search goes on for long to prove what is nearly always so. `exact=False`
 (the default of a model: `stop: finished`) also ends a sentence when `beam` of its hypotheses have finished, as fairseq does.
 
+`transformers=True` does as `generate` of the library transformers (5.23, `early_stopping=False`). It keeps the `beam` best
+finished hypotheses, and a sentence is done when all these places are taken and the best live hypothesis, with the penalty of
+its present length, is not above the worst of them: later and longer outputs that would be better are not waited for. The EOS
+that closes an output at its longest length costs nothing (`forced_eos_token_id`).
+
 Ties: at equal log-probability the extension of the hypothesis with the lower beam index goes first, then that with the
 lower token id; at equal scores the one that finished first, then the one that ranked first.
 
@@ -72,7 +77,7 @@ class _BeamSearch:
         self.fewest_longest = int(longest.min())
         self.most_shortest = int(limits.shortest.max())
         self.closing = options.penalty.divisor(longest.double() + 1.0)
-        self.finished = _Finished(num, min(options.n_best, width), device)
+        self.finished = _Finished(num, width if options.transformers else min(options.n_best, width), device)
         self.num_finished = torch.zeros(num, dtype=torch.long, device=device)
         self.token_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
         self.parent_history = torch.zeros((self.steps, num, width), dtype=torch.int32, device=device)
@@ -119,6 +124,8 @@ class _BeamSearch:
         if len(closing):
             at_bound = hidden[closing].flatten(0, 1)
             of_end = output.gold_log_probs(at_bound, torch.full_like(at_bound[:, 0], end, dtype=torch.long)).double()
+            if self.options.transformers:
+                of_end.zero_()
             totals[closing] = NEVER
             totals[closing, :, 0] = self.scores[closing] + of_end.masked_fill(of_end == NEVER, 0.0).view(-1, live)
             ids[closing, :, 0] = end
@@ -162,10 +169,13 @@ class _BeamSearch:
     def _move(self, parents: Tensor, tokens: Tensor, step: int) -> bool:
         """Drop the sentences that are done and move the state to the live hypotheses; False when none is left."""
         width = self.options.beam
-        bound = self.scores[:, 0] / self.closing[self.active]
+        reachable = self.closing[self.active]
+        if self.options.transformers:
+            reachable = self.options.penalty.divisor(torch.full_like(reachable, step + 1.0))
+        bound = self.scores[:, 0] / reachable
         refuse_nan(bound)
         going = bound > self.finished.score[self.active, -1]
-        if not self.options.exact:
+        if not (self.options.exact or self.options.transformers):
             going &= self.num_finished[self.active] < width
         if not bool(going.all()):
             keep = going.nonzero()[:, 0]
@@ -206,7 +216,8 @@ class _BeamSearch:
             strict=True,
         )
         flat = [Hypothesis(row[:size], log_prob, score, cut) for row, size, log_prob, score, cut in rows]
-        found = [[h for h in flat[b * slots : (b + 1) * slots] if h.score > NEVER] for b in range(num)]
+        best = min(slots, self.options.n_best)
+        found = [[h for h in flat[b * slots : b * slots + best] if h.score > NEVER] for b in range(num)]
         if not all(found):
             raise ModelError("the model gives no output of the allowed length a probability", hint="relax min_length")
         return found

@@ -89,7 +89,8 @@ class DecodingConfig(Config):
     """Options of search and of the translator.
 
     `beam` 1 is greedy search. `n_best` ≤ `beam`. `stop`: a sentence is done when `beam` hypotheses have finished or nothing
-    better can come (finished), or only when nothing better can come (exact: the same or a better score, more steps).
+    better can come (finished), only when nothing better can come (exact: the same or a better score, more steps), or as
+    `generate` of the library transformers does it (transformers; `beam.py`), for the outputs that imported models had there.
     `max_length`, `min_length`: bounds on the output in subword tokens; where they cross, `max_length` holds.
     `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
     tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
@@ -108,7 +109,7 @@ class DecodingConfig(Config):
     beam: int = Field(5, ge=1, le=1000)
     n_best: int = Field(1, ge=1, le=1000)
     length_penalty: PenaltyConfig = WuPenaltyConfig()
-    stop: Literal["finished", "exact"] = "finished"
+    stop: Literal["finished", "exact", "transformers"] = "finished"
     max_length: LengthConfig = LengthConfig(factor=2.0, constant=20)
     min_length: LengthConfig = LengthConfig(factor=0.0, constant=1)
     batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"

@@ -83,7 +83,8 @@ class SearchOptions:
     """`beam` hypotheses kept, `n_best` of the finished ones returned; `banned` ids are never produced.
 
     Ids in `banned` may stand in a forced prefix. `exact`: search on until nothing better can come; otherwise a sentence
-    is also done when `beam` of its hypotheses have finished. `word_bonus`: what each token adds to the score of a
+    is also done when `beam` of its hypotheses have finished. `transformers`: the rules of that library (`beam.py`) in place of
+    both. `word_bonus`: what each token adds to the score of a
     segmental model. `cancelled` is asked at each step; where it says so, the search raises Cancelled.
     """
 
@@ -94,6 +95,7 @@ class SearchOptions:
     begin: int = BOS
     banned: tuple[int, ...] = (PAD, UNK, BOS)
     exact: bool = True
+    transformers: bool = False
     word_bonus: float = 0.0
     cancelled: Question | None = None
 

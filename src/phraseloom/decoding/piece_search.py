@@ -56,6 +56,7 @@ def search_pieces(
         penalty=build_penalty(config.length_penalty),
         banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
         exact=config.stop == "exact",
+        transformers=config.stop == "transformers",
         word_bonus=config.word_bonus,
         cancelled=cancelled,
     )

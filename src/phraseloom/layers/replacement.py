@@ -26,6 +26,7 @@ from phraseloom.errors import UsageError
 from phraseloom.layers import naming
 from phraseloom.layers.attention.gate import can_be_gated
 from phraseloom.layers.phrase_attention import PhraseAttention
+from phraseloom.layers.transformers_attention import TransformersAttention, as_torch, is_theirs
 
 
 def replace_attention(
@@ -37,7 +38,8 @@ def replace_attention(
 ) -> nn.Module:
     """`model`, changed in place: a `PhraseAttention` for each torch.nn.MultiheadAttention; equal outputs at first.
 
-    `model`: a torch.nn.Transformer, its encoder, decoder or layers, or any module that holds such layers. `structure`:
+    `model`: a torch.nn.Transformer, its encoder, decoder or layers, or any module that holds such layers; or a MarianMT or BART
+    model of transformers, whose layers become `TransformersAttention` (docs/bridges.md). `structure`:
     see `PhraseAttention`. `reads_ahead`: interleaved self-attention of encoder layers that never get an attn_mask may
     use query n-grams that end after the output. `where`: which layers, by name, such as `lambda name:
     name.endswith("self_attn")`; all if left out.
@@ -51,15 +53,18 @@ def replace_attention(
     """
     if isinstance(model, nn.MultiheadAttention):
         return _successor(model, structure, False, "the layer itself")
-    made: dict[int, PhraseAttention] = {}
-    places: list[tuple[nn.Module, str, PhraseAttention]] = []
+    made: dict[int, nn.Module] = {}
+    places: list[tuple[nn.Module, str, nn.Module]] = []
     for path, holder in model.named_modules():
         ahead = reads_ahead and isinstance(holder, nn.TransformerEncoderLayer)
         for child, layer in holder._modules.items():  # named_children() passes over a layer's second name
             name = f"{path}.{child}".lstrip(".")
-            if isinstance(layer, nn.MultiheadAttention) and (where is None or where(name)):
+            theirs = layer is not None and is_theirs(layer)
+            if (theirs or isinstance(layer, nn.MultiheadAttention)) and (where is None or where(name)):
                 if id(layer) not in made:
-                    made[id(layer)] = _successor(layer, structure, ahead, name)
+                    made[id(layer)] = (
+                        _adapted(layer, structure, name) if theirs else _successor(layer, structure, ahead, name)
+                    )
                 places.append((holder, child, made[id(layer)]))
     if not places:
         chosen = "" if where is None else " that `where` chooses"
@@ -70,6 +75,13 @@ def replace_attention(
         if isinstance(stack, nn.TransformerEncoder) and any(isinstance(m, PhraseAttention) for m in stack.modules()):
             stack.use_nested_tensor = False
     return model
+
+
+def _adapted(old: Any, structure: str, name: str) -> TransformersAttention:
+    """The layer that takes the place of one of transformers."""
+    own = bool(old.is_decoder) and not name.endswith("encoder_attn")
+    new = _successor(as_torch(old), structure, False, name)
+    return TransformersAttention(new, causal=own, layer_idx=old.layer_idx)
 
 
 def _successor(old: nn.MultiheadAttention, structure: str, reads_ahead: bool, name: str) -> PhraseAttention:

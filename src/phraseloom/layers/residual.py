@@ -20,9 +20,11 @@ NORM_EPSILON = 1e-6
 class Residual(nn.Module):
     """`enter` gives what the sub-layer reads; `leave` joins what it returned to the stream."""
 
-    def __init__(self, *, width: int, norm: Literal["pre", "post"], dropout: float = 0.0) -> None:
+    def __init__(
+        self, *, width: int, norm: Literal["pre", "post"], dropout: float = 0.0, epsilon: float = NORM_EPSILON
+    ) -> None:
         super().__init__()
-        self.norm, self.pre, self.dropout = nn.LayerNorm(width, eps=NORM_EPSILON), norm == "pre", dropout
+        self.norm, self.pre, self.dropout = nn.LayerNorm(width, eps=epsilon), norm == "pre", dropout
 
     def enter(self, x: Tensor) -> Tensor:
         """The input of the sub-layer."""

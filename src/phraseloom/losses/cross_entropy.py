@@ -59,7 +59,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         bias_sum = (
             0.0
             if bias_V is None
-            else float(bias_V.sum() if forbidden is None else bias_V.sum() - bias_V[forbidden].sum())
+            else float(bias_V.sum() if forbidden is None else bias_V.index_fill(0, forbidden, 0.0).sum())
         )
         allowed = classes - (0 if forbidden is None else len(forbidden))
         extra, mass = target.gold - target.other, target.gold + target.other * (allowed - 1)

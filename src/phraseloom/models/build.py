@@ -19,7 +19,7 @@ from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentatio
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
 from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
-from phraseloom.layers.residual import NORM_EPSILON, Residual
+from phraseloom.layers.residual import Residual
 from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.layers.transparent import TransparentAttention
@@ -90,6 +90,7 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
             [_causal_layer(config) for _ in range(config.decoder.layers)],
             width=config.width,
             final_norm=config.norm == "pre",
+            epsilon=config.norm_epsilon,
         ),
         output=_softmax(config.output, output_weight),
     )
@@ -142,7 +143,7 @@ def _ends(
     of_target, of_source = config.positions.target, config.positions.source
 
     def rest(positions: PositionsConfig) -> dict[str, Any]:
-        norm = nn.LayerNorm(width, eps=NORM_EPSILON) if config.embedding_norm else None
+        norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else None
         scaled = config.scale_embeddings
         return {"positions": _positions(width, positions), "dropout": config.dropout, "norm": norm, "scaled": scaled}
 
@@ -187,6 +188,7 @@ def _softmax(options: SoftmaxConfig, weight: nn.Parameter) -> SoftmaxOutput:
         label_smoothing=options.label_smoothing,
         smoothing=options.smoothing,
         forbidden=(PAD, BOS) if options.smoothing == "kl" else (),
+        excluded=tuple({"pad": PAD, "bos": BOS}[name] for name in options.excluded),
     )
 
 
@@ -201,17 +203,20 @@ def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
         reads_ahead=use == "encoder_self",
         dropout=config.attention_dropout,
         gated=block.gated,
+        bias=config.attention_bias,
         **score,
         **arrangement,
     )
 
 
 def _residual(config: AnyModelConfig) -> Residual:
-    return Residual(width=config.width, norm=config.norm, dropout=config.dropout)
+    return Residual(width=config.width, norm=config.norm, dropout=config.dropout, epsilon=config.norm_epsilon)
 
 
 def _feed_forward(config: AnyModelConfig) -> FeedForward:
-    return FeedForward(width=config.width, inner=config.ffn_width, dropout=config.ffn_dropout)
+    return FeedForward(
+        width=config.width, inner=config.ffn_width, dropout=config.ffn_dropout, activation=config.activation
+    )
 
 
 def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
@@ -283,7 +288,7 @@ def _reordered(config: ModelConfig, encoder: Any) -> Any:
 
 def _transformer_encoder(config: ModelConfig) -> TransformerEncoder:
     layers = [_encoder_layer(config) for _ in range(config.encoder.layers)]
-    return TransformerEncoder(layers, width=config.width, final_norm=config.norm == "pre")
+    return TransformerEncoder(layers, width=config.width, final_norm=config.norm == "pre", epsilon=config.norm_epsilon)
 
 
 def _recurrent_encoder(config: ModelConfig) -> RecurrentEncoder:
@@ -304,7 +309,7 @@ def _recurrent_encoder(config: ModelConfig) -> RecurrentEncoder:
         dropout=options.dropout,
         keep_final=keep_final,
         variational=_rates(options.variational_dropout),
-        norm=nn.LayerNorm(width, eps=NORM_EPSILON) if options.memory_norm else None,
+        norm=nn.LayerNorm(width, eps=config.norm_epsilon) if options.memory_norm else None,
     )
 
 
@@ -315,12 +320,12 @@ def _rates(options: VariationalDropoutConfig) -> tuple[float, float]:
 def _no_encoder(config: ModelConfig) -> NoEncoder:
     assert isinstance(config.encoder, NoEncoderConfig)
     width = config.embedding_width or config.width
-    return NoEncoder(nn.LayerNorm(width, eps=NORM_EPSILON) if config.encoder.memory_norm else None)
+    return NoEncoder(nn.LayerNorm(width, eps=config.norm_epsilon) if config.encoder.memory_norm else None)
 
 
 def _transformer_decoder(config: ModelConfig) -> TransformerDecoder:
     layers = [_decoder_layer(config) for _ in range(config.decoder.layers)]
-    return TransformerDecoder(layers, width=config.width, final_norm=config.norm == "pre")
+    return TransformerDecoder(layers, width=config.width, final_norm=config.norm == "pre", epsilon=config.norm_epsilon)
 
 
 def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:

@@ -238,7 +238,9 @@ class ModelConfig(Config):
     embeddings of a recurrent model, where it is not `width`. `init`: how parameters are drawn. `scale_embeddings`: token
     vectors are multiplied by √width (unless given: not with `init.kind: uniform`). `phrases`: source phrase representations
     (null: none); `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer normalisation
-    stands; `embedding_norm`: one more behind the embeddings of both sides (paper 001). Dropout rates: `dropout` on embeddings
+    stands, `norm_epsilon` what it adds to variances; `embedding_norm`: one more behind the embeddings of both sides (paper
+    001). `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers. Dropout
+    rates: `dropout` on embeddings
     and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
@@ -257,7 +259,10 @@ class ModelConfig(Config):
     init: InitConfig = InitConfig()
     scale_embeddings: bool = True
     norm: Literal["pre", "post"] = "pre"
+    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-6
     embedding_norm: bool = False
+    attention_bias: bool = False
+    activation: Literal["relu", "swish", "gelu"] = "relu"
     tied: Literal["three_way", "two_way", "none"] = "three_way"
     dropout: DropoutRate = 0.1
     attention_dropout: DropoutRate = 0.1

@@ -175,10 +175,12 @@ class TransformerDecoderLayer(nn.Module):
 class TransformerDecoder(nn.Module):
     """A stack of layers; `final_norm` closes a pre-norm stack."""
 
-    def __init__(self, layers: list[TransformerDecoderLayer], *, width: int, final_norm: bool) -> None:
+    def __init__(
+        self, layers: list[TransformerDecoderLayer], *, width: int, final_norm: bool, epsilon: float = NORM_EPSILON
+    ) -> None:
         super().__init__()
         self.layers: Sequence[TransformerDecoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
-        self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
+        self.norm = nn.LayerNorm(width, eps=epsilon) if final_norm else nn.Identity()
 
     @property
     def own_structures(self) -> list[Structure]:

@@ -86,10 +86,12 @@ class TextState:
 class CausalDecoder(nn.Module):
     """A stack of layers; `final_norm` closes a pre-norm stack."""
 
-    def __init__(self, layers: list[CausalLayer], *, width: int, final_norm: bool) -> None:
+    def __init__(
+        self, layers: list[CausalLayer], *, width: int, final_norm: bool, epsilon: float = NORM_EPSILON
+    ) -> None:
         super().__init__()
         self.layers: Sequence[CausalLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
-        self.norm = nn.LayerNorm(width, eps=NORM_EPSILON) if final_norm else nn.Identity()
+        self.norm = nn.LayerNorm(width, eps=epsilon) if final_norm else nn.Identity()
 
     def forward(self, x_BTD: Tensor, *, kept: list[Tensor] | None = None) -> Tensor:
         """Hidden states (B, T, D); the attention of every layer, as structure.py lays it out, is added to `kept`.

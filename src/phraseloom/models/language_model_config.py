@@ -54,6 +54,9 @@ class LanguageModelConfig(Config):
     init: InitConfig = InitConfig()
     scale_embeddings: bool = True
     norm: Literal["pre", "post"] = "pre"
+    norm_epsilon: Annotated[float, Field(gt=0.0, le=0.1)] = 1e-6
+    attention_bias: bool = False
+    activation: Literal["relu", "swish", "gelu"] = "relu"
     tied: Literal["two_way", "none"] = "two_way"
     dropout: DropoutRate = 0.1
     attention_dropout: DropoutRate = 0.1

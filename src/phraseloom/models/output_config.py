@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat
+from pydantic import Field, PositiveFloat, model_validator
 
 from phraseloom.config import Config, Whole
 
@@ -12,12 +12,23 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 class SoftmaxConfig(Config):
-    """Softmax over the target vocabulary, with label smoothing in training (spec §7)."""
+    """Softmax over the target vocabulary, with label smoothing in training (spec §7).
+
+    `excluded`: special tokens that are no classes: their probability is 0, as that of the start token in models of Marian. It
+    needs `bias: true` and `smoothing: kl`, which puts no mass on them.
+    """
 
     kind: Literal["softmax"] = "softmax"
     bias: bool = False
+    excluded: tuple[Literal["pad", "bos"], ...] = ()
     label_smoothing: Fraction = 0.1
     smoothing: Literal["uniform", "t2t", "kl"] = "uniform"
+
+    @model_validator(mode="after")
+    def _excluded_fits(self) -> SoftmaxConfig:
+        if self.excluded and not (self.bias and self.smoothing == "kl"):
+            raise ValueError("excluded needs bias: true and smoothing: kl")
+        return self
 
 
 class ContinuousConfig(Config):

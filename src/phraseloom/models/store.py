@@ -171,6 +171,10 @@ def find_model(path: str | Path) -> Path:
             hint = f"give the model folder itself: {escape_controls(os.path.realpath(candidate))[:200]}"
             raise CorruptError("a link that leads out of its run folder", file=candidate, hint=hint)
         return candidate
+    if (folder / "source.spm").is_file() and (folder / "vocab.json").is_file():
+        raise ModelError(
+            "a MarianMT folder of Hugging Face", file=folder, hint="make a model of it: phraseloom convert from-marian"
+        )
     for name in (CONFIG, WEIGHTS):
         if (folder / name).exists():
             raise ModelError(f"{MANIFEST} is missing: this model folder is incomplete", file=folder)

@@ -28,7 +28,8 @@ class LossSums(NamedTuple):
 class SoftmaxOutput(nn.Module):
     """A matrix (V, D), possibly shared with the embeddings, and an optional bias.
 
-    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target.
+    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: those
+    of them whose probability is 0; they need a bias.
     """
 
     def __init__(
@@ -39,17 +40,24 @@ class SoftmaxOutput(nn.Module):
         label_smoothing: float = 0.1,
         smoothing: Smoothing = "uniform",
         forbidden: tuple[int, ...] = (),
+        excluded: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         self.weight = weight
         self.bias = nn.Parameter(torch.zeros(weight.shape[0])) if bias else None
         self.label_smoothing, self.smoothing = label_smoothing, smoothing
-        self.forbidden = forbidden
+        self.forbidden, self.excluded = forbidden, excluded
         self._packed: Packed | None = None
 
     def pack(self) -> None:
         """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, self.bias)
+        self._packed = Packed(self.weight, self._bias())
+
+    def _bias(self) -> Tensor | None:
+        """The bias, with -inf for the excluded classes."""
+        if self.bias is None or not self.excluded:
+            return self.bias
+        return self.bias.index_fill(0, torch.tensor(self.excluded, device=self.bias.device), float("-inf"))
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
         """Sums of the training loss over N real target tokens."""
@@ -57,7 +65,7 @@ class SoftmaxOutput(nn.Module):
         objective, nll = cross_entropy(
             hidden_ND,
             self.weight,
-            self.bias,
+            self._bias(),
             gold_N,
             epsilon=self.label_smoothing,
             smoothing=self.smoothing,
@@ -69,7 +77,7 @@ class SoftmaxOutput(nn.Module):
         """Unnormalised scores (R, V)."""
         if self._packed is not None and self._packed.fits(hidden_RD, self.weight):
             return self._packed(hidden_RD)
-        return F.linear(hidden_RD, self.weight, self.bias)
+        return F.linear(hidden_RD, self.weight, self._bias())
 
     def log_probs(self, hidden_RD: Tensor) -> Tensor:
         """log p of every class, (R, V)."""

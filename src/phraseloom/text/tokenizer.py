@@ -26,6 +26,7 @@ from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
 from phraseloom.text.config import SubwordsConfig, TextConfig
 from phraseloom.text.joined import split_line
+from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
@@ -38,10 +39,11 @@ FILE = "tokenizer.json"
 TOKENIZER = FolderKind("tokenizer", listing=FILE)
 
 # The kinds of subwords. A new one is a file with a class of this shape and a function that learns it, and a line here.
-SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words]] = {
+SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words] | type[MarianSubwords]] = {
     "sentencepiece": Sentencepiece,
     "subword_nmt": SubwordNmt,
     "words": Words,
+    "marian": MarianSubwords,
 }
 LEARNERS: dict[str, Callable[[Iterable[str], Any], Subwords]] = {
     "sentencepiece": sentencepiece.learn,
@@ -136,7 +138,10 @@ class Side:
 
         Word alignments count these, from 0.
         """
-        return self._words(self.normaliser(line)) if line.strip() else []
+        if not line.strip():
+            return []
+        text = self.normaliser(line)
+        return self._words(self.subwords.normalised(text) if isinstance(self.subwords, MarianSubwords) else text)
 
     def words_of(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[str]:
         """The words of decoded ids, before detokenisation; `words_of_piece` counts these. `begun`: see `decode`."""

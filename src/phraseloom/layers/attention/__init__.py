@@ -21,12 +21,13 @@ def build_attention(
     split: list[int] | None = None,
     orders: list[int] | None = None,
     gated: bool = False,
+    bias: bool = False,
     **score_options: Any,
 ) -> MultiHeadAttention:
     """A block by the names of its score and arrangement.
 
     `split` (homogeneous) or `orders` (the others), `reads_ahead`: see the arrangement; `gated`: see the block;
-    `score_options`: see the score.
+    `score_options`: see the score; `bias`: of every projection and of the output.
     Raises ValueError where they do not fit together.
     """
     given = {"split": split, "orders": orders}
@@ -35,8 +36,9 @@ def build_attention(
     structure = arranged.structure(heads=heads, reads_ahead=reads_ahead, **options)
     return MultiHeadAttention(
         score=SCORES[score].load()(width=width, structure=structure, **score_options),
-        arrangement=arranged(width=width, structure=structure, dropout=dropout),
+        arrangement=arranged(width=width, structure=structure, dropout=dropout, **({"bias": True} if bias else {})),
         gated=gated,
+        bias=bias,
     )
 
 

@@ -1,4 +1,7 @@
-"""The output of concatenated heads: y = concat(head_1 … head_H) Wo, the end of homogeneous and heterogeneous attention."""
+"""The output of concatenated heads: y = concat(head_1 … head_H) Wo + b, the end of homogeneous and heterogeneous attention.
+
+Only models that ask for biases in attention have b.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from phraseloom.layers.packed import Packed, linear
 
 
 class ConcatenatedHeads(nn.Module):
-    """The output projection Wo (D × D, no bias). `dropout` is that of the attention weights, which the block applies."""
+    """The output projection Wo (D × D). `dropout` is that of the attention weights, which the block applies."""
 
-    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
+    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__()
         self.dropout = dropout
         self.weight = nn.Parameter(torch.empty(width, width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         self._packed: Packed | None = None
         self.initialise(xavier_uniform)
 
@@ -34,8 +38,8 @@ class ConcatenatedHeads(nn.Module):
 
     def pack(self) -> None:
         """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, None)
+        self._packed = Packed(self.weight, self.bias)
 
     def forward(self, contexts_BHQE: Tensor) -> Tensor:
         """Contexts of the heads → output (B, Q, D)."""
-        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, packed=self._packed)
+        return linear(contexts_BHQE.transpose(1, 2).flatten(2), self.weight, self.bias, self._packed)

@@ -30,13 +30,14 @@ from phraseloom.layers.packed import Packed, linear
 class InterleavedArrangement(nn.Module):
     """The output convolution: one D × D matrix a query order and tap, side by side in one parameter (D, taps·D)."""
 
-    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0) -> None:
+    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0, bias: bool = False) -> None:
         super().__init__()
         self.dropout, self.width, self.orders = dropout, width, structure.query_orders
         self.taps = [
             (m, a) for m, order in enumerate(self.orders) for a in range(order if structure.reads_ahead else 1)
         ]
         self.weight = nn.Parameter(torch.empty(width, len(self.taps) * width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         self._packed: Packed | None = None
         self.initialise(xavier_uniform)
 
@@ -64,7 +65,7 @@ class InterleavedArrangement(nn.Module):
 
     def pack(self) -> None:
         """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, None)
+        self._packed = Packed(self.weight, self.bias)
 
     def forward(self, contexts_BHQE: Tensor) -> Tensor:
         """Contexts (B, H, J·Q, E) of the query n-grams → output (B, Q, D)."""
@@ -72,4 +73,4 @@ class InterleavedArrangement(nn.Module):
         length = contexts.shape[3]
         read = [contexts[:, :, m, a:] for m, a in self.taps]
         read = [t if t.shape[2] == length else F.pad(t, (0, 0, 0, length - t.shape[2])) for t in read]
-        return linear(torch.stack(read, 3).permute(0, 2, 3, 1, 4).flatten(2), self.weight, packed=self._packed)
+        return linear(torch.stack(read, 3).permute(0, 2, 3, 1, 4).flatten(2), self.weight, self.bias, self._packed)

@@ -27,12 +27,14 @@ class MultiHeadAttention(nn.Module):
 
     `score`, `arrangement`: entries of SCORES and ARRANGEMENTS, built for the same structure. What stands at padded
     positions never matters: they are taken as zero vectors and hidden from every query. `gated`: begin as attention to
-    tokens (gate.py); ValueError where heads do not see both tokens and n-grams.
+    tokens (gate.py); ValueError where heads do not see both tokens and n-grams. `bias`: one number for each row of the packed
+    matrix, so that every tap of a window has its own; windows that begin before the text get none for what is not there.
     """
 
-    def __init__(self, *, score: Any, arrangement: Any, gated: bool = False) -> None:
+    def __init__(self, *, score: Any, arrangement: Any, gated: bool = False, bias: bool = False) -> None:
         super().__init__()
         self.score, self.arrangement = score, arrangement
+        self.bias = nn.Parameter(torch.zeros(len(score.weight))) if bias else None
         self.structure = score.structure
         if gated and not can_be_gated(self.structure):
             raise ValueError("a gate lies between tokens and n-grams, and no head here sees both")
@@ -111,16 +113,17 @@ class MultiHeadAttention(nn.Module):
         return mix_with_tokens(weights, scores, hidden, opening(self.gate), self.structure, by_time=by_time)
 
     def _product(self, x: Tensor, start: int, end: int | None) -> Tensor:
-        """Rows start … end of the packed matrix times the input: (…, D) → (…, rows)."""
+        """Rows start … end of the packed matrix times the input, plus their biases: (…, D) → (…, rows)."""
         whole = self.score.weight
         weight = whole[start:end] if start or end else whole
+        bias = None if self.bias is None else self.bias[start:end]
         if self._packed is not None and not self.training:
             packed = self._packed.get((start, end))
             if packed is None:
-                packed = self._packed[start, end] = Packed(weight, None, of=whole)
+                packed = self._packed[start, end] = Packed(weight, bias, of=whole)
             if packed.fits(x, whole):
                 return packed(x)
-        return F.linear(x, weight)
+        return F.linear(x, weight, bias)
 
     def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
         return gather(self._product(x_BLD, start, end), outputs, self.score.layout.size, start)

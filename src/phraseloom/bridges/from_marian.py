@@ -1,0 +1,284 @@
+"""A MarianMT folder of Hugging Face (OPUS-MT and others) as a model of ours, with the same logits and the same outputs.
+
+    config.json  [generation_config.json  tokenizer_config.json]  source.spm  target.spm  vocab.json
+    model.safetensors or pytorch_model.bin
+
+Ids move: here pad, unk, start and end are 0 … 3, so that the rows of the embeddings and of the output bias change places.
+Models of Marian start with pad. Our start token gets a copy of that row and, as it is no class of theirs, no probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from phraseloom.bridges import marian_names as names
+from phraseloom.bridges.marian_weights import read_tensors
+from phraseloom.config import validate
+from phraseloom.decoding.config import DecodingConfig
+from phraseloom.errors import CorruptError, ModelError
+from phraseloom.files import read_json, require_file, require_folder, write_manifest
+from phraseloom.layers.embeddings import sinusoid
+from phraseloom.models.config import ModelConfig
+from phraseloom.models.store import MODEL, load_parameters, write_model
+from phraseloom.models.tasks import build
+from phraseloom.replace import check_folder, new_folder
+from phraseloom.text.config import TextConfig
+from phraseloom.text.marian import MarianSubwords
+from phraseloom.text.tokenizer import Tokenizer
+from phraseloom.text.vocabulary import BOS, SPECIALS, Vocabulary
+
+CONFIG, GENERATION, VOCABULARY = "config.json", "generation_config.json", "vocab.json"
+ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
+# Keys of theirs that change the model, and the only value that is ours.
+REQUIRED = {
+    "model_type": "marian",
+    "share_encoder_decoder_embeddings": True,
+    "tie_word_embeddings": True,
+    "normalize_before": False,
+    "normalize_embedding": False,
+    "add_final_layer_norm": False,
+    "static_position_embeddings": True,
+}
+# Settings of `generate` without a counterpart here, and the value that means nothing.
+IGNORED: dict[str, tuple[Any, ...]] = {
+    "do_sample": (False, None),
+    "repetition_penalty": (1.0, None),
+    "encoder_repetition_penalty": (1.0, None),
+    "no_repeat_ngram_size": (0, None),
+    "encoder_no_repeat_ngram_size": (0, None),
+    "num_beam_groups": (1, None),
+    "diversity_penalty": (0.0, None),
+    "suppress_tokens": (None, []),
+    "begin_suppress_tokens": (None, []),
+    "forced_bos_token_id": (None,),
+    "max_time": (None,),
+}
+LEAST_KNOWN = 0.5  # of the pieces of a sentencepiece model, in vocab.json
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What was read: the languages, the number of parameters, and notes on what has no counterpart here."""
+
+    languages: tuple[str, str]
+    parameters: int
+    notes: tuple[str, ...]
+
+
+def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = False) -> Imported:
+    """Write the model in `folder` as a model folder `output`, whole or not at all.
+
+    Raises FileProblem, CorruptError for what is missing or damaged, ModelError for what does not fit or is not supported.
+    """
+    folder = require_folder(folder, "MarianMT folder")
+    check_folder(output, MODEL, overwrite=overwrite, inputs=[folder])
+    theirs = _object(folder / CONFIG, "configuration of a MarianMT model")
+    vocabulary, order = _vocabulary(folder, theirs)
+    tokenizer, languages = _tokenizer(folder, vocabulary)
+    generation, without_pad, notes = _generation(folder, theirs)
+    start_is_pad = theirs["decoder_start_token_id"] == theirs["pad_token_id"]
+    config = model_config(theirs, folder / CONFIG, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
+    tensors, file = read_tensors(folder)
+    converted = _convert(tensors, config, order, file)
+    with torch.random.fork_rng(devices=[]):
+        model = build(config, tokenizer)
+    load_parameters(model, converted, file)
+    with new_folder(output, MODEL, overwrite=overwrite, inputs=[folder]) as new:
+        write_manifest(new, write_model(new, model, config, tokenizer, languages=languages, generation=generation))
+    return Imported(languages, sum(p.numel() for p in model.parameters()), tuple(notes))
+
+
+def _object(path: Path, what: str) -> dict[str, Any]:
+    content = read_json(require_file(path, what), what)
+    if not isinstance(content, dict):
+        raise CorruptError(f"not a {what}", file=path)
+    return content
+
+
+def _number(theirs: dict[str, Any], key: str, file: Path) -> int:
+    value = theirs.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ModelError(f"{key} is {value!r}, not a number", file=file)
+    return value
+
+
+def model_config(theirs: dict[str, Any], file: Path, *, excluded: list[str]) -> ModelConfig:
+    """Our configuration of the model that `config.json` describes. Raises ModelError, ConfigError."""
+    for key, value in REQUIRED.items():
+        if theirs.get(key, value if key != "model_type" else None) != value:
+            raise ModelError(f"{key} is {theirs.get(key)!r}, and only {value!r} is supported", file=file)
+    for key in ("attention_heads", "ffn_dim"):
+        sides = [_number(theirs, f"{side}_{key}", file) for side in ("encoder", "decoder")]
+        if sides[0] != sides[1]:
+            raise ModelError(f"{key} of encoder and decoder differ ({sides[0]}, {sides[1]})", file=file)
+    activation = ACTIVATIONS.get(str(theirs.get("activation_function", "gelu")))
+    if activation is None:
+        known = ", ".join(ACTIVATIONS)
+        raise ModelError(f"activation_function {theirs['activation_function']!r} is none of {known}", file=file)
+    return validate(
+        ModelConfig,
+        {
+            "width": _number(theirs, "d_model", file),
+            "heads": _number(theirs, "encoder_attention_heads", file),
+            "ffn_width": _number(theirs, "encoder_ffn_dim", file),
+            "encoder": {"layers": _number(theirs, "encoder_layers", file)},
+            "decoder": {"layers": _number(theirs, "decoder_layers", file)},
+            "scale_embeddings": bool(theirs.get("scale_embedding", False)),
+            "norm": "post",
+            "norm_epsilon": 1e-5,
+            "attention_bias": True,
+            "activation": activation,
+            "output": {"bias": True, "smoothing": "kl", "excluded": excluded},
+            "dropout": float(theirs.get("dropout", 0.1)),
+            "attention_dropout": float(theirs.get("attention_dropout", 0.0)),
+            "ffn_dropout": float(theirs.get("activation_dropout", 0.0)),
+        },
+        file=file,
+    )
+
+
+def _vocabulary(folder: Path, theirs: dict[str, Any]) -> tuple[Vocabulary, list[int]]:
+    """Our vocabulary, and for each of its ids the one of theirs."""
+    path = folder / VOCABULARY
+    ids = _object(path, "vocabulary")
+    size = _number(theirs, "vocab_size", folder / CONFIG)
+    if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str) or any(
+        isinstance(i, bool) for i in ids.values()
+    ):
+        raise CorruptError(f"its {len(ids)} pieces do not have the ids 0 to {len(ids) - 1}", file=path)
+    if len(ids) != size:
+        raise ModelError(f"{len(ids)} pieces, but config.json says vocab_size {size}", file=path)
+    pieces = [piece for piece, _ in sorted(ids.items(), key=lambda item: item[1])]
+    special = [
+        theirs.get("pad_token_id"),
+        ids.get("<unk>"),
+        theirs.get("decoder_start_token_id"),
+        theirs.get("eos_token_id"),
+    ]
+    for name, number in zip(("pad_token_id", "<unk>", "decoder_start_token_id", "eos_token_id"), special, strict=True):
+        if not isinstance(number, int) or not 0 <= number < size:
+            where, what = (
+                (path, "not in the vocabulary") if name == "<unk>" else (folder / CONFIG, f"{number!r}, not an id")
+            )
+            raise ModelError(f"{name} is {what}", file=where)
+    if len({special[0], special[1], special[3]}) < 3:
+        raise ModelError("pad, unk and eos are not three tokens", file=folder / CONFIG)
+    order = cast(list[int], special)
+    order += [number for number in range(size) if number not in special]
+    try:
+        return Vocabulary([*SPECIALS, *(pieces[number] for number in order[len(SPECIALS) :])]), order
+    except ModelError as error:
+        raise ModelError(error.what, file=path) from error
+
+
+def _tokenizer(folder: Path, vocabulary: Vocabulary) -> tuple[Tokenizer, tuple[str, str]]:
+    about = folder / "tokenizer_config.json"
+    described = _object(about, "configuration of a tokenizer") if about.is_file() else {}
+    if described.get("separate_vocabs"):
+        raise ModelError("separate_vocabs: two vocabularies are not supported", file=about)
+    source, target = (str(described.get(f"{side}_lang") or "") for side in ("source", "target"))
+    sides = []
+    for name in ("source.spm", "target.spm"):
+        path = require_file(folder / name, "sentencepiece model")
+        side = MarianSubwords(path.read_bytes(), vocabulary, file=path)
+        if side.known_share < LEAST_KNOWN:
+            raise ModelError(
+                f"only {side.known_share:.0%} of its pieces are in {VOCABULARY}: it is of another model", file=path
+            )
+        sides.append(side)
+    return Tokenizer(TextConfig(), source, target, *sides), (source, target)
+
+
+def _generation(folder: Path, theirs: dict[str, Any]) -> tuple[dict[str, Any], bool, list[str]]:
+    """Our generation settings, whether pad has no probability, and what is left out. Raises ModelError, ConfigError."""
+    path = folder / GENERATION
+    given = {**theirs, **_object(path, "generation settings")} if path.is_file() else theirs
+    file = path if path.is_file() else folder / CONFIG
+    pad, end = theirs["pad_token_id"], theirs["eos_token_id"]
+    notes = [
+        f"{key}: {given[key]!r}" for key, nothing in IGNORED.items() if given.get(key) not in nothing and key in given
+    ]
+    banned = given.get("bad_words_ids") or []
+    if any(words != [pad] for words in banned):
+        notes.append("bad_words_ids besides the padding token")
+    if [pad] not in banned:
+        notes.append("outputs with the padding token, which is never produced here")
+    if given.get("forced_eos_token_id") not in (end, None):
+        notes.append(f"forced_eos_token_id: {given['forced_eos_token_id']!r}")
+    early: Any = given.get("early_stopping", False)
+    if early not in (False, None):
+        notes.append(f"early_stopping: {early!r}")
+    longest = given.get("max_length") or 512
+    if given.get("max_new_tokens"):
+        longest = given["max_new_tokens"] + 1
+    if not isinstance(longest, int) or longest < 3:
+        raise ModelError(f"max_length is {longest!r}", file=file)
+    positions = theirs.get("max_position_embeddings", 512)
+    settings = {
+        "beam": given.get("num_beams") or 1,
+        "length_penalty": {"kind": "sockeye", "alpha": _given(given, "length_penalty", 1.0), "beta": 0.0},
+        "stop": "transformers",
+        "max_length": {"factor": 0.0, "constant": longest - 2},  # theirs counts the start token and the end
+        "min_length": {"factor": 0.0, "constant": max(0, (given.get("min_length") or 0) - 1)},
+        "max_input_tokens": max(1, int(positions) - 1),
+        "unknown": "keep",
+    }
+    validate(DecodingConfig, settings, file=file)
+    return settings, bool(given.get("renormalize_logits")) and [pad] in banned, notes
+
+
+def _given(settings: dict[str, Any], key: str, usual: Any) -> Any:
+    value = settings.get(key)
+    return usual if value is None else value
+
+
+def _convert(tensors: dict[str, Tensor], config: ModelConfig, order: list[int], file: Path) -> dict[str, Tensor]:
+    """Our parameters. ModelError names the first tensor that is missing, too many, or of another size."""
+    left = tensors  # emptied as it is read, so that no tensor is in memory for longer than needed
+    rows = torch.tensor(order)
+
+    def take(name: str, *shape: int) -> Tensor:
+        if name not in left:
+            raise ModelError(f"tensor {name} is missing", file=file)
+        tensor = left.pop(name)
+        if tuple(tensor.shape) != shape:
+            raise ModelError(
+                f"tensor {name} has shape {tuple(tensor.shape)}, the configuration says {shape}", file=file
+            )
+        return tensor.float()
+
+    size = max(order) + 1
+    shared = next((n for n in (names.SHARED, names.TARGET_EMBEDDING) if n in left), names.SHARED)
+    result = {"source_embedding.weight": take(shared, size, config.width)[rows]}
+    bias = take(names.OUTPUT_BIAS, 1, size)[0][rows]
+    if "bos" in config.output.excluded:  # type: ignore[union-attr]
+        bias[BOS] = 0.0
+    result["output.bias"] = bias
+    for copy in (names.SHARED, names.SOURCE_EMBEDDING, names.TARGET_EMBEDDING, names.OUTPUT):
+        left.pop(copy, None)  # one matrix, whatever these hold: transformers ties them as it loads
+    for name in names.POSITIONS:
+        if name in left:
+            table = left.pop(name).float()
+            if table.shape[1:] != (config.width,) or (table - sinusoid(len(table), config.width)).abs().max() > 1e-2:
+                raise ModelError(f"{name} does not hold sinusoids", file=file)
+    for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
+        for ours, theirs in names.layer_names(side, layers):
+            result[ours] = torch.cat([take(name, *_shape(name, config)) for name in theirs])
+    if left:
+        raise ModelError(f"tensor {sorted(left)[0]} has no place in such a model", file=file)
+    return result
+
+
+def _shape(name: str, config: ModelConfig) -> tuple[int, ...]:
+    """The size that a tensor of a layer has to have."""
+    width, inner = config.width, config.ffn_width
+    part, kind = name.split(".")[-2:]
+    if "norm" in part:
+        return (width,)
+    rows, columns = {"fc1": (inner, width), "fc2": (width, inner)}.get(part, (width, width))
+    return (rows, columns) if kind == "weight" else (rows,)

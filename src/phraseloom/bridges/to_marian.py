@@ -1,0 +1,138 @@
+"""A plain post-norm Transformer as a MarianMT folder of Hugging Face, which transformers loads by its usual names.
+
+    config.json  generation_config.json  model.safetensors  tokenizer_config.json  vocab.json  source.spm  target.spm
+
+Our ids stay: pad, unk, start and end are 0 … 3 there too. MarianMT adds 1e-5 to the variances of its normalisations, and a
+model of ours 1e-6 unless `norm_epsilon` says otherwise: its logits then differ by about 1e-5 of their size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phraseloom.bridges import marian_names as names
+from phraseloom.bridges.exported import MARIAN, Source, read_plain, write_listing
+from phraseloom.bridges.to_ctranslate2 import token_names, write_sentencepiece
+from phraseloom.decoding.config import SockeyePenaltyConfig
+from phraseloom.errors import ModelError
+from phraseloom.files import atomic_write_json
+from phraseloom.models.store import save_tensors
+from phraseloom.replace import check_folder, new_folder
+from phraseloom.text.config import TextConfig
+from phraseloom.text.marian import MarianSubwords
+from phraseloom.text.sentencepiece import Sentencepiece
+from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
+
+LONGEST = 512
+
+
+def export_marian(path: str | Path, output: str | Path, *, overwrite: bool = False) -> Source:
+    """Write the model that `path` means as the MarianMT folder `output`, whole or not at all.
+
+    Raises ModelError for a model that MarianMT cannot compute, with what could be done, FileProblem, CorruptError.
+    """
+    check_folder(output, MARIAN, overwrite=overwrite, inputs=[path])
+    source = read_plain(path, "MarianMT")
+    if (problem := _what_cannot_go(source)) is not None:
+        what, hint = problem
+        raise ModelError(f"{what}, which MarianMT cannot compute", file=source.folder, hint=hint)
+    with new_folder(output, MARIAN, overwrite=overwrite, inputs=[path]) as new:
+        atomic_write_json(new / "config.json", _config(source))
+        atomic_write_json(new / "generation_config.json", _generation(source))
+        save_tensors(new / "model.safetensors", _tensors(source))
+        vocabulary = source.tokenizer.target.vocabulary
+        atomic_write_json(new / "vocab.json", {piece: n for n, piece in enumerate(token_names(vocabulary))})
+        languages = {f"{s}_lang": getattr(source.tokenizer, s).language for s in ("source", "target")}
+        special = {"pad_token": SPECIALS[PAD], "unk_token": SPECIALS[UNK], "eos_token": SPECIALS[EOS]}
+        described = {"tokenizer_class": "MarianTokenizer", "separate_vocabs": False, "model_max_length": LONGEST}
+        atomic_write_json(new / "tokenizer_config.json", {**described, **languages, **special})
+        write_sentencepiece(new, source)
+        write_listing(new, [p.name for p in new.iterdir()])
+    return source
+
+
+def _what_cannot_go(source: Source) -> tuple[str, str] | None:
+    config, tokenizer = source.config, source.tokenizer
+    if config.norm != "post":
+        return "norm: pre", "export to CTranslate2, or train with norm: post"
+    for side in ("source", "target"):
+        if (layout := getattr(config.positions, side).layout) != "halves":
+            return f"positions.{side} in the layout {layout}", "train with layout: halves"
+        kind = getattr(tokenizer, side).subwords
+        if not isinstance(kind, Sentencepiece | MarianSubwords):
+            return f"subwords that are not of sentencepiece on the {side} side", "prepare the data with sentencepiece"
+    if tokenizer.text != TextConfig():
+        return "text that is normalised or tokenised before the subwords", "prepare the data with text as it is"
+    if config.tied != "three_way" or tokenizer.source.vocabulary != tokenizer.target.vocabulary:
+        return f"tied: {config.tied} or two vocabularies", "train with joint subwords and tied: three_way"
+    return None
+
+
+def _config(source: Source) -> dict[str, Any]:
+    config, size = source.config, len(source.tokenizer.target.vocabulary)
+    sizes: dict[str, Any] = {}
+    for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
+        sizes |= {
+            f"{side}_layers": layers,
+            f"{side}_attention_heads": config.heads,
+            f"{side}_ffn_dim": config.ffn_width,
+        }
+    return {
+        "architectures": ["MarianMTModel"],
+        "model_type": "marian",
+        "is_encoder_decoder": True,
+        "vocab_size": size,
+        "decoder_vocab_size": size,
+        "d_model": config.width,
+        **sizes,
+        "activation_function": config.activation,
+        "scale_embedding": config.scale_embeddings,
+        "max_position_embeddings": LONGEST,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.ffn_dropout,
+        "pad_token_id": PAD,
+        "eos_token_id": EOS,
+        "bos_token_id": BOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": EOS,
+        "share_encoder_decoder_embeddings": True,
+        "tie_word_embeddings": True,
+    }
+
+
+def _generation(source: Source) -> dict[str, Any]:
+    """What `generate` does by default: our beam; its own length penalty unless ours is of the same kind."""
+    penalty = source.decoding.length_penalty
+    alpha = penalty.alpha if isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0 else 1.0
+    never = [PAD, BOS, *([UNK] if source.decoding.unknown == "forbid" else [])]
+    return {
+        "num_beams": source.decoding.beam,
+        "length_penalty": alpha,
+        "max_length": LONGEST,
+        "bad_words_ids": [[number] for number in never],
+        "pad_token_id": PAD,
+        "eos_token_id": EOS,
+        "bos_token_id": BOS,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": EOS,
+    }
+
+
+def _tensors(source: Source) -> dict[str, Tensor]:
+    """The parameters under their names there; biases that the model does not have are zero."""
+    model, config = source.model, source.config
+    ours = {name: p.detach().float() for name, p in model.named_parameters()}
+    result = {names.SHARED: ours["source_embedding.weight"]}
+    bias = ours.get("output.bias", torch.zeros(len(ours["source_embedding.weight"]))).clone()
+    bias[list(model.output.excluded)] = float("-inf")  # type: ignore[arg-type]
+    result[names.OUTPUT_BIAS] = bias[None]
+    for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
+        for own, others in names.layer_names(side, layers):
+            whole = ours[own] if own in ours else torch.zeros(len(others) * config.width)
+            result |= {name: part.clone() for name, part in zip(others, whole.chunk(len(others)), strict=True)}
+    return result

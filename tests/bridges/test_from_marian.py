@@ -1,0 +1,244 @@
+"""MarianMT folders as models of ours: the same ids, logits and outputs as transformers; what does not fit is refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.bridges import marian
+
+from phraseloom.bridges.from_marian import import_marian
+from phraseloom.decoding.translator import Translator
+from phraseloom.errors import PhraseloomError
+from phraseloom.models.store import load_model
+
+pytest.importorskip("transformers", reason=marian.REASON)
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Path]]:
+    """The folder of transformers and our model of it, by size."""
+    made: dict[str, tuple[Path, Path]] = {}
+
+    def folder(size: str) -> tuple[Path, Path]:
+        if size not in made:
+            place = tmp_path_factory.mktemp(size)
+            theirs = marian.write_folder(place / "theirs", size, renormalize=size != "deep", languages=size == "deep")
+            import_marian(theirs, place / "ours")
+            made[size] = theirs, place / "ours"
+        return made[size]
+
+    return folder
+
+
+def loaded(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoTokenizer, MarianMTModel
+
+    return MarianMTModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+AWKWARD = ["the  old man", " a", "①\u00a0x", "q ü 日本", ">>de<< the cow", ">>de", "a\u2581b", "x</s"]
+
+
+def check_outputs(folders: Any, size: str, count: int) -> None:
+    theirs, ours = folders(size)
+    model, tokenizer = loaded(theirs)
+    translator = Translator.from_pretrained(ours)
+    lines = [source for source, _ in marian.world()][:count]
+    for line in lines[:20] + AWKWARD:
+        expected = tokenizer.convert_ids_to_tokens(tokenizer(line).input_ids)[:-1]
+        side = translator.tokenizer.source
+        assert [side.vocabulary.piece(i) for i in side.encode(line)] == expected, line
+        assert side.encode_batch([line]) == [side.encode(line)]
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    for beams in (1, 4):
+        with torch.inference_mode():
+            rows = model.generate(**batch, num_beams=beams)
+        expected = [
+            [t for t in tokenizer.convert_ids_to_tokens(r) if t not in ("<pad>", "</s>")] for r in rows.tolist()
+        ]
+        result = translator.translate(lines, beam=beams)
+        assert [t.tokens for t in result] == expected
+        assert [t.text for t in result] == tokenizer.batch_decode(rows, skip_special_tokens=True)
+        if size == "small":
+            assert len({len(t.tokens) for t in result}) > 2, "this model writes outputs of several lengths"
+
+
+def test_outputs_are_those_of_transformers(folders: Any) -> None:
+    check_outputs(folders, "small", 40)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", marian.SIZES)
+def test_outputs_of_500_sentences(folders: Any, size: str) -> None:
+    check_outputs(folders, size, 500)
+
+
+@pytest.mark.parametrize("size", ["small", "deep", pytest.param("wide", marks=pytest.mark.full)])
+def test_logits(folders: Any, size: str) -> None:
+    """Of every piece, for given prefixes, padded sources among them; 1e-5 in float32."""
+    theirs, ours = folders(size)
+    reference, tokenizer = loaded(theirs)
+    model, own, _ = load_model(ours)
+    pairs = marian.world()[:12]
+    batch = tokenizer([s for s, _ in pairs], text_target=[t for _, t in pairs], return_tensors="pt", padding=True)
+    with torch.inference_mode():
+        expected = reference(**batch).logits
+    ids = {piece: n for n, piece in enumerate(own.source.vocabulary)}
+    columns = {n: ids[p] for p, n in tokenizer.get_vocab().items() if p in ids and p not in ("<s>", "<pad>")}
+    from phraseloom.data.tensors import make_batch
+
+    vocabulary = own.target.vocabulary
+    sources = own.source.encode_batch([s for s, _ in pairs])
+    names = [
+        tokenizer.convert_ids_to_tokens([i for i in row if i != tokenizer.pad_token_id][:-1])
+        for row in batch["labels"].tolist()
+    ]
+    made = make_batch(sources, [vocabulary.ids(row) for row in names])
+    with torch.inference_mode():
+        hidden, _ = model.decode(made.target_in_BT, model.encode(made.source_BS, made.source_lengths_B))
+        logits = model.output.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
+    for row, length in enumerate(made.target_lengths_B.tolist()):
+        a = expected[row, :length][:, list(columns)]
+        b = logits[row, :length][:, list(columns.values())]
+        torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_pickled_weights_are_the_same(tmp_path: Path) -> None:
+    safe = marian.write_folder(tmp_path / "safe", safe=True)
+    shutil.copytree(safe, tmp_path / "pickled")
+    from safetensors.torch import load_file
+
+    torch.save(load_file(safe / "model.safetensors"), tmp_path / "pickled/pytorch_model.bin")
+    (tmp_path / "pickled/model.safetensors").unlink()
+    for name in ("safe", "pickled"):
+        import_marian(tmp_path / name, tmp_path / f"{name}.model")
+    left, right = (tmp_path / f"{name}.model/model.safetensors" for name in ("safe", "pickled"))
+    assert left.read_bytes() == right.read_bytes()
+
+
+class Runs:
+    """What a pickle can do when it is read."""
+
+    def __reduce__(self) -> Any:
+        return (Path.touch, (Path("/tmp/phraseloom-was-run"),))
+
+
+def _edit(name: str, **changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / name
+        content = {k: v for k, v in {**json.loads(path.read_bytes()), **changes}.items() if v != "DROP"}
+        path.write_text(json.dumps(content))
+
+    return change
+
+
+def _cut(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).write_bytes((folder / name).read_bytes()[:-100]) and None
+
+
+def _only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "model.pkl")
+
+
+def _running_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"model.shared.weight": Runs()}, folder / "pytorch_model.bin")
+
+
+def _pointer(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+
+
+def _other_spm(folder: Path) -> None:
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    lines = iter(["каждый охотник желает знать", "где сидит фазан"] * 20)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=lines, model_writer=model, vocab_size=40, minloglevel=4, hard_vocab_limit=False
+    )
+    (folder / "target.spm").write_bytes(model.getvalue())
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "pickles only": (
+        _only_pickle,
+        "no model.safetensors and no pytorch_model.bin there, only model.pkl, which is not read",
+    ),
+    "a pickle that runs code": (_running_pickle, "it is damaged, or holds more than tensors"),
+    "a pointer": (_pointer, "a pointer of Git LFS"),
+    "half a download": (_cut("model.safetensors"), "not a readable safetensors file"),
+    "half a vocabulary": (_cut("vocab.json"), "vocab.json"),
+    "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "vocabulary not found"),
+    "no sentencepiece": (lambda f: (f / "source.spm").unlink(), "sentencepiece model not found"),
+    "no configuration": (lambda f: (f / "config.json").unlink(), "configuration of a MarianMT model not found"),
+    "sentencepiece of another model": (_other_spm, "it is of another model"),
+    "no sentencepiece model": (lambda f: (f / "source.spm").write_bytes(b"hello"), "not a sentencepiece model"),
+    "a piece too many": (_edit("config.json", vocab_size=999), "but config.json says vocab_size 999"),
+    "ids with a hole": (_edit("vocab.json", **{"</s>": "DROP"}), "do not have the ids"),
+    "another width": (_edit("config.json", d_model=64), "has shape"),
+    "a layer too many": (_edit("config.json", encoder_layers=2), "is missing"),
+    "a layer too few": (_edit("config.json", decoder_layers=1), "has no place in such a model"),
+    "another kind": (_edit("config.json", model_type="bart"), "model_type is 'bart'"),
+    "heads": (_edit("config.json", encoder_attention_heads=3), "attention_heads of encoder and decoder differ (3, 2)"),
+    "an activation": (_edit("config.json", activation_function="tanh"), "activation_function 'tanh' is none of"),
+    "two vocabularies": (
+        _edit("config.json", share_encoder_decoder_embeddings=False),
+        "share_encoder_decoder_embeddings",
+    ),
+    "a start beyond": (_edit("config.json", decoder_start_token_id=10_000), "decoder_start_token_id is 10000"),
+    "a text for a number": (_edit("config.json", d_model="32"), "d_model is '32', not a number"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_what_does_not_fit_is_refused(folders: Any, name: str, tmp_path: Path) -> None:
+    damage, message = DAMAGE[name]
+    shutil.copytree(folders("small")[0], tmp_path / "theirs")
+    damage(tmp_path / "theirs")
+    with pytest.raises(PhraseloomError) as caught:
+        import_marian(tmp_path / "theirs", tmp_path / "ours")
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["theirs"], "nothing is written"
+    assert not Path("/tmp/phraseloom-was-run").exists()
+
+
+def test_settings_without_a_counterpart_are_named(folders: Any, tmp_path: Path) -> None:
+    shutil.copytree(folders("small")[0], tmp_path / "theirs")
+    _edit("generation_config.json", no_repeat_ngram_size=3, early_stopping=True, bad_words_ids=[[5]])(
+        tmp_path / "theirs"
+    )
+    notes = import_marian(tmp_path / "theirs", tmp_path / "ours").notes
+    assert notes == (
+        "no_repeat_ngram_size: 3",
+        "bad_words_ids besides the padding token",
+        "outputs with the padding token, which is never produced here",
+        "early_stopping: True",
+    )
+
+
+def test_an_imported_model_is_a_model_like_ours(folders: Any, tmp_path: Path) -> None:
+    """Alone and in a batch, with alignments and scores; words are counted as the pieces have them."""
+    translator = Translator.from_pretrained(folders("small")[1])
+    lines = [*(source for source, _ in marian.world()[:12]), "the  old\u00a0man"]
+    together = translator.translate(lines, alignments=True, batch_sentences=16)
+    alone = [translator.translate([line], alignments=True)[0] for line in lines]
+    assert [t.text for t in alone] == [t.text for t in together]
+    for line, translation in zip(lines, together, strict=True):
+        words = translator.tokenizer.source.words(line)
+        assert " ".join(words) == " ".join(line.split())
+        assert translation.words == translation.text.split()
+        assert all(s < len(words) and t < len(translation.words) for s, t in translation.alignment or [])
+    best = together[0]
+    scored = translator.score(lines[:1], [best.text])[0]
+    if scored.tokens == best.tokens:
+        assert scored.log_prob == pytest.approx(best.log_prob, abs=1e-4)
