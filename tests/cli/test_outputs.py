@@ -150,7 +150,7 @@ def test_every_verb_that_writes_has_overwrite_and_says_it_alike() -> None:
             writes = any(key[0] == name for key in FILES)
             overwrite = next((p for p in command.params if "--overwrite" in p.opts), None)
             if writes:
-                assert overwrite is not None and overwrite.help == "Replace files that are there.", name
+                assert overwrite is not None and overwrite.help == "Replace existing files.", name
 
 
 @pytest.fixture(scope="module")

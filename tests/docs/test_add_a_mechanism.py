@@ -139,7 +139,7 @@ def test_the_whole_contract_and_the_style(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("find", "replace", "fails"),
     [
-        ("return found + ", "return found / found.shape[-1] + ", "padding_never_matters"),
+        ("return result + ", "return result / result.shape[-1] + ", "padding_never_matters"),
         ("self.bias.repeat(1, length) if by_time else ", "", "steps_equal_the_full_forward"),
     ],
     ids=["scores that know the padded length", "one layout for steps and wholes"],

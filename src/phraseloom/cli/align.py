@@ -5,16 +5,17 @@ from __future__ import annotations
 from phraseloom.cli.group import lazy_group
 
 TASKS: dict[str, tuple[str, str]] = {
-    "train": ("align_train", "Learn a word aligner from parallel text."),
-    "apply": ("align_apply", "Align sentence pairs with a model of align train."),
+    "train": ("align_train", "Train a word aligner from parallel text."),
+    "apply": ("align_apply", "Align sentence pairs with a model from align train."),
     "model": ("align_model", "Word alignments from the attention of a translation model."),
-    "symmetrize": ("align_symmetrize", "Make one alignment of two, of opposite directions."),
+    "symmetrize": ("align_symmetrize", "Symmetrise the alignments of two directions."),
     "lexicon": ("align_lexicon", "The most frequent translation of each word, from aligned text."),
     "evaluate": ("align_evaluate", "Alignment error rate, precision and recall against gold links."),
 }
 
 app = lazy_group(
     TASKS,
-    help="Word alignments: from the attention of a model, symmetrised, scored. align MODEL … is align model MODEL …",
+    help="Word alignment: train an aligner, align by it or by a model's attention, "
+    "symmetrise, evaluate. align MODEL … means align model MODEL …",
     default="model",
 )

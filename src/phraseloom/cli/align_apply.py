@@ -20,10 +20,12 @@ REASONS = {"blank": "a blank side", "long": "a side that is too long"}
 
 
 def command(
-    model: Annotated[Path, typer.Argument(help="A file of align train.", metavar="MODEL")],
+    model: Annotated[Path, typer.Argument(help="A model file written by align train.", metavar="MODEL")],
     source: Annotated[
         Path | None,
-        typer.Option("-s", "--source", metavar="FILE", help="Source text; none: standard input, SOURCE<tab>TARGET."),
+        typer.Option(
+            "-s", "--source", metavar="FILE", help="Source text. Default: standard input as SOURCE<tab>TARGET."
+        ),
     ] = None,
     target: Annotated[
         Path | None, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")
@@ -32,21 +34,26 @@ def command(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="forward, backward, or how both are joined, as in align symmetrize; default: grow-diag-final-and, or the "
-            "direction of the model.",
+            help="forward, backward, or a method of align symmetrize. Default: "
+            "grow-diag-final-and, or the direction of the model.",
         ),
     ] = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write i-j=p: the posterior probability of the link; of two, the mean.")
+        bool,
+        typer.Option(
+            "--scores",
+            help="Write i-j=p, where p is the posterior probability of the link (the mean of both directions).",
+        ),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write; default: standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Align the words of sentence pairs: Pharaoh i-j, a line for each pair, in order.
+    """Align the words of sentence pairs. The output is Pharaoh i-j links, one line per pair, in order.
 
-    Words are those between blanks, from 0. A pair with a blank side gives a blank line; how many is said on standard error.
+    Words are separated by spaces and counted from 0. A pair with a blank side gives a blank line. The number of
+    such pairs goes to standard error.
 
     Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
     """

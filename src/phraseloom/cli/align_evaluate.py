@@ -20,19 +20,19 @@ STDIN = "-"
 
 def command(
     hypotheses: Annotated[
-        list[str], typer.Argument(metavar="HYP", help="A file of links i-j, from 0, per system; - is stdin.")
+        list[str], typer.Argument(metavar="HYP", help="One file of links i-j (from 0) per system; - is stdin.")
     ],
     gold: Annotated[str, typer.Option("-g", "--gold", metavar="FILE", help="The gold links.")],
     format: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Form of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), naacl (a row SENTENCE i j [S|P] "
-            "a link), or auto: by the first line.",
+            help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
+            "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
         ),
     ] = "auto",
-    base: Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in the gold links.")] = 0,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The gold links name the target word first.")] = False,
+    base: Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")] = 0,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")] = False,
     source: Annotated[
         str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, to check the links against.")
     ] = None,
@@ -44,11 +44,12 @@ def command(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Score word alignments by sure and possible gold links: AER, precision, recall, F1, in per cent (--json: fractions).
+    """Score word alignments against sure and possible gold links: AER, precision, recall, F1, in per cent (--json:
+    fractions).
 
-    A hypothesis holds a line for each sentence, blank for no links, with links i-j of source word i and target word j. With
-    the text (-s and -t; words between blanks), numbers of lines and words are checked, so that a wrong --base or --reverse
-    is found. For AER less is better (docs/alignment.md).
+    A hypothesis file has one line per sentence with links i-j (source word i, target word j). A blank line means no
+    links. With the text (-s and -t, tokenised), the command also checks the numbers of lines and words, so a wrong
+    --base or --reverse shows up. A lower AER is better (docs/alignment.md).
 
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """

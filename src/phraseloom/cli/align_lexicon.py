@@ -17,15 +17,16 @@ def command(
     links: LinkFile,
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The lexicon to write.")],
     min_count: Annotated[
-        int, typer.Option(min=1, help="Leave out words that are linked to their translation less often.")
+        int, typer.Option(min=1, help="Skip words that are linked to their translation less often.")
     ] = 1,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a lexicon: for each source word the target word that it is linked to most often.
+    """Write a lexicon: for each source word, the target word that it is linked to most often.
 
-    Writes a row for each source word, those with the most links first, columns separated by tabs: source word, target word,
-    links between them, links of the source word in all. Of equals the first target word in the order of code points.
-    translate --unknown replace takes it; the text should be tokenised as that of the model (docs/continuous_output.md).
+    The output has one row per source word, most links first, with tab-separated columns: source word, target word,
+    links between them, all links of the source word. A tie goes to the target word that is first in code-point
+    order. translate --unknown replace reads the lexicon. Tokenise the text like that of the model
+    (docs/continuous_output.md).
 
     Example: phraseloom align lexicon -s train.de -t train.en -a train.links -o de-en.lexicon
     """

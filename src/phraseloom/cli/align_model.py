@@ -37,27 +37,35 @@ def command(
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
     layer: Annotated[
-        int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1; default: the model's.")
+        int | None,
+        typer.Option(
+            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
+        ),
     ] = None,
     head_: Annotated[
         str | None,
         typer.Option(
-            "--head", metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --layer."
+            "--head",
+            metavar="N",
+            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --layer.",
         ),
     ] = None,
-    method: Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")] = None,
+    method: Annotated[
+        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
+    ] = None,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
     ] = None,
     scores: Annotated[
-        bool, typer.Option("--scores", help="Write i-j=w: the attention of target word j to source word i.")
+        bool, typer.Option("--scores", help="Write i-j=w, where w is the attention of target word j to source word i.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Where to write; default: standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
     select: Annotated[
-        Select | None, typer.Option(help="auto: find the best layer, head and method by --gold, and remember them.")
+        Select | None,
+        typer.Option(help="auto: find the best layer, head and method on --gold, and store them in the model folder."),
     ] = None,
     gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links of the pairs, for --select.")] = None,
     format: Format = "auto",
@@ -66,12 +74,13 @@ def command(
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Align the words of sentence pairs by the attention of a translation model: Pharaoh i-j, a line for each pair.
+    """Align the words of sentence pairs by the attention of a translation model. The output is Pharaoh i-j links,
+    one line per pair.
 
-    The target is forced. Words are those between blanks, from 0; a blank side gives a blank line. Layer, head and method
-    are by default those of the model's settings, as for translate --alignments. With --select auto every layer, head,
-    mean and maximum of heads and method is scored by gold links; the five best are printed, and the best is remembered in the
-    model folder.
+    The model decodes the given target (forced decoding). Words are separated by spaces and counted from 0. A blank
+    side gives a blank line. The defaults for layer, head and method are the model's settings, as for translate
+    --alignments. --select auto scores every layer, head, mean and maximum of heads, and method on gold links. It prints
+    the five best and stores the best in the model folder.
 
     Example: phraseloom align runs/mine -s test.en -t test.de --layer 4 --method union > test.links
 

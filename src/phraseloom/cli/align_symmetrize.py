@@ -16,10 +16,10 @@ STDIN = "-"
 def command(
     forward: Annotated[
         str,
-        typer.Argument(metavar="FORWARD", help="Links of each target word to a source word, i-j a link; - is stdin."),
+        typer.Argument(metavar="FORWARD", help="Links i-j from the forward direction; - is stdin."),
     ],
     backward: Annotated[
-        str, typer.Argument(metavar="BACKWARD", help="Links of each source word to a target word; - is stdin.")
+        str, typer.Argument(metavar="BACKWARD", help="Links i-j from the backward direction; - is stdin.")
     ],
     method: Annotated[
         str,
@@ -28,14 +28,14 @@ def command(
         ),
     ] = "grow-diag-final-and",
     reverse_backward: Annotated[
-        bool, typer.Option("--reverse-backward", help="BACKWARD holds j-i, the target word first.")
+        bool, typer.Option("--reverse-backward", help="BACKWARD has links j-i, with the target word first.")
     ] = False,
 ) -> None:
-    """Make one alignment of two of opposite directions: one line out per pair of lines in.
+    """Symmetrise the alignments of two directions: one line out for each pair of lines in.
 
-    Links are Pharaoh text: i-j links source word i to target word j, both from 0. Both files hold a line for each
-    sentence, blank where it has no links; output is in the order of the words. FORWARD is what fast_align writes,
-    BACKWARD what it writes with -r; an aligner that was run with the two languages exchanged needs --reverse-backward.
+    Links are in Pharaoh format: i-j links source word i to target word j, both from 0. Both files have one line per
+    sentence, blank if it has no links. FORWARD is what fast_align writes, BACKWARD is what it writes with -r. If
+    you ran an aligner with the two languages exchanged, use --reverse-backward. The output is sorted by word.
 
     Example: phraseloom align symmetrize text.forward text.backward --method grow-diag > text.links
     """

@@ -48,44 +48,57 @@ def command(
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; none with --with.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
     ] = None,
-    model: Annotated[Model, typer.Option(help="IBM model 1, or the same with a diagonal prior.")] = "diagonal",
+    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = "diagonal",
     direction: Annotated[
-        Direction, typer.Option(help="forward: each target word is linked to one source word; backward: the reverse.")
+        Direction, typer.Option(help="forward: link each target word to one source word; backward: the reverse.")
     ] = "both",
-    iterations: Annotated[int, typer.Option(min=1, help="Steps of expectation maximisation.")] = 5,
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximisation.")] = 5,
     variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True,
-    alpha: Annotated[float, typer.Option(help="The Dirichlet prior of --variational-bayes; less: fewer.")] = 0.01,
+    alpha: Annotated[
+        float,
+        typer.Option(help="The Dirichlet prior of --variational-bayes. A smaller value prefers fewer translations."),
+    ] = 0.01,
     p_null: Annotated[
         float | None,
-        typer.Option(metavar="P", help="Prior of no link; default: 0.08, with ibm1 1 / (words + 1); 0: always a link."),
+        typer.Option(
+            metavar="P",
+            help="Prior probability of no link. Default: 0.08; for ibm1, 1 / (words + 1). 0: always a link.",
+        ),
     ] = None,
     tension: Annotated[float, typer.Option(help="How strongly diagonal prefers the diagonal, 0.1 to 14.")] = 4.0,
     optimize_tension: Annotated[
-        bool, typer.Option("--optimize-tension", help="Fit the tension to the text, from --tension on.")
+        bool, typer.Option("--optimize-tension", help="Fit the tension to the text; --tension is the initial value.")
     ] = False,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Take upper and lower case as the same.")] = False,
-    max_words: Annotated[int, typer.Option(min=1, help="Pairs with a longer side are not learned from.")] = 200,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    max_words: Annotated[int, typer.Option(min=1, help="Do not learn from pairs with a longer side.")] = 200,
     links: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write the links of the text, as align apply does.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the links of the training text, as align apply does."),
     ] = None,
-    method: Annotated[str | None, typer.Option(metavar="NAME", help="How --links are made; see align apply.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=2, help="2: both directions at once. Same result.")] = 1,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="How to make --links; see align apply.")] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=2, help="2: train both directions in parallel. The result is the same.")
+    ] = 1,
     overwrite: Overwrite = False,
     other: Annotated[
         Other | None,
-        typer.Option("--with", help="Write --links by this program, which must be installed; no model is made."),
+        typer.Option(
+            "--with", help="Write --links with this external program, which must be installed. No model is written."
+        ),
     ] = None,
     with_options: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What the program is told; default: -d -o -v for fast_align, else nothing."),
+        typer.Option(
+            metavar="TEXT", help="Options for the external program. Default: -d -o -v for fast_align, none for others."
+        ),
     ] = None,
 ) -> None:
-    """Learn to align words from parallel text, without any other knowledge.
+    """Train a word aligner from parallel text; nothing else is needed.
 
-    Words stand between blanks, so tokenise first. Pairs with a blank side are left out. Memory: 4 bytes for each pair of words
-    of each sentence pair and about 100 for each distinct one (docs/alignment.md).
+    Words are separated by spaces, so tokenise first. Pairs with a blank side are skipped. Memory: 4 bytes for each
+    pair of words of each sentence pair, and about 100 bytes for each distinct pair of words (docs/alignment.md).
 
     Example: phraseloom align train -s train.en -t train.de -o en-de.aligner --links train.links
 

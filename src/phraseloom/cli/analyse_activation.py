@@ -37,25 +37,25 @@ def command(
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
-    tau: Annotated[float, typer.Option(help="A cell is active if its weight is above this.")] = 0.1,
+    tau: Annotated[float, typer.Option(help="An attention weight above this counts as active.")] = 0.1,
     use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
     mean_heads: Annotated[
-        bool, typer.Option("--mean-heads", help="Active cells of the heads' mean, not of each head.")
+        bool, typer.Option("--mean-heads", help="Count active weights in the mean of the heads, not in each head.")
     ] = False,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
     ] = None,
-    output: Annotated[Output, typer.Option(help="table: per layer in percent; json: everything, one object.")] = (
+    output: Annotated[Output, typer.Option(help="table: per cent by layer; json: all results as one object.")] = (
         "table"
     ),
     by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
-    """Print how much of a model's attention goes to tokens and how much to phrases, in percent per layer.
+    """Print how much of a model's attention goes to tokens and how much to phrases, in per cent by layer.
 
-    The targets are forced. Each share is that of a sentence, then the mean over sentences; docs/analysis.md says what the
-    readings mean.
+    The model decodes the given targets (forced decoding). Each share is computed per sentence and then averaged
+    over sentences. docs/analysis.md explains the readings.
 
     Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
     """

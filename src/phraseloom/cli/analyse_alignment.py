@@ -33,38 +33,42 @@ def command(
         typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
-    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, which is forced.")],
+    target: Annotated[
+        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
+    ],
     gold: Annotated[Path, typer.Option("-g", "--gold", metavar="FILE", help="Gold links of the pairs.")],
     format: Format = "auto",
     base: Base = 0,
     reverse: Reverse = False,
     method: Annotated[
-        AlignmentMethod, typer.Option(help="How words are linked in the first table and in the picture.")
+        AlignmentMethod, typer.Option(help="How links are made from attention in the first table and in the plot.")
     ] = "union",
     heads: Annotated[
-        Heads, typer.Option(help="What all heads of a layer give, in the first table and in the picture.")
+        Heads, typer.Option(help="How all heads of a layer are combined in the first table and in the plot.")
     ] = "mean",
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for models whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
     ] = None,
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every layer, head and method as one JSON object.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the results of every layer, head and method as one JSON object."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the AER of all heads together by layer: .png, .svg or .pdf."),
+        typer.Option(metavar="FILE", help="Plot the AER of all heads together by layer: .png, .svg or .pdf."),
     ] = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Alignment error rate, precision and recall of the attention of each decoder layer against gold links, in per cent.
+    """Print the alignment error rate, precision and recall of each decoder layer's attention against gold links, in
+    per cent.
 
-    The target is forced. For each layer the mean of its heads and the head with the lowest AER; then the AER by every
-    method of the mean, of the largest weight over the heads, and of that head. Paper 004 takes the mean of the heads and
-    the union; --heads max puts its footnote 7, the largest weight, in the place of the mean. docs/alignment.md says what
-    is done.
+    The model decodes the given target (forced decoding). The first table shows, for each layer, the mean of its
+    heads and the head with the lowest AER. The second shows the AER by every method: of the mean,
+    of the largest weight over the heads, and of the best head. Paper 004 uses the mean of the heads and the union.
+    --heads max uses the largest weight instead of the mean (its footnote 7). docs/alignment.md has the details.
 
     Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
     """

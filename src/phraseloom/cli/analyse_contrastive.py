@@ -35,13 +35,14 @@ SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "
 def command(
     models: Annotated[
         list[Path],
-        typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the base."),
+        typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
     ],
     items: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="JSON lines: source, correct, wrong; where known distance, and category or phenomenon. Repeatable.",
+            help="JSON lines with source, correct and wrong; optionally "
+            "distance, and category or phenomenon. Repeatable.",
         ),
     ] = None,
     sets: Annotated[
@@ -53,53 +54,61 @@ def command(
         typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
     ] = None,
     source: Annotated[
-        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line an item.")
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line per item.")
     ] = None,
     correct: Annotated[Path | None, typer.Option(metavar="FILE", help="Their correct translations.")] = None,
-    wrong: Annotated[Path | None, typer.Option(metavar="FILE", help="The same with an error each.")] = None,
+    wrong: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same translations with one error each.")
+    ] = None,
     distances: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Beside --source: distances, a blank line for none.")
+        Path | None,
+        typer.Option(metavar="FILE", help="With --source: the distance of each item; a blank line for none."),
     ] = None,
     category: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Beside --source: what the items are about. Beside --lingeval: these errors alone."
+            metavar="NAME", help="With --source: the category of the items. With --lingeval: use only this error type."
         ),
     ] = None,
     trees: Annotated[
         list[Path] | None,
-        typer.Option(metavar="FILE", help="Trees of the sources: a file for each --items or --set, in their order."),
+        typer.Option(
+            metavar="FILE", help="Parse trees of the sources: one file for each --items or --set, in the same order."
+        ),
     ] = None,
     estimate_distance: Annotated[
         Estimate | None,
-        typer.Option(help="Where no item has a distance; position: of the first word that differs, from 0."),
+        typer.Option(
+            help="If no item has a distance, use an estimate. position: index of the first word that differs, from 0."
+        ),
     ] = None,
     bins: Annotated[
-        str, typer.Option(metavar="EDGES", help="Where bins of distances end, such as 0-5,10,20.")
+        str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins, such as 0-5,10,20.")
     ] = "0-15",
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw accuracy by distance: .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Plot accuracy by distance: .png, .svg or .pdf.")
     ] = None,
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
     ] = None,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "table",
-    batch: Annotated[int | None, typer.Option(min=1, help="Pairs scored together.")] = None,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+    batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
     workers_: Annotated[
-        str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
+        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
     ] = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """How often models find a correct translation more likely than the same translation with an error in it.
+    """Print how often models prefer a correct translation to the same translation with one error.
 
-    Both are forced; an item is right if the log-probability of the correct one is strictly greater, summed without
-    normalisation by length. By category and distance, with 95 % intervals (Wilson); each model is compared with the
-    first by the exact McNemar test. Items: --items, or --set, or --lingeval, or --source with --correct and
-    --wrong.
+    Models score both. An item is right if the log-probability of the correct one is strictly greater; it is the sum
+    over tokens, without length normalisation. Results are by category and distance, with 95 % intervals (Wilson).
+    Each model is compared with the first by the exact McNemar test. Give the items by --items, by --set, by
+    --lingeval, or by --source with --correct and --wrong.
 
-    Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot by.svg
+    Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot
+    by.svg
 
     Example: phraseloom analyse contrastive runs/base --lingeval lingeval97.json --category subj_verb_agreement
 

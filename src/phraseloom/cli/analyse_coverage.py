@@ -18,33 +18,39 @@ Output = Literal["table", "markdown", "json"]
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, run folder or checkpoint.")],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text.")],
-    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, which is forced.")],
+    target: Annotated[
+        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
+    ],
     phrases: Annotated[
         Path, typer.Option(metavar="FILE", help="Gold phrases: s1:s2 spans of source words, or the world's .phrases.")
     ],
     alignments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Word links i-j: which target words belong to a phrase.")
+        Path | None, typer.Option(metavar="FILE", help="Word links i-j, which give the target words of a phrase.")
     ] = None,
     kinds: Annotated[
         str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,compound.")
     ] = None,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
     ] = None,
-    bootstrap: Annotated[int, typer.Option(min=1, metavar="N", help="Resamples of the sentences.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "table",
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
     device: Device = "cpu",
 ) -> None:
-    """How much of the attention to phrase slots lies on gold phrases, against attention spread evenly over these slots.
+    """Print how much of the attention to phrase slots covers gold phrases, compared with uniform attention over
+    these slots.
 
-    For encoder self-attention and cross-attention, each layer and order: the share of the mass exactly on, inside,
-    across the border of and outside gold phrases of two and more words, chance, and the lift (covered / chance). For
-    each phrase: is the strongest slot in it? Without --alignments the target words of a phrase are those that its line
-    says.
+    Results are for encoder self-attention and cross-attention, by layer and order. They give the share of the mass
+    that is exactly on, inside, across the border of, and outside gold phrases of two or more words; chance; and the
+    lift (covered / chance). For each phrase they also tell whether the strongest slot is in it. Without
+    --alignments, the target words of a phrase are those given in the phrase file.
 
-    Example: phraseloom analyse coverage runs/12 -s test.en -t test.de --phrases test.phrases --alignments test.align
+    Example: phraseloom analyse coverage runs/12 -s test.en -t test.de --phrases test.phrases --alignments
+    test.align
     """
     from phraseloom.analysis.coverage import measure, read_phrases
     from phraseloom.analysis.gold import same_length

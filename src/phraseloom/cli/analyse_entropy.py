@@ -32,30 +32,40 @@ def command(
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[
         Path | None,
-        typer.Option("-t", "--target", metavar="FILE", help="Its translation, forced; else each model's own is."),
+        typer.Option(
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Its translation, for forced decoding. Default: each model's own output.",
+        ),
     ] = None,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for models whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
     ] = None,
     mean: Annotated[
-        Average, typer.Option(help="Of the table: over all steps, or over sentences of the mean of their steps.")
+        Average,
+        typer.Option(
+            help="How the table averages: over all steps, or first over "
+            "the steps of a sentence and then over sentences."
+        ),
     ] = "steps",
     json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write everything, also of each head, as one JSON object.")
+        Path | None, typer.Option(metavar="FILE", help="Write all results, with each head, as one JSON object.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the entropy over tokens by layer: .png, .svg or .pdf.")
+        Path | None, typer.Option(metavar="FILE", help="Plot the entropy over tokens by layer: .png, .svg or .pdf.")
     ] = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Print the entropy of the cross-attention of each decoder layer, in nats; `all`: of the mean of all layers.
+    """Print the entropy of the cross-attention of each decoder layer, in nats. The row `all` is for the mean of all
+    layers.
 
-    The heads are averaged first. The steps are those of the model's own translation, by its own options, or of a given
-    one; EOS counts. `uniform` is what attention spread evenly would have: the greatest value there is over tokens. Models
-    with phrase slots have a second row, over slots; docs/analysis.md says more.
+    Heads are averaged first. The steps are those of the model's own translation with its own settings, or of a
+    given translation; EOS counts. `uniform` is the entropy of uniform attention, the maximum over tokens. Models
+    with phrase slots have a second row, over slots. docs/analysis.md has the details.
 
     Example: phraseloom analyse entropy runs/base runs/noenc -s test.en --plot entropy.svg
     """

@@ -25,22 +25,26 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
     sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="The source sentence.")] = None,
     source: Annotated[
-        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Or a file that holds it.")
+        Path | None,
+        typer.Option("-s", "--source", metavar="FILE", help="A file with the source sentence, instead of --sentence."),
     ] = None,
-    line: Annotated[int | None, typer.Option(min=1, help="Its line in the file, from 1.")] = None,
+    line: Annotated[int | None, typer.Option(min=1, help="Line number in the --source file, from 1.")] = None,
     target: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A translation to force; default: the model's own.")
+        str | None,
+        typer.Option(metavar="TEXT", help="A translation for forced decoding. Default: the model's own output."),
     ] = None,
     tree: Annotated[
-        str | None, typer.Option(metavar="TREE", help="The parse tree of the source, for a model that reads trees.")
+        str | None,
+        typer.Option(metavar="TREE", help="The parse tree of the source, for a model that takes phrases from trees."),
     ] = None,
     use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
-    layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1; default: the last but one.")] = None,
-    head: Annotated[int | None, typer.Option(min=1, help="Head, from 1; default: the mean of all.")] = None,
+    layer: Annotated[int | None, typer.Option(min=1, help="Layer, from 1. Default: the last but one.")] = None,
+    head: Annotated[int | None, typer.Option(min=1, help="Head, from 1. Default: the mean of all heads.")] = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Draw the attention of one sentence: queries down, slots across, blocks of tokens and of n-grams, or source phrases.
+    """Draw the attention of one sentence. Rows are queries; columns are slots, in blocks of tokens and n-grams, or
+    source phrases.
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """

@@ -24,25 +24,26 @@ def command(
         typer.Argument(metavar="MODEL", help="One or two model folders, run folders (best checkpoint) or checkpoints."),
     ],
     side: Annotated[Of, typer.Option(help="Which embeddings.")] = "source",
-    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="How many tokens are looked at.")] = 150,
-    neighbours: Annotated[int, typer.Option(min=1, metavar="K", help="How many neighbours of each.")] = 5,
+    tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tokens.")] = 150,
+    neighbours: Annotated[int, typer.Option(min=1, metavar="K", help="Neighbours per token.")] = 5,
     text: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Raw text of that side; its most frequent tokens are taken. .gz and .xz too."
+            metavar="FILE", help="Raw text of that side (plain, .gz, .xz); its most frequent tokens are used."
         ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write everything as one JSON object.")] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write all results as one JSON object.")] = None,
     plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw cosines, and agreement of two models: .png, .svg or .pdf.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Plot cosines, and the agreement of two models: .png, .svg or .pdf."),
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Print the tokens whose embeddings have the largest cosine with those of frequent tokens.
+    """Print the tokens with the largest cosine to frequent tokens, by embedding.
 
-    Special symbols are left out. Two models: a neighbour that only one has is marked with *; the overlap is the share of
-    neighbours that are the same, beside what drawn neighbours would give; models of other vocabularies are compared on
-    the pieces that both have. Without --text the tokens are the first of the vocabulary.
+    Special symbols are left out. With two models, a * marks a neighbour that only one of them has. The overlap is
+    the share of common neighbours; the value for random neighbours is printed with it. If the vocabularies differ,
+    models are compared on the pieces that both have. Without --text, the tokens are the first of the vocabulary.
 
     Example: phraseloom analyse neighbours runs/base runs/noenc --text train.en --plot neighbours.svg
     """

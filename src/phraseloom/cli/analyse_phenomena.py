@@ -15,22 +15,24 @@ def command(
     world: Annotated[Path, typer.Argument(metavar="WORLD", help="A folder that phraseloom world wrote.")],
     outputs: Annotated[
         list[Path],
-        typer.Argument(metavar="OUTPUT", help="Translations of the split, line by line; the first is the base."),
+        typer.Argument(metavar="OUTPUT", help="Translations of the split, line by line; the first is the baseline."),
     ],
     split: Annotated[str, typer.Option(help="test, valid, challenge-idioms, challenge-long, train.")] = "test",
     by_frequency: Annotated[
         str | None,
-        typer.Option(metavar="EDGES", help="Also by how often training shows the phrase, such as 1,10,50."),
+        typer.Option(metavar="EDGES", help="Also group by the phrase's frequency in training: edges such as 1,10,50."),
     ] = None,
-    bootstrap: Annotated[int, typer.Option(min=1, metavar="N", help="Resamples of the sentences.")] = 1000,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "table",
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
 ) -> None:
-    """Accuracy of translations of the built-in world on idioms, compounds and all its other phenomena.
+    """Print the accuracy of translations of the built-in world on idioms, compounds and all its other phenomena.
 
-    An instance is right if the gold words that realise it are in the translation, in their order and form
-    (docs/world.md). With 95 % intervals (Wilson). Every system is compared with the first: difference with its 95 %
-    over resamples of sentences, and the exact McNemar test.
+    An instance is right if the translation contains its gold words, in the right order and form (docs/world.md).
+    Accuracies have 95 % intervals (Wilson). Each system is compared with the first: the difference with its 95 %
+    bootstrap interval over sentences, and the exact McNemar test.
 
     Example: phraseloom analyse phenomena worlds/small base.de phrases.de --split test
     """

@@ -25,15 +25,17 @@ def command(
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     trees: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its parse trees, for a model whose phrases are made of trees.")
+        Path | None, typer.Option(metavar="FILE", help="Its parse trees, for a model that takes phrases from trees.")
     ] = None,
-    level: Annotated[int, typer.Option(min=0, help="Level of the weights: 0 the embeddings, n encoder layer n.")] = 0,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "text",
+    level: Annotated[
+        int, typer.Option(min=0, help="Level of the phrase vectors: 0 for the embeddings, n for encoder layer n.")
+    ] = 0,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
     device: Device = "cpu",
 ) -> None:
-    """Print the phrases of each sentence and how much each subword counts in its phrase, in percent.
+    """Print the phrases of each sentence and the weight of each subword in its phrase, in per cent.
 
-    Below them, for transparent attention, how much of each level of the encoder each decoder layer reads.
+    For transparent attention, also print how much each decoder layer reads from each encoder level.
 
     Example: phraseloom analyse phrases runs/mine -s test.en
     """

@@ -28,26 +28,34 @@ def command(
     target: Annotated[
         Path | None,
         typer.Option(
-            "-t", "--target", metavar="FILE", help="Its translation, which is segmented; else the model's own."
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Its translation, which is segmented. Default: the model's own output.",
         ),
     ] = None,
     phrases: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Known phrases of the pairs: s1:s2-t1:t2=kind, as the world's.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Known phrases of the pairs, s1:s2-t1:t2=kind, as in the built-in world."),
     ] = None,
     kinds: Annotated[
         str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,separable.")
     ] = None,
     reverse: Annotated[
-        bool, typer.Option("--reverse", help="In the phrase file the two languages stand the other way round.")
+        bool, typer.Option("--reverse", help="The phrase file has source and target exchanged.")
     ] = False,
-    sentences: Annotated[int, typer.Option("-n", "--sentences", min=0, help="Sentences shown, from the first.")] = 10,
-    output: Annotated[Output, typer.Option(help="json: everything, one object.")] = "text",
+    sentences: Annotated[
+        int, typer.Option("-n", "--sentences", min=0, help="Number of sentences to print, from the first.")
+    ] = 10,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
     device: Device = "cpu",
 ) -> None:
-    """Print which source subword writes which words, how long segments are, and how many known phrases are segments.
+    """Print which source subword writes which words, how long segments are, and how many known phrases are
+    segments.
 
-    Subwords that write nothing are left out of the sentences. Of known phrases those count that are runs of two and more target
-    words: how many are one segment, inside a longer one, split; by chance; and the probability of the segment given both sides.
+    Subwords that write nothing are not shown. A known phrase counts if it is a contiguous run of two or more target
+    words. The table shows how many of them are one segment, lie inside a longer segment, or are split; the same by
+    chance; and the probability of the segment given both sides.
 
     Example: phraseloom analyse segments runs/npmt -s test.de -t test.en --phrases test.phrases --reverse
     """

@@ -11,12 +11,12 @@ import typer
 def command(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The model folder to write.")],
     checkpoints: Annotated[
-        list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints; with --last one run folder.")
+        list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints; with --last, one run folder.")
     ],
-    last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of a run folder.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
+    last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of the run folder.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
 ) -> None:
-    """Write the arithmetic mean of the parameters of several checkpoints as a model folder."""
+    """Average the parameters of several checkpoints and write the result as a model folder."""
     from phraseloom.errors import UsageError
     from phraseloom.training.average import average_checkpoints, last_checkpoints
 

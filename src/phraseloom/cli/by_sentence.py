@@ -12,7 +12,7 @@ BySentence = Annotated[
     bool,
     typer.Option(
         "--by-sentence",
-        help="In the JSON, also the two sums of each sentence that a number is made of, for resampling.",
+        help="Add to the JSON the numerator and denominator of each number per sentence, for resampling.",
     ),
 ]
 

@@ -16,7 +16,7 @@ def command(
         ),
     ],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model folder to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
 ) -> None:
     """Write a MarianMT model of Hugging Face (OPUS-MT and others) as a model folder, with the same outputs.
 

@@ -23,7 +23,7 @@ def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model or run folder.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The CTranslate2 folder to write.")],
     quantization: Annotated[Quantization, typer.Option(help="How weights are stored.")] = Quantization.float32,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
 ) -> None:
     """Write a plain Transformer for CTranslate2; needs phraseloom[ctranslate2].
 

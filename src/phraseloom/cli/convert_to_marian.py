@@ -11,7 +11,7 @@ import typer
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model or run folder.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The MarianMT folder to write.")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an export that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing export.")] = False,
 ) -> None:
     """Write a plain post-norm Transformer as a MarianMT folder of Hugging Face.
 

@@ -16,4 +16,4 @@ def _usable(device: str) -> str:
     return device
 
 
-Device = Annotated[str, typer.Option("--device", callback=_usable, help="Where to compute: cpu, cuda, cuda:1.")]
+Device = Annotated[str, typer.Option("--device", callback=_usable, help="Device: cpu, cuda, cuda:1.")]

@@ -25,41 +25,48 @@ By = Literal["chrf", "log-prob"]
 
 
 def command(
-    first: Annotated[str, typer.Argument(metavar="RUN1", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds.")],
-    second: Annotated[str, typer.Argument(metavar="RUN2", help="The other one, likewise.")],
+    first: Annotated[str, typer.Argument(metavar="RUN1", help="RUN, NAME=RUN, or NAME=RUN,RUN for several seeds.")],
+    second: Annotated[str, typer.Argument(metavar="RUN2", help="The other run, in the same form.")],
     source: Annotated[
-        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources that both translate.")
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, which both runs translate.")
     ] = None,
     reference: Annotated[
         Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
     ] = None,
     outputs: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="Translations that NAME (the last part of a RUN) made. Repeatable."),
+        typer.Option(
+            metavar="NAME=FILE", help="NAME=FILE: translations of a run; NAME is the last part of its path. Repeatable."
+        ),
     ] = None,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the sources, for models whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
     ] = None,
-    sentences: Annotated[int, typer.Option(metavar="N", min=0, help="How many sentences are listed.")] = 10,
-    by: Annotated[By, typer.Option(help="Listed by the difference of chrF, or of log P of the reference.")] = "chrf",
+    sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
+    by: Annotated[
+        By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")
+    ] = "chrf",
     alignments: Annotated[
-        bool, typer.Option("--alignments", help="With the phrase alignments of the translations.")
+        bool, typer.Option("--alignments", help="Add the phrase alignments of the translations.")
     ] = False,
-    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Resamples of the paired test.")] = 1000,
+    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Number of resamples for the paired test.")] = 1000,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write .html, .json or .txt, not the terminal."),
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Write to a .html, .json or .txt file instead of the terminal."
+        ),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Compare two runs: recipe, data, versions, learning curves; with texts also their translations.
+    """Compare two runs: recipe, data, versions and learning curves; with texts, also their translations.
 
-    Differences are the second minus the first. With --source both translate it (or --outputs has it); with --reference there
-    are scores with a paired test, and the sentences are listed where the two are furthest apart in sentence chrF or in the
-    log-probability of the reference; without one, those whose translations are least alike.
+    Differences are the second minus the first. With --source, both runs translate the text, or --outputs gives
+    their translations. With --reference, there are scores with a paired test, and a list of the sentences where the
+    two differ most in sentence chrF or in the log-probability of the reference. Without it, the list has the
+    sentences whose translations are least alike.
 
     Example: phraseloom diff runs/base runs/phrases -s test.de -r test.en --sentences 20 -o diff.html
     """

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 def command(
-    quick: Annotated[bool, typer.Option("--quick", help="Leave out the speed probe, which imports torch.")] = False,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the speed test, which imports torch.")] = False,
+    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
 ) -> int:
-    """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products, and whether
-    a new model tells tokens apart.
+    """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products,
+    and whether a new model tells tokens apart.
 
-    Exit code 1 if something that phraseloom needs is missing or broken; what is only advice is marked with a !.
+    The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
     from phraseloom.errors import UsageError
     from phraseloom.report.machine import examine, render

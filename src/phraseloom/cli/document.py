@@ -14,10 +14,10 @@ from phraseloom.report.tables import markdown
 HEAD = """\
 # Commands
 
-Made from the commands by `python -m phraseloom.cli.document > docs/commands.md`; a test compares the two.
+This page is generated from the commands: `python -m phraseloom.cli.document > docs/commands.md`. A test compares the two.
 
-Exit codes: 0 done · 1 a problem with data, a file or a model · 2 wrong usage or recipe · 3 interrupted and saved, the
-same command goes on · 4 training diverged · 130 stopped by Ctrl-C · 141 the reader of the output went away. A problem
+Exit codes: 0 done · 1 a problem with data, a file or a model · 2 wrong usage or recipe · 3 interrupted and saved; the
+same command resumes · 4 training diverged · 130 stopped by Ctrl-C · 141 the reader of the output went away. An error
 is one line on standard error: `phraseloom VERB: file:line: what; what to do`. `phraseloom --debug VERB …`, or
 PHRASELOOM_DEBUG=1, shows the traceback.
 """

@@ -19,16 +19,18 @@ SEARCHED = 200_000  # tokens among which one spelt alike is looked for
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
-    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Words, or phrases as quality_of_life.")],
-    count: Annotated[int, typer.Option("-k", "--count", min=1, help="Neighbours of each.")] = 10,
-    phrases_only: Annotated[bool, typer.Option("--phrases-only", help="Neighbours that are phrases only.")] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them as one JSON object.")] = None,
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Words, or phrases such as quality_of_life.")],
+    count: Annotated[int, typer.Option("-k", "--count", min=1, help="Number of neighbours per token.")] = 10,
+    phrases_only: Annotated[
+        bool, typer.Option("--phrases-only", help="Print only neighbours that are phrases.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Print the tokens whose vectors have the largest cosine with that of a token.
+    """Print the tokens whose vectors have the largest cosine to the vector of a token.
 
-    A token given with blanks, "quality of life", is taken as a phrase. The file may be of embeddings train, fastText or
-    word2vec. All of it is read, so memory is 4 bytes a number.
+    A token with spaces, "quality of life", means the phrase. The file can come from embeddings train, fastText or
+    word2vec. The whole file is read: 4 bytes of memory per number.
 
     Example: phraseloom embeddings nearest en.vec went quality_of_life -k 5
     """

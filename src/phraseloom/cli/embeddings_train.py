@@ -28,41 +28,42 @@ def command(
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The vectors to write: .vec, .vec.gz or .vec.xz.")
     ],
-    width: Annotated[int, typer.Option(min=1, max=2**16, help="Numbers of a vector.")] = 300,
+    width: Annotated[int, typer.Option(min=1, max=2**16, help="Size of the vectors.")] = 300,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 5,
-    min_count: Annotated[int, typer.Option(min=1, help="Rarer tokens get no vector.")] = 5,
+    min_count: Annotated[int, typer.Option(min=1, help="Skip rarer tokens.")] = 5,
     vocabulary: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="These too get a vector, of their n-grams if need be: a token, or a phrase with blanks, a line.",
+            help="Also write vectors for these tokens or phrases (one per line), "
+            "built from character n-grams if they are not in the text.",
         ),
     ] = None,
-    window: Annotated[int, typer.Option(min=1, max=1000, help="A word predicts at most so many on each side.")] = 5,
+    window: Annotated[int, typer.Option(min=1, max=1000, help="Largest context window, in words on each side.")] = 5,
     ngrams: Annotated[str, typer.Option(metavar="MIN-MAX", help="Lengths of character n-grams.")] = "3-6",
     buckets: Annotated[
         int | None,
         typer.Option(
-            min=1, max=2**31 - 1, help="Rows that the n-grams share; default: twice their number, at most 2000000."
+            min=1, max=2**31 - 1, help="Hash buckets for n-grams. Default: twice their number, at most 2000000."
         ),
     ] = None,
-    negative: Annotated[int, typer.Option(min=1, max=1000, help="Words drawn for each word predicted.")] = 5,
-    rate: Annotated[float, typer.Option(help="Step size at the beginning; it falls to 0.")] = 0.05,
+    negative: Annotated[int, typer.Option(min=1, max=1000, help="Negative samples per predicted word.")] = 5,
+    rate: Annotated[float, typer.Option(help="Initial learning rate; decays to 0.")] = 0.05,
     sample: Annotated[
         float,
-        typer.Option(min=0.0, max=1.0, help="Tokens of a larger share of the text are left out at times; 0: never."),
+        typer.Option(min=0.0, max=1.0, help="Subsample tokens with a larger relative frequency. 0: never."),
     ] = 1e-4,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Of all that is drawn.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Random seed.")] = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, max=256, help="Threads. With more than 1, each run gives other vectors.")
+        int, typer.Option(min=1, max=256, help="Threads. With more than 1, the vectors differ from run to run.")
     ] = 1,
     overwrite: Overwrite = False,
 ) -> None:
-    """Learn vectors with fastText's skip-gram: a token's n-grams of characters have vectors too.
+    """Train vectors with fastText's skip-gram, which also learns vectors of character n-grams.
 
-    A phrase joined to one token, quality_of_life, gets a vector in the space of the words. The file has the tokens of the
-    text by frequency, then those of --vocabulary, such as all phrases of a table. The same text, options and --jobs 1 give
-    the same bytes. Needs gensim: pip install 'phraseloom[embeddings]'.
+    A phrase joined to one token, quality_of_life, gets a vector in the same space as words. The file lists the
+    tokens of the text by frequency, then those of --vocabulary, for example all phrases of a table. The same text
+    and options with --jobs 1 give the same bytes. You need gensim: pip install 'phraseloom[embeddings]'.
 
     Example: phraseloom embeddings train train.joined.en -o en.vec --vocabulary phrases.tsv
     """

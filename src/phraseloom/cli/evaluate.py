@@ -20,7 +20,8 @@ def command(
         list[str],
         typer.Argument(
             metavar="HYP",
-            help="Translations: a file, or NAME=FILE,FILE for the seeds of a system; the first is the baseline; - is stdin.",
+            help="Translations of a system: one file, or NAME=FILE,FILE with a file per seed. The first is the baseline; - is "
+            "stdin.",
         ),
     ],
     reference: Annotated[
@@ -31,26 +32,28 @@ def command(
     ] = None,
     lines: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Score these lines only: their numbers from 1, one a line."),
+        typer.Option(metavar="FILE", help="Score only these lines: a file of line numbers from 1, one per line."),
     ] = None,
     metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="bleu, chrf, ter, tokenized; commas between.")
+        str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter, tokenized.")
     ] = "bleu,chrf,ter",
     tokenized: Annotated[
-        bool, typer.Option("--tokenized", help="Add BLEU on the tokens as they stand, like Moses multi-bleu.perl.")
+        bool, typer.Option("--tokenized", help="Add BLEU on the given tokens, like Moses multi-bleu.perl.")
     ] = False,
     tokenize: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="sacreBLEU's tokenizer of BLEU: 13a, intl, zh, char, none, ja-mecab, ko-mecab (not spm and flores200, which "
-            "fetch files).",
+            help="sacreBLEU's tokenizer for BLEU: 13a, intl, zh, char, none, ja-mecab, "
+            "ko-mecab (not spm or flores200, which download files).",
         ),
     ] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="BLEU and chrF without case.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
     by_length: Annotated[
         str | None,
-        typer.Option(metavar="EDGES", help="BLEU by source length in tokens, such as 10,20,40; paper is 15,30,45."),
+        typer.Option(
+            metavar="EDGES", help="BLEU by source length in tokens: edges such as 10,20,40; paper means 15,30,45."
+        ),
     ] = None,
     plot: Annotated[
         str | None,
@@ -60,17 +63,20 @@ def command(
         int,
         typer.Option(metavar="N", min=0, help="Intervals and p from N resamples, such as 1000, and from the seeds."),
     ] = 0,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Compare every two systems, not only with the first.")] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Compare all pairs of systems, not only each with the first.")
+    ] = False,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
     overwrite: Overwrite = False,
 ) -> None:
-    """Score translations: BLEU, chrF, TER with signatures, BLEU by source length, paired bootstrap.
+    """Score translations: BLEU, chrF and TER with signatures, BLEU by source length, paired bootstrap.
 
-    All files hold one sentence a line, as many lines each. The text should be detokenised; --tokenized is for text that
-    is not. The bootstrap compares every system with the first one (Koehn 2004), with --pairs every two. With one run of a
-    system the result is between these two runs; with several (NAME=FILE,FILE) it is about training: Welch's t over seeds and
-    sentences. --plot without --by-length takes the edges of the paper. With --lines everything is about these lines alone.
+    All files have one sentence per line and the same number of lines. The text should be detokenised; use
+    --tokenized if it is not. The bootstrap compares each system with the first (Koehn 2004); with --pairs, all
+    pairs of systems. With one run per system, the comparison is between these two runs. With several seeds
+    (NAME=FILE,FILE), it is about training: Welch's t over seeds and sentences. --plot without --by-length uses the
+    length groups of the paper. With --lines, everything is computed on these lines only, including the bootstrap.
 
     Example: phraseloom evaluate --reference test.de --bootstrap 1000 baseline.de new.de
 

@@ -24,7 +24,7 @@ def command(
         list[str],
         typer.Argument(
             metavar="[NAME=]MODEL",
-            help="Model folder, run folder (its best checkpoint) or checkpoint; two: side by side.",
+            help="Model folder, run folder (its best checkpoint) or checkpoint; two are shown side by side.",
         ),
     ],
     source: Annotated[
@@ -33,47 +33,57 @@ def command(
     ],
     targets: Annotated[
         str | None,
-        typer.Option("-t", "--targets", metavar="FILE", help="Translations to force; default: each model's own."),
+        typer.Option(
+            "-t",
+            "--targets",
+            metavar="FILE",
+            help="Translations for forced decoding. Default: each model's own output.",
+        ),
     ] = None,
     reference: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Translations by people, to be shown beside.")
+        str | None, typer.Option(metavar="FILE", help="Human translations, shown next to the model's.")
     ] = None,
     trees: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Trees of the source, for a model whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
     ] = None,
     lines: Annotated[
-        str | None, typer.Option(metavar="LINES", help="Which lines, such as 3,7-9; default: from the first on.")
+        str | None, typer.Option(metavar="LINES", help="Line numbers, such as 3,7-9. Default: from the first line.")
     ] = None,
-    max_sentences: Annotated[int, typer.Option(min=1, help="Sentences on the page at most.")] = 20,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Subwords of a sentence at most, on each side.")] = 250,
-    use: Annotated[Use, typer.Option(help="Which attention the page holds.")] = "all",
+    max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences on the page.")] = 20,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most subwords of a sentence, on each side.")] = 250,
+    use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
     beam: Annotated[
-        int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")
+        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")
     ] = None,
     alignment_layer: Annotated[
-        int | None, typer.Option(min=1, help="Decoder layer whose attention links words, from 1; default: the model's.")
+        int | None,
+        typer.Option(
+            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
+        ),
     ] = None,
     alignment_head: Annotated[
         str | None,
         typer.Option(
-            metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --alignment-layer."
+            metavar="N",
+            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
         ),
     ] = None,
     alignment_method: Annotated[
-        AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")
+        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
     ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
     ] = None,
     json_: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Also, or only, the data of the page as JSON.")
+        Path | None,
+        typer.Option("--json", metavar="FILE", help="Write the data of the page as JSON; with or without --output."),
     ] = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
-    """Write a page with everything a model does with some sentences: links of words and phrases, every attention, shares of
-    phrases, segments, source phrases, fertilities. It is one file, works without network and asks nobody.
+    """Write a page with everything a model does with some sentences: word and phrase links, all attention,
+    attention shares, segments, source phrases, fertilities. The page is one file and loads nothing from a network.
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from phraseloom.cli.group import lazy_group
 
 TASKS: dict[str, tuple[str, str]] = {
-    "train": ("fertility_train", "Give a model of words and phrases the module."),
-    "evaluate": ("fertility_evaluate", "Precision, recall and F1 of the module by class."),
+    "train": ("fertility_train", "Train the fertility module of a word-or-phrase model."),
+    "evaluate": ("fertility_evaluate", "Precision, recall and F1 of the module, by class."),
 }
 
 app = lazy_group(
-    TASKS, help="How many target words does a source word give? The module that tells, and so chooses word or phrase."
+    TASKS, help="Train and evaluate the fertility module, the gate that chooses between a word and a phrase."
 )

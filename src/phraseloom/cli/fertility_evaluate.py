@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that fertility train wrote.")],
     source: Annotated[
-        Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised as it was for the labels.")
+        Path,
+        typer.Option(
+            "-s", "--source", metavar="FILE", help="Source text, tokenised in the same way as for the labels."
+        ),
     ],
     labels: Annotated[
-        Path, typer.Option(metavar="FILE", help="How many words each source word gave: phrases segment --fertility.")
+        Path,
+        typer.Option(metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."),
     ],
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Longer lines are left out.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Skip lines with more subwords.")] = 256,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
@@ -37,8 +41,8 @@ def command(
 ) -> None:
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
 
-    Over source tokens (each subword is of the class of its word). The second table is the choice between word and phrase that
-    the module alone would make: a phrase, where that is likelier.
+    Scores are over source tokens; each subword has the class of its word. The second table scores the choice
+    between word and phrase that the module makes by itself: it takes a phrase if a phrase is more likely.
 
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """

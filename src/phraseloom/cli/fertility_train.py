@@ -25,43 +25,50 @@ def command(
         Path, typer.Argument(metavar="MODEL", help="A model or run folder with output: {kind: word_or_phrase}.")
     ],
     source: Annotated[
-        Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised as it was for the labels.")
+        Path,
+        typer.Option(
+            "-s", "--source", metavar="FILE", help="Source text, tokenised in the same way as for the labels."
+        ),
     ],
     labels: Annotated[
-        Path, typer.Option(metavar="FILE", help="How many words each source word gave: phrases segment --fertility.")
+        Path,
+        typer.Option(metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The model folder to write.")],
     valid_source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Validation text; default: a twentieth of the lines.")
+        Path | None, typer.Option(metavar="FILE", help="Validation text. Default: a twentieth of the lines.")
     ] = None,
     valid_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Its labels.")] = None,
     classes: Annotated[
-        Classes, typer.Option(help="4: none, one, two, three or more words; 2: at most one word, a phrase.")
+        Classes, typer.Option(help="4: zero, one, two, or three or more words. 2: word (at most one) or phrase.")
     ] = "4",
-    inputs: Annotated[
-        Inputs, typer.Option(help="What is known of a token: embedding, encoder state or both.")
-    ] = "both",
-    widths: Annotated[str, typer.Option(metavar="N,…", help="Widths of the inner layers; '' for none.")] = "4096,1024",
+    inputs: Annotated[Inputs, typer.Option(help="Features of a token: embedding, encoder state or both.")] = "both",
+    widths: Annotated[str, typer.Option(metavar="N,…", help="Sizes of the hidden layers; '' for none.")] = "4096,1024",
     weights: Annotated[
         str | None,
-        typer.Option(metavar="X,…", help="Weight of each class in the loss; default: 1 of words, 3 of phrases."),
+        typer.Option(metavar="X,…", help="Weight of each class in the loss. Default: 1 for words, 3 for phrases."),
     ] = None,
-    downsample: Annotated[bool, typer.Option(help="Learn from no more words than phrases.")] = True,
-    epochs: Annotated[int, typer.Option(min=1, help="Times through the data; the best one stays.")] = 10,
-    learning_rate: Annotated[float, typer.Option(help="Of Adam.")] = 5e-4,
-    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens of an update.")] = 256,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Longer lines are left out.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of first values, order, and what is drawn.")] = 1,
+    downsample: Annotated[bool, typer.Option(help="Downsample words to the number of phrases.")] = True,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the data; the best epoch is kept.")] = 10,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 5e-4,
+    batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per update.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Skip lines with more subwords.")] = 256,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**31 - 1, help="Random seed: initial values, data order, sampling.")
+    ] = 1,
     memory: Annotated[
-        float, typer.Option(min=0.0, metavar="GIB", help="Hold so much of what is known of tokens; the rest in a file.")
+        float,
+        typer.Option(min=0.0, metavar="GIB", help="Memory for token features, in GiB; the rest is kept in a file."),
     ] = 2.0,
     device: Device = "cpu",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a model that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
 ) -> None:
-    """Train the module that says how likely each source word gives a word or a phrase, with all else of the model frozen.
+    """Train the fertility module: it predicts whether a source word becomes a word or a phrase. The rest of the
+    model is frozen.
 
-    The text is that of which `phrases segment --fertility` wrote the labels: one number a word, words between blanks. The new
-    folder holds the same model with the module and its history (fertility.json); docs/continuous_output.md says more.
+    Use the text for which `phrases segment --fertility` wrote the labels: one number per word, words separated by
+    spaces. The new folder has the same model with the module and its training history (fertility.json).
+    docs/continuous_output.md has the details.
 
     Example: phraseloom fertility train runs/phrases -s train.tok.de --labels train.fertility -o models/gated
     """

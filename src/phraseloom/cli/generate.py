@@ -21,42 +21,45 @@ def command(
         Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
     ],
     output: Annotated[
-        Output, typer.Option(help="text: a line for each continuation; json: one object per line with all of them.")
+        Output, typer.Option(help="text: one line per continuation; json: one object per prompt with all of them.")
     ] = "text",
     with_prompt: Annotated[
         bool, typer.Option("--with-prompt", help="Print the prompt before its continuation.")
     ] = False,
     sample: Annotated[
-        bool | None, typer.Option("--sample/--greedy", help="Draw tokens at random, or take the best. Default: greedy.")
+        bool | None, typer.Option("--sample/--greedy", help="Sample tokens, or always take the best. Default: greedy.")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Below 1 more certain, above 1 more daring.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Draw from so many best tokens only.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="Softmax temperature. Below 1: less random; above 1: more random.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k best tokens only.")] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw from the fewest tokens that hold so much of the probability.")
+        float | None,
+        typer.Option(help="Nucleus sampling: sample from the smallest set of tokens with this total probability."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The same seed gives the same draws.")] = None,
-    samples: Annotated[
-        int | None, typer.Option("-n", "--samples", min=1, help="Continuations of each prompt, one a line.")
-    ] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Subwords of a continuation at most.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Continuations written together.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
+    samples: Annotated[int | None, typer.Option("-n", "--samples", min=1, help="Continuations per prompt.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most subwords of a continuation.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Continuations per batch.")] = None,
     workers_: Annotated[
-        str | None, typer.Option("--workers", help="Threads that write side by side, or auto: one per core.")
+        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
     ] = None,
     max_input_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Of prompts of more subwords the beginning is left out.")
+        int | None, typer.Option(min=1, help="Longer prompts (in subwords) lose their beginning.")
     ] = None,
-    window: Annotated[int | None, typer.Option(min=1, help="Prompts sorted and worked on together at most.")] = None,
+    window: Annotated[
+        int | None, typer.Option(min=1, help="Largest number of prompts to read and sort by length together.")
+    ] = None,
     stream: Annotated[
-        bool, typer.Option("--stream", help="Write on from what has arrived at once; never wait for more lines.")
+        bool, typer.Option("--stream", help="Process prompts as soon as they arrive; never wait for more.")
     ] = False,
     device: Device = "cpu",
 ) -> None:
-    """Write on from each line of standard input with a language model: one line out per line in and sample, in order.
+    """Generate text from prompts with a language model: one output line per prompt and sample, in order.
 
-    A line is a prompt; an empty line starts from nothing. A continuation ends where the model ends the line, or after
-    --max-tokens. It begins with a space unless it goes on with the last word of the prompt. What is drawn depends on the
-    seed, the number of the line and of the sample, and not on the other lines.
+    Each line of standard input is a prompt. An empty line means no prompt. A continuation ends where the model ends
+    the line, or after --max-tokens. It begins with a space unless it continues the last word of the prompt. Samples
+    depend on the seed, the line number and the sample number, and not on the other lines.
 
     Example: echo "The president said" | phraseloom generate runs/my-language-model --sample --top-p 0.9 -n 3
     """

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from phraseloom.align.links import Gold
 
 Format = Annotated[
-    str, typer.Option("--format", metavar="NAME", help="Form of the gold links: pharaoh, talp, naacl, or auto.")
+    str, typer.Option("--format", metavar="NAME", help="Format of the gold links: pharaoh, talp, naacl, or auto.")
 ]
-Base = Annotated[int, typer.Option(min=0, max=1, help="The number of the first word in the gold links.")]
-Reverse = Annotated[bool, typer.Option("--reverse", help="The gold links name the target word first.")]
+Base = Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")]
 
 
 class GoldText(NamedTuple):

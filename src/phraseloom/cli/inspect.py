@@ -13,13 +13,15 @@ def command(
     depth: Annotated[
         int, typer.Option(metavar="N", min=1, help="Group parameters by this many parts of their names.")
     ] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not read every file to compare checksums.")] = False,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Form of the report.")] = "text",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Skip the checksums, which need every file to be read.")
+    ] = False,
+    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
 ) -> int:
-    """Say what a model, dataset or run folder holds, and whether it is whole.
+    """Describe a model, dataset or run folder, and check that it is complete.
 
     Models: languages, configuration, vocabularies, parameters by part. Runs: progress, validations, checkpoints.
-    Datasets: pairs kept and left out, sentence lengths. Exit code 1 if something is damaged.
+    Datasets: pairs kept and left out, sentence lengths. The exit code is 1 if something is damaged.
     """
     from phraseloom.errors import UsageError
     from phraseloom.report.description import render

@@ -18,16 +18,16 @@ WRITTEN = 2000  # lines written at a time
 
 def command(
     sizes: Annotated[
-        str, typer.Argument(metavar="N", help="Lines joined to one: 2, or 2-3 for two and three in turn.")
+        str, typer.Argument(metavar="N", help="Lines to join into one: 2, or 2-3 for two and three in turn.")
     ],
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). Default, or -: standard input.")
     ] = STDIN,
 ) -> None:
-    """Join lines to longer ones, on standard output: a corpus of long sentences made of one of short sentences.
+    """Join lines into longer ones, on standard output: this turns a corpus of short sentences into one of long sentences.
 
-    Which lines are joined depends on their numbers alone, so that two parallel files stay parallel. The last line may be
-    made of fewer.
+    The line numbers alone decide which lines are joined, so two parallel files stay parallel. The last line may join
+    fewer.
 
     Example: phraseloom join 2-3 train.en.gz > long.en
 

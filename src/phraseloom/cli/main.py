@@ -26,29 +26,29 @@ from phraseloom.cli.usage import VerbCommand
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
 VERBS: dict[str, tuple[str, str]] = {
-    "world": ("world", "Write the built-in parallel corpus with its gold annotation."),
+    "world": ("world", "Write the built-in parallel corpus with its gold annotations."),
     "prepare": ("prepare", "Turn text files into a dataset folder."),
-    "join": ("join", "Join lines to longer ones."),
-    "tokenize": ("tokenize", "Tokenise lines, and undo it."),
+    "join": ("join", "Join lines into longer ones."),
+    "tokenize": ("tokenize", "Tokenise or detokenise lines."),
     "subwords": ("subwords", "Learn, apply and undo subword segmentation."),
-    "phrases": ("phrases", "Phrases: parse trees, tables from alignments, joined text."),
-    "embeddings": ("embeddings", "Vectors for words and phrases: learned, and looked at."),
-    "train": ("train", "Train a model from a recipe, or go on with a run."),
-    "fertility": ("fertility", "Train and score what chooses between words and phrases."),
+    "phrases": ("phrases", "Phrases: parse trees, phrase tables, joined text."),
+    "embeddings": ("embeddings", "Train and inspect word and phrase vectors."),
+    "train": ("train", "Train a model from a recipe, or resume a run."),
+    "fertility": ("fertility", "Train and evaluate the word-or-phrase gate (fertility)."),
     "average": ("average", "Average the weights of several checkpoints."),
     "translate": ("translate", "Translate lines from standard input."),
-    "generate": ("generate", "Write on from prompts with a language model."),
-    "score": ("score", "Print how probable a model finds translations or lines of text."),
-    "evaluate": ("evaluate", "BLEU, chrF, TER, BLEU by length, paired bootstrap."),
-    "align": ("align", "Word alignments: from attention, symmetrised, scored."),
+    "generate": ("generate", "Generate text from prompts with a language model."),
+    "score": ("score", "Print the log-probability of translations or lines of text."),
+    "evaluate": ("evaluate", "Score translations: BLEU, chrF, TER, paired bootstrap."),
+    "align": ("align", "Word alignment: train, apply, symmetrise, evaluate."),
     "analyse": ("analyse", "Look inside a model: attention, phrases, phenomena."),
-    "explain": ("explain", "A page that shows why a model translates as it does."),
-    "serve": ("serve", "Serve translations over HTTP, with a page to look inside."),
-    "report": ("report", "One page on one or more runs: curves, scores, attention."),
-    "diff": ("diff", "Where two runs differ, and where they translate differently."),
-    "reproduce": ("reproduce", "Make a table of a paper again, beside its numbers."),
-    "convert": ("convert", "Read models of other programs, and write ours for them."),
-    "inspect": ("inspect", "Say what a model, dataset or run folder holds."),
+    "explain": ("explain", "Write a page that shows how a model translates sentences."),
+    "serve": ("serve", "Serve translations over HTTP, with a live page."),
+    "report": ("report", "Write a page about one or more runs: curves, scores, attention."),
+    "diff": ("diff", "Compare two runs and their translations."),
+    "reproduce": ("reproduce", "Reproduce a table of a paper and compare the numbers."),
+    "convert": ("convert", "Convert models from and to other programs."),
+    "inspect": ("inspect", "Describe a model, dataset or run folder."),
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),
 }
@@ -116,7 +116,7 @@ def _root(
 ) -> None:
     """Phrase-aware neural machine translation.
 
-    phraseloom VERB --help explains a verb. Text files are UTF-8, one sentence a line, plain or .gz/.xz.
+    phraseloom VERB --help explains a verb. Text files are UTF-8, one sentence per line, plain or .gz/.xz.
     """
 
 

@@ -14,7 +14,7 @@ from phraseloom import files
 from phraseloom.errors import FileProblem, UsageError
 from phraseloom.replace import OTHER_NAME, AnyPath, check_parent, named_inputs, system_errors
 
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that are there.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
 
 
 def check_outputs(

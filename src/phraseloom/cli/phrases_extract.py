@@ -22,11 +22,11 @@ def command(
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of candidates to write.")],
     overwrite: Overwrite = False,
 ) -> None:
-    """Find candidates for phrases of the target language: target words that are linked to one source word.
+    """Extract candidate phrases of the target language: target words that are linked to one source word.
 
-    Writes a row for each candidate and source word, most frequent candidates first, columns separated by tabs: phrase, source
-    word, how often they are linked, how often this source word is linked to anything. phrases filter makes a table of
-    phrases of it (docs/phrases.md).
+    The output has one row per candidate and source word, most frequent candidates first. The tab-separated columns
+    are: phrase, source word, how often the two are linked, how often this source word is linked at all. phrases
+    filter turns it into a phrase table (docs/phrases.md).
 
     Example: phraseloom phrases extract -s train.de -t train.en -a train.links -o candidates.tsv
     """

@@ -27,54 +27,71 @@ StopRule = Literal["only", "any"]
 
 
 def command(
-    candidates: Annotated[Path, typer.Argument(metavar="CANDIDATES", help="The table of phrases extract.")],
+    candidates: Annotated[
+        Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
+    ],
     output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of phrases to write.")],
     target: Annotated[
         str | None,
-        typer.Option("-t", "--target", metavar="FILE", help="Target text for PMI: that of phrases extract, or more."),
+        typer.Option(
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Target text for PMI: the text given to phrases extract, or a larger one.",
+        ),
     ] = None,
     preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
         "paper"
     ),
-    min_count: Annotated[int | None, typer.Option(min=1, help="Rarer candidates are dropped; default 2.")] = None,
-    max_words: Annotated[int | None, typer.Option(min=0, help="Longer ones are dropped; 0: none; default 4.")] = None,
+    min_count: Annotated[int | None, typer.Option(min=1, help="Drop rarer candidates. Default: 2.")] = None,
+    max_words: Annotated[
+        int | None, typer.Option(min=0, help="Drop longer candidates. 0: no limit. Default: 4.")
+    ] = None,
     characters: Annotated[
         Characters | None,
-        typer.Option(help="What words are made of; default no-punctuation, with released: letters."),
+        typer.Option(help="Characters allowed in words. Default: no-punctuation; with --preset released: letters."),
     ] = None,
-    repetition: Annotated[bool, typer.Option("--repetition", help="Allow a word twice in a row.")] = False,
+    repetition: Annotated[bool, typer.Option("--repetition", help="Allow a repeated word.")] = False,
     stop_words: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME|FILE", help="en, released, none, or a file of one word a line; default: the preset's."
+            metavar="NAME|FILE",
+            help="en, released, none, or a file with one word per line. Default: the preset's list.",
         ),
     ] = None,
     stop_rule: Annotated[
-        StopRule | None, typer.Option(help="Drop phrases of stop-words only, or with any; default: the preset's.")
+        StopRule | None,
+        typer.Option(help="Drop phrases made only of stop-words, or phrases with any. Default: the preset's rule."),
     ] = None,
     tags: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Penn Treebank tags of the target text, one a word: only noun phrases stay."),
+        typer.Option(
+            metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
+        ),
     ] = None,
     parts_of_speech: Annotated[
-        bool | None, typer.Option(help="Filter by part of speech; default: with released, or with --tags.")
+        bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
     ] = None,
-    min_pmi: Annotated[float | None, typer.Option(help="PMI in bits must be above this; default 0.")] = None,
+    min_pmi: Annotated[
+        float | None, typer.Option(help="Keep phrases with a PMI (in bits) above this. Default: 0.")
+    ] = None,
     no_pmi: Annotated[
-        bool, typer.Option("--no-pmi", help="No filter by PMI; the target text is then not needed.")
+        bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")
     ] = False,
     within_lines: Annotated[
-        bool, typer.Option("--within-lines", help="For PMI, count no phrase that runs over the end of a line.")
+        bool, typer.Option("--within-lines", help="For PMI, do not count phrases across line ends.")
     ] = False,
     moses: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Also write a phrase table as Moses reads it.")
+        str | None, typer.Option(metavar="FILE", help="Also write a phrase table in Moses format.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Drop candidates that are no phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0 or less.
+    """Drop candidates that are not phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0
+    or less.
 
-    Writes a row a phrase, most frequent first, columns separated by tabs: phrase, count, PMI, occurrences as adjacent words,
-    most frequent source word. How many each filter dropped is said on standard error (docs/phrases.md).
+    The output has one row per phrase, most frequent first. The tab-separated columns are: phrase, count, PMI,
+    occurrences as adjacent words, most frequent source word. The number of candidates that each filter dropped goes
+    to standard error (docs/phrases.md).
 
     Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
     """

@@ -15,14 +15,18 @@ STDIN = "-"
 
 Source = Annotated[str, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")]
 Target = Annotated[
-    str, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line; words between blanks.")
+    str,
+    typer.Option(
+        "-t", "--target", metavar="FILE", help="Its translation, line by line, tokenised (words separated by spaces)."
+    ),
 ]
 LinkFile = Annotated[
-    str, typer.Option("-a", "--links", metavar="FILE", help="Links i-j of source word i and target word j, from 0.")
+    str,
+    typer.Option("-a", "--links", metavar="FILE", help="Word links i-j (source word i, target word j, both from 0)."),
 ]
 Table = Annotated[
     str,
-    typer.Option(metavar="FILE", help="Phrases, one a line, words between blanks; more columns after a tab."),
+    typer.Option(metavar="FILE", help="Phrases, one per line; further columns after a tab are ignored."),
 ]
 
 

@@ -23,16 +23,16 @@ def command(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write.")],
     also: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="A file parallel to them: write these lines of it too; can be repeated."),
+        typer.Option(metavar="FILE", help="Another parallel file; write the same lines of it. Repeatable."),
     ] = None,
     rule: Annotated[Rule, typer.Option(help="Which phrases count (docs/phrases.md).")] = "released",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a subset that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing subset.")] = False,
 ) -> None:
     """Write the multi-word subset of a test set: the sentences with words that phrases segment would join.
 
-    The folder gets lines.txt, the numbers of these lines from 1, and the lines themselves under the names of the files
-    (without .gz or .xz); of the target also a file NAME.joined with the phrases joined. With --also for the outputs of
-    systems and untokenised references, evaluate scores them on this subset.
+    The output folder has lines.txt, the line numbers from 1, and the lines of each file under its own name (without
+    .gz or .xz). For the target there is also NAME.joined, with the phrases joined. Use --also for system outputs
+    and untokenised references, so that evaluate can score them on this subset.
 
     Example: phraseloom phrases mwt -s test.de -t test.en -a test.links --table phrases.tsv --also system.en -o mwt
     """

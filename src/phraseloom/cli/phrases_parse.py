@@ -19,25 +19,30 @@ if TYPE_CHECKING:
 
 def command(
     text: Annotated[
-        Path | None, typer.Argument(help="Text file (plain, .gz, .xz); none: standard input.", metavar="TEXT")
+        Path | None, typer.Argument(help="Text file (plain, .gz, .xz). Default: standard input.", metavar="TEXT")
     ] = None,
-    seconds: Annotated[int, typer.Option(min=1, help="Time for one sentence; a slower one is cut at punctuation.")] = 2,
+    seconds: Annotated[
+        int, typer.Option(min=1, help="Time limit for one sentence. A slower sentence is cut at punctuation.")
+    ] = 2,
     max_words: Annotated[
-        int, typer.Option(min=1, help="A line of more words is parsed in parts, cut at punctuation.")
+        int, typer.Option(min=1, help="Longer lines are cut at punctuation and parsed in parts.")
     ] = 60,
     linkages: Annotated[
-        int, typer.Option(min=1, help="Analyses looked at before the best is taken: fewer is faster and worse.")
+        int, typer.Option(min=1, help="Number of analyses to compare. Fewer is faster but less accurate.")
     ] = 1000,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=512, help="Parsers side by side; default: one per core. Same output.")
+        int | None,
+        typer.Option(
+            min=1, max=512, help="Number of parallel parsers. Default: one per core. The output does not depend on it."
+        ),
     ] = None,
 ) -> None:
-    """Parse English with link-grammar: one Penn-style tree a line out per line in, in order.
+    """Parse English text with link-grammar: one Penn-style tree per line, in order.
 
-    A line that is too long, or that has no parse in time, is cut behind punctuation; the trees of its parts stand under
-    one root. One that cannot be parsed even so gives a blank line (prepare then takes the sentence as flat), and so does
-    a blank line; how many, and which is the first, is said on standard error. Needs the program link-parser (Debian:
-    apt install link-grammar). Trees of your own parser do as well: see docs/trees.md.
+    A line that is too long, or has no parse in time, is cut after punctuation; one root joins the trees of its parts.
+    If that fails too, the line gives a blank line, and so does a blank line; prepare then treats the sentence as flat.
+    The number of such lines, and the first of them, go to standard error. You need the program link-parser (Debian: apt install
+    link-grammar). Trees of another parser work as well: see docs/trees.md.
 
     Example: phraseloom phrases parse train.en > train.trees
     """

@@ -25,31 +25,37 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE",
-            help="Translations of a system: text, or .jsonl of translate --output json. Phrases are drawn from the first.",
+            help="NAME=FILE: translations as text, or as .jsonl from translate "
+            "--output json. Phrases are drawn from the first system.",
         ),
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Phrases to look for in the first system's words, instead of joined tokens."),
+        typer.Option(
+            metavar="FILE", help="Look for these phrases in the first system's words, instead of joined tokens."
+        ),
     ] = None,
-    size: Annotated[int, typer.Option("-n", "--size", metavar="N", min=1, help="Phrases to draw.")] = SIZE,
+    size: Annotated[int, typer.Option("-n", "--size", metavar="N", min=1, help="Number of phrases to draw.")] = SIZE,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the draw.")] = SEED,
     output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="The sheet to write.")] = None,
     overwrite: Overwrite = False,
     tally: Annotated[
-        str | None, typer.Option(metavar="SHEET", help="Count what was filled in on a sheet, and print it.")
+        str | None,
+        typer.Option(metavar="SHEET", help="Count the judgements on a completed sheet and print the result."),
     ] = None,
     json_file: Annotated[
         str | None,
         typer.Option("--json", metavar="FILE", help="With --tally: also write the counts to a file as JSON."),
     ] = None,
 ) -> None:
-    """Draw phrases that a system wrote and make a sheet for people to judge them; --tally counts the judgements.
+    """Sample phrases that a system wrote and make a sheet for human judgements; --tally counts the judgements.
 
-    The sheet is a table with tabs, a row a phrase: fill in category (CN compound noun, VP verb phrase, CO collocation, other)
-    and, for each system, correct (1 or 0). Whether the reference and the other systems have the phrase is filled in already.
+    The sheet is a tab-separated table with one row per phrase. Judges fill in the category (CN compound noun, VP
+    verb phrase, CO collocation, other) and, for each system, correct (1 or 0). The sheet already says whether the
+    reference and the other systems have the phrase.
 
-    Example: phraseloom phrases sample -s test.de -r test.en --system new=new.jsonl --system base=base.en -o sheet.tsv
+    Example: phraseloom phrases sample -s test.de -r test.en --system new=new.jsonl --system base=base.en -o
+    sheet.tsv
 
     Example: phraseloom phrases sample --tally sheet.tsv
     """

@@ -23,35 +23,38 @@ BLOCK = 1000
 
 def command(
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
     ] = STDIN,
     table: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Phrases, one a line, words between blanks; more columns after a tab."),
+        typer.Option(metavar="FILE", help="Phrases, one per line; further columns after a tab are ignored."),
     ] = None,
     source: Annotated[
         str | None,
-        typer.Option("-s", "--source", metavar="FILE", help="The source text of which TEXT is the translation."),
+        typer.Option("-s", "--source", metavar="FILE", help="The source text that TEXT translates."),
     ] = None,
     links: Annotated[
-        str | None, typer.Option("-a", "--links", metavar="FILE", help="Links i-j of source word i and word j of TEXT.")
+        str | None,
+        typer.Option("-a", "--links", metavar="FILE", help="Word links i-j (source word i, word j of TEXT)."),
     ] = None,
     rule: Annotated[
-        Rule | None, typer.Option(help="With links: which phrases are joined (docs/phrases.md); default: released.")
+        Rule | None, typer.Option(help="With links: which phrases to join (docs/phrases.md). Default: released.")
     ] = None,
     fertility: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE", help="With links: also write how many words each source word gave, a line a sentence."
+            metavar="FILE", help="With links: also write the fertility of each source word, one line per sentence."
         ),
     ] = None,
-    undo: Annotated[bool, typer.Option("--undo", help="Take joined text apart: the line that it was made of.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Split joined text again, back to the original line.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Join the words of phrases, quality of life to quality_of_life: one line out per line in, on standard output.
+    """Join the words of phrases to one token, quality of life to quality_of_life: one line out per line in, on
+    standard output.
 
-    Without links, the longest phrase of the table from left to right. With links (--source and --links), words are
-    joined only if they share a source word. A _ of the text itself is written &#95;, so that --undo gives the text back.
+    Without links, it joins the longest phrases of the table from left to right. With links (--source and --links),
+    it joins words only if they share a source word. A _ in the text itself is written &#95;, so that --undo
+    restores the text.
 
     Example: phraseloom phrases segment news.en --table phrases.tsv > news.joined.en
 

@@ -11,19 +11,19 @@ import typer
 
 
 def command(
-    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML); its data section is used.")],
+    recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML). Only its data section is used.")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
     data_root: Annotated[
-        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Where the files named in the recipe are looked up.")
+        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the files named in the recipe.")
     ] = Path(),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     processes: Annotated[
-        int | None, typer.Option(min=1, max=512, help="Worker processes; default: the recipe's.")
+        int | None, typer.Option(min=1, max=512, help="Worker processes. Default: the recipe's value.")
     ] = None,
 ) -> None:
     """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
-    The subwords are learned on the training files. Everything left out or changed is counted and printed.
+    Subwords are learned on the training files. Everything that is left out or changed is counted and printed.
     """
     from phraseloom.data.prepare import prepare
     from phraseloom.data.report import table

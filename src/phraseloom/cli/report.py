@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 def command(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN", help="RUN, NAME=RUN, or NAME=RUN,RUN for seeds; the first is the base."),
+        typer.Argument(
+            metavar="RUN", help="RUN, NAME=RUN, or NAME=RUN,RUN for several seeds; the first is the baseline."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The page, an .html file.")],
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also write everything that the page says as JSON.")
-    ] = None,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the data of the page as JSON.")] = None,
     source: Annotated[
-        Path | None, typer.Option("-s", "--test-source", metavar="FILE", help="Test sources, which are translated.")
+        Path | None,
+        typer.Option("-s", "--test-source", metavar="FILE", help="Test source text, which the runs translate."),
     ] = None,
     reference: Annotated[
         Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
@@ -40,21 +41,23 @@ def command(
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE",
-            help="Translations by the system NAME (FILE,FILE for its runs), in place of translating. Repeatable.",
+            help="NAME=FILE: translations of a system (FILE,FILE for "
+            "several runs), instead of translating. Repeatable.",
         ),
     ] = None,
     trees: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Trees of the sources, for models whose phrases are made of trees."),
+        typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
     ] = None,
     mwt: Annotated[
-        Path | None, typer.Option(metavar="LINES", help="Score these lines also alone: their numbers, one a line.")
+        Path | None,
+        typer.Option(metavar="LINES", help="Also score these lines separately: a file of line numbers, one per line."),
     ] = None,
     contrastive: Annotated[
         list[Path] | None,
         typer.Option(metavar="FILE", help="Contrastive items as for analyse contrastive --items. Repeatable."),
     ] = None,
-    bins: Annotated[str, typer.Option(metavar="EDGES", help="Where bins of distances end.")] = "0-15",
+    bins: Annotated[str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins.")] = "0-15",
     gold: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Gold links of the sources and their references.")
     ] = None,
@@ -62,20 +65,22 @@ def command(
     base: Base = 0,
     reverse: Reverse = False,
     fertility_source: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Sources as for fertility evaluate.")
+        Path | None, typer.Option(metavar="FILE", help="Source text, as for fertility evaluate.")
     ] = None,
-    fertility_labels: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The fertilities of their words.")
-    ] = None,
+    fertility_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Fertilities of its words.")] = None,
     add: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=FILE", help="JSON that evaluate, analyse, align or fertility wrote. Repeatable."),
+        typer.Option(
+            metavar="NAME=FILE", help="NAME=FILE: JSON written by evaluate, analyse, align or fertility. Repeatable."
+        ),
     ] = None,
-    metrics: Annotated[str, typer.Option(metavar="NAMES", help="bleu, chrf, ter; commas between.")] = "bleu,chrf",
-    bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Resamples; 0 for no intervals.")] = 1000,
+    metrics: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter.")] = "bleu,chrf",
+    bootstrap: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Number of bootstrap resamples; 0 for no intervals.")
+    ] = 1000,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
     most: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Pairs looked at for entropy and activation, the first ones.")
+        int, typer.Option(metavar="N", min=1, help="Number of pairs for entropy and activation, from the first.")
     ] = 500,
     title: Annotated[str, typer.Option(metavar="TEXT", help="Heading of the page.")] = "Report on runs",
     overwrite: Overwrite = False,
@@ -83,9 +88,10 @@ def command(
 ) -> None:
     """Compare runs on one page: learning curves, scores with intervals and paired tests, attention, speed, recipes.
 
-    It shows whatever the runs have, and what can be measured with the texts that are given; what is missing is said at the end
-    of the page. Models translate --test-source unless --outputs has their translations. Runs given as NAME=RUN,RUN count as one
-    system: means with deviations. The page needs no network and prints; docs/report.md says what is measured how.
+    The page shows everything that the runs contain, and everything that can be measured with the given texts. It
+    ends with a list of what is missing. Models translate --test-source unless --outputs gives their translations.
+    Runs given as NAME=RUN,RUN count as one system: means with deviations. The page needs no network and can be
+    printed. docs/report.md describes the measurements.
 
     Example: phraseloom report runs/base phrases=runs/p1,runs/p2 -o report.html -s test.de -r test.en
 

@@ -12,7 +12,8 @@ ScaleName = Literal["tiny", "small", "paper"]
 
 def command(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Such as 002-table1, or a file; none: list the tables.")
+        str | None,
+        typer.Argument(metavar="TABLE", help="A table such as 002-table1, or a file. Default: list the tables."),
     ] = None,
     scale: Annotated[
         ScaleName,
@@ -22,38 +23,40 @@ def command(
         ),
     ] = "tiny",
     rows: Annotated[
-        str | None, typer.Option(metavar="NAMES", help="Only these rows, commas between: base, en-de/base, en-de/.")
+        str | None, typer.Option(metavar="NAMES", help="Only these rows, comma-separated: base, en-de/base, en-de/.")
     ] = None,
     seeds: Annotated[
         str | None,
         typer.Option(
             metavar="N,…",
-            help="Seeds of each row; default: the table's. One seed gives no verdict on training, only between these two runs.",
+            help="Seeds of each row. Default: the table's. One seed gives no verdict on training, only on two runs.",
         ),
     ] = None,
     plan: Annotated[
-        bool, typer.Option("--plan", help="Say what would be done and what it would cost; do nothing.")
+        bool, typer.Option("--plan", help="Print the steps and their estimated cost; run nothing.")
     ] = False,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Steps side by side, each with its share of the cores.")] = 1,
-    folder: Annotated[Path, typer.Option(help="Where steps and tables are written.")] = Path("reproduced"),
+    jobs: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of parallel steps; each gets its share of the cores.")
+    ] = 1,
+    folder: Annotated[Path, typer.Option(help="Output folder for steps and tables.")] = Path("reproduced"),
     data_root: Annotated[
-        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Where the corpora that recipes name are looked up.")
+        Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the corpora named in the recipes.")
     ] = Path(),
     recipes: Annotated[
         Path | None,
-        typer.Option(help="The folder of recipes, with tables/; default: recipes, or that of the checkout."),
+        typer.Option(help="The recipe folder, with tables/. Default: recipes, or the one of the checkout."),
     ] = None,
     flops: Annotated[
-        float | None, typer.Option(metavar="N", min=1e6, help="FLOP/s that trainings reach, for estimates: 1e11.")
+        float | None, typer.Option(metavar="N", min=1e6, help="Training speed in FLOP/s, for estimates: 1e11.")
     ] = None,
     gpu: Annotated[
         str | None, typer.Option(metavar="NAME", help="Estimate for this GPU: V100, A100, H100, H200, RTX4090.")
     ] = None,
     train_paper: Annotated[
-        bool, typer.Option("--train-paper", help="With --scale paper: train, which takes GPU-days.")
+        bool, typer.Option("--train-paper", help="With --scale paper: really train, which takes GPU-days.")
     ] = False,
     index: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, which lists the tables there.")
+        Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, the list of its tables.")
     ] = None,
     recompute: Annotated[
         Path | None,
@@ -63,14 +66,16 @@ def command(
         ),
     ] = None,
 ) -> None:
-    """Make a table of a paper again: its rows trained and measured, beside the paper's numbers, each claim checked.
+    """Reproduce a table of a paper: train and measure its rows, show the paper's numbers next to them, and check
+    each claim.
 
-    Steps that are done are not run again, also those of other tables, unless a corpus that they read has changed; the same
-    command goes on where it was stopped. A row that fails is shown as failed and does not stop the others. Writes
-    FOLDER/SCALE/TABLE/table.md, .json, .svg and the sentences that the numbers are made of.
+    Finished steps do not run again, even if another table ran them, unless a corpus that they read has changed.
+    After an interruption, the same command resumes. A row that fails is shown as failed and does not stop the
+    others. The command writes table.md, .json and .svg to FOLDER/SCALE/TABLE, and the sentences that the numbers come
+    from.
 
-    A claim holds or does not hold by Welch's t over the seeds and the sentences, after Holm's correction for the claims of a
-    table: docs/reproduce.md. With one seed the words are "between these two runs"; at scale tiny they are "path only".
+    Welch's t over seeds and sentences decides whether a claim holds, after Holm's correction for the claims of a table
+    (docs/reproduce.md). With one seed, the table says "between these two runs"; at scale tiny it says "path only".
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 

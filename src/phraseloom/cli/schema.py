@@ -13,7 +13,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 
 def command(
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write here instead of standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:

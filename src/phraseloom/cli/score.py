@@ -28,46 +28,45 @@ def command(
     ],
     source: Annotated[
         Path | None,
-        typer.Argument(help="Source text, one sentence per line; of a language model the text.", metavar="SOURCE"),
+        typer.Argument(help="Source text, one sentence per line; for a language model, the text.", metavar="SOURCE"),
     ] = None,
     target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="TARGET")] = None,
     trees: Annotated[
         Path | None,
         typer.Option(
-            help="File with the parse tree of each source line in brackets, for a model whose phrases are made of trees."
+            help="File with the bracketed parse tree of each source line, for a model that takes phrases from trees."
         ),
     ] = None,
     output: Annotated[
         Output,
         typer.Option(
-            help="text: one number a line; json: also the log-probability of each subword; summary: sums and perplexities "
-            "of all lines as one JSON object, and nothing else."
+            help="text: one number per line; json: also the log-probability of each subword; "
+            "summary: one JSON object with the sums and perplexities of all lines."
         ),
     ] = "text",
     summary: Annotated[
-        bool, typer.Option("--summary", help="At the end, the perplexity per subword and per word on standard error.")
+        bool,
+        typer.Option("--summary", help="Print the perplexity per subword and per word to standard error at the end."),
     ] = False,
     normalise: Annotated[
-        bool, typer.Option("--normalise", help="Divide by the length penalty, as translate ranks.")
+        bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
     ] = False,
     length_penalty: Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")] = None,
     alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
     beta: Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Pairs scored together.")] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
     workers_: Annotated[
-        str | None, typer.Option("--workers", help="Threads that score side by side, or auto: one per core.")
+        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
     ] = None,
-    max_input_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longer sources and lines, in subwords, are cropped.")
-    ] = None,
+    max_input_tokens: Annotated[int | None, typer.Option(min=1, help="Longer lines (in subwords) are cropped.")] = None,
     by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
-    """Print log P(target | source) in nats for each pair, end of sentence counted: one line out per pair in.
+    """Print log P(target | source) in nats for each pair, end of sentence included: one line out per pair in.
 
-    Pairs come from two files, or from standard input as SOURCE<tab>TARGET lines. A language model scores lines, of one
-    file or of standard input: log P(line). Perplexity per subword counts the end of each line; perplexity per word is that
-    of the same probabilities over the words between white space and the end of each line.
+    Pairs come from two files, or from standard input as SOURCE<tab>TARGET lines. A language model scores the lines
+    of one file or of standard input: log P(line). Perplexity per subword counts the end of each line. Perplexity
+    per word uses the same probabilities; it counts white-space separated words and the end of each line.
 
     Example: phraseloom score runs/mine source.txt translation.txt
 

@@ -23,37 +23,41 @@ Folders = Annotated[
     list[str],
     typer.Argument(
         metavar="MODEL",
-        help="MODEL or NAME=MODEL: model folders, run folders (best checkpoint), checkpoints; the first is the default.",
+        help="MODEL or NAME=MODEL: model folders, run folders (best "
+        "checkpoint), checkpoints; the first is the default.",
     ),
 ]
-Host = Annotated[str, typer.Option(help="Where to listen; anything but this machine itself needs a proxy before it.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0: any free port, printed.")]
+Host = Annotated[str, typer.Option(help="Address to listen on. Put a proxy in front for anything but this machine.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port, which is printed.")]
 AllowHost = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME", help="Also answer requests to this name (of a proxy). May be given several times."),
+    typer.Option(metavar="NAME", help="Also accept requests for this host name (of a proxy). Repeatable."),
 ]
-Workers = Annotated[
-    str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
+Workers = Annotated[str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")]
+MaxBody = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Largest request body, in bytes.")]
+MaxTexts = Annotated[int, typer.Option(min=1, help="Most texts in a request.")]
+MaxCharacters = Annotated[int, typer.Option(min=1, help="Most characters in a text.")]
+MaxTokens = Annotated[
+    int, typer.Option(min=1, help="Longer texts (in subwords) are cropped or split, and the reply says so.")
 ]
-MaxBody = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Largest body of a request.")]
-MaxTexts = Annotated[int, typer.Option(min=1, help="Most texts of a request.")]
-MaxCharacters = Annotated[int, typer.Option(min=1, help="Most characters of a text.")]
-MaxTokens = Annotated[int, typer.Option(min=1, help="Longer texts (in subwords) are cropped or split, and say so.")]
-MaxPrefixTokens = Annotated[int, typer.Option(min=0, help="Most subwords of a prefix.")]
-MaxBeam = Annotated[int, typer.Option(min=1, help="Widest beam that may be asked for.")]
-MaxNBest = Annotated[int, typer.Option(min=1, help="Most translations of a text.")]
-Queue = Annotated[int, typer.Option(min=1, help="Texts that may wait; beyond them clients get 503 and Retry-After.")]
-Batch = Annotated[int, typer.Option(min=1, help="Texts translated together.")]
-BatchSteps = Annotated[int, typer.Option(min=1, help="Most steps of search in a batch: output length times beam.")]
+MaxPrefixTokens = Annotated[int, typer.Option(min=0, help="Most subwords in a prefix.")]
+MaxBeam = Annotated[int, typer.Option(min=1, help="Largest beam that a request may ask for.")]
+MaxNBest = Annotated[int, typer.Option(min=1, help="Most translations per text.")]
+Queue = Annotated[
+    int, typer.Option(min=1, help="Texts that may wait. When the queue is full, clients get 503 with Retry-After.")
+]
+Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
+BatchSteps = Annotated[int, typer.Option(min=1, help="Most search steps in a batch (output length times beam size).")]
 BatchTimeout = Annotated[
-    float, typer.Option(metavar="SECONDS", help="Time until a batch is ended; its requests are then done one by one.")
+    float,
+    typer.Option(metavar="SECONDS", help="Time limit of a batch. After it, its requests are translated one by one."),
 ]
-Connections = Annotated[int, typer.Option(min=1, help="Clients connected at once.")]
-ReadTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause inside a request or reply.")]
-RequestTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time for a whole request to arrive.")]
-AnswerTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time until a waiting request is given up.")]
-Grace = Annotated[float, typer.Option(metavar="SECONDS", help="Time for requests under way after SIGTERM.")]
-LogRequests = Annotated[bool, typer.Option("--log-requests", help="A line for each request, without its texts.")]
+Connections = Annotated[int, typer.Option(min=1, help="Most simultaneous connections.")]
+ReadTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause within a request or a reply.")]
+RequestTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for receiving a whole request.")]
+AnswerTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for a waiting or running request.")]
+Grace = Annotated[float, typer.Option(metavar="SECONDS", help="Time to finish running requests after SIGTERM.")]
+LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
 
 def command(
@@ -81,9 +85,11 @@ def command(
     grace: Grace = DEFAULT.grace_seconds,
     log_requests: LogRequests = False,
 ) -> None:
-    """Serve translations over HTTP, and at / a page to type, keep first words and look inside (docs/serving.md).
+    """Serve translations over HTTP. The page at / lets you type, fix the first words of a translation, and look
+    inside the model (docs/serving.md).
 
-    Listens on this machine only unless --host says otherwise. SIGTERM stops it: what was asked is answered, exit code 0.
+    The server listens on this machine only, unless you set --host. SIGTERM stops it: it answers all pending
+    requests and exits with code 0.
 
     Example: phraseloom serve base=runs/base phrasal=runs/phrasal --port 8080
     """

@@ -31,29 +31,36 @@ Side = Literal["source", "target"]
 
 
 Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", help="A folder with a tokenizer: of subwords train, a dataset, or a model.")
+    Path,
+    typer.Argument(
+        metavar="FOLDER", help="A folder with a tokenizer: output of subwords train, a dataset, or a model."
+    ),
 ]
-SideOption = Annotated[Side, typer.Option(help="Which language, where the vocabularies are separate.")]
+SideOption = Annotated[Side, typer.Option(help="Which side, if source and target have separate vocabularies.")]
 
 
 @app.command("train", cls=VerbCommand)
 def train(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The folder to write.")],
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE", help="Text files (plain, .gz, .xz); none: standard input.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="Text files (plain, .gz, .xz). Default: standard input.")
     ] = None,
-    kind: Annotated[Kind, typer.Option(help="The library; words: whole words.")] = "sentencepiece",
+    kind: Annotated[
+        Kind, typer.Option(help="The library; words means whole words without segmentation.")
+    ] = "sentencepiece",
     model: Annotated[Model, typer.Option(help="sentencepiece only.")] = "bpe",
-    size: Annotated[int, typer.Option(min=0, help="Pieces of the vocabulary; with subword_nmt: merges.")] = 8000,
+    size: Annotated[int, typer.Option(min=0, help="Vocabulary size; for subword_nmt, the number of merges.")] = 8000,
     byte_fallback: Annotated[bool, typer.Option(help="sentencepiece only: spell unknown characters as bytes.")] = True,
     min_frequency: Annotated[
-        int, typer.Option(min=1, help="subword_nmt: rarer pairs are not merged; words: rarer words are unknown.")
+        int, typer.Option(min=1, help="subword_nmt: do not merge rarer pairs. words: treat rarer words as unknown.")
     ] = 2,
-    sample_lines: Annotated[int, typer.Option(min=1, help="Lines to learn from, spread over the files.")] = 1_000_000,
+    sample_lines: Annotated[
+        int, typer.Option(min=1, help="Number of lines to learn from, sampled across the files.")
+    ] = 1_000_000,
     language: Annotated[str, typer.Option(help="Language code to store.")] = "und",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a tokenizer that is already there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing tokenizer.")] = False,
 ) -> None:
-    """Learn subwords from text and write them to the folder OUTPUT. From standard input the first lines are taken."""
+    """Learn subwords from text and write them to the folder OUTPUT. From standard input, the first lines are used."""
     from phraseloom.config import validate
     from phraseloom.replace import check_folder, new_folder
     from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
@@ -78,14 +85,14 @@ def train(
 
 @app.command("apply", cls=VerbCommand)
 def apply(folder: Folder, side: SideOption = "source") -> None:
-    """Cut each line of standard input into pieces, separated by spaces; undo gives the line back."""
+    """Split each line of standard input into subwords, separated by spaces; undo restores the line."""
     subwords = _load(folder, side)
     _filter(lambda line: " ".join(subwords.pieces(line)))
 
 
 @app.command("undo", cls=VerbCommand)
 def undo(folder: Folder, side: SideOption = "source") -> None:
-    """Join the pieces on each line of standard input to the line that they were cut from."""
+    """Join the subwords on each line of standard input; this restores the original line."""
     subwords = _load(folder, side)
     _filter(lambda line: subwords.undo(line.split(" ")) if line else "")
 

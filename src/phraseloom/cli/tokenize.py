@@ -20,19 +20,21 @@ def command(
         str, typer.Option("-l", "--language", metavar="CODE", help="Language of the text, such as en, de, tr.")
     ],
     text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz); none, or -: standard input.")
+        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
     ] = STDIN,
-    method: Annotated[Method, typer.Option(help="jieba: for Chinese; other languages are left to moses.")] = "moses",
-    normalize: Annotated[bool, typer.Option("--normalize", help="Moses' punctuation normalisation first.")] = False,
+    method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = "moses",
+    normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Tokenised lines as text: words joined as they are written.")
+        bool, typer.Option("--undo", help="Detokenise: turn tokenised lines back into plain text.")
     ] = False,
 ) -> None:
-    """Tokenise lines: words and punctuation between single blanks; one line out per line in, on standard output.
+    """Tokenise lines into words and punctuation, separated by single spaces: one line out per line in, on standard
+    output.
 
-    The same as tokenize, normalize and lowercase under text in a recipe. Characters are not escaped as Moses' scripts do
-    (' stays, and is not &apos;). A blank line stays blank. --undo cannot bring back upper case or what was normalised.
+    The result is that of tokenize, normalize and lowercase under text in a recipe. Unlike in Moses' scripts,
+    characters are not escaped (' stays, and does not become &apos;). A blank line stays blank. --undo cannot
+    restore upper case or what was normalised.
 
     Example: phraseloom tokenize -l de < train.de > train.tok.de
 

@@ -15,22 +15,23 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder; default runs/<name of the recipe>.")] = None,
+    run: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/<name of the recipe>.")] = None,
     allow_changed: Annotated[
-        bool, typer.Option("--allow-changed", help="Go on with a run although the recipe or the data has changed.")
+        bool, typer.Option("--allow-changed", help="Resume although the recipe or the data has changed.")
     ] = False,
     go_back_to: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="CHECKPOINT",
-            help="Go on from this checkpoint, such as step_400; newer ones are set aside.",
+            help="Resume from this checkpoint, such as step_400. Newer checkpoints are set aside.",
         ),
     ] = None,
 ) -> None:
     """Train a model from RECIPE. KEY=VALUE changes a key, such as training.max_updates=500.
 
-    Ctrl-C, SIGTERM or SIGHUP saves and leaves with exit code 3; the same command goes on from there, to the same result.
+    Ctrl-C, SIGTERM and SIGHUP save the run and exit with code 3. The same command resumes, with the same result as
+    without a break.
     """
     from phraseloom.errors import DivergedError, InterruptedRun
     from phraseloom.recipe import load_recipe

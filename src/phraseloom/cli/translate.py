@@ -35,52 +35,56 @@ Model = Annotated[
     Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
 ]
 OutputForm = Annotated[
-    Output, typer.Option(help="text: one line per line; nbest: Moses n-best list; json: one object per line.")
+    Output, typer.Option(help="text: one translation per line; nbest: Moses n-best list; json: one object per line.")
 ]
-Beam = Annotated[int | None, typer.Option(min=1, help="Width of the beam; 1 is greedy search. Default: the model's.")]
-NBest = Annotated[int | None, typer.Option(min=1, help="Translations per line (nbest, json), at most the beam.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="Sentences translated together.")]
-Workers = Annotated[
-    str | None, typer.Option("--workers", help="Threads that translate side by side, or auto: one per core.")
-]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")]
+NBest = Annotated[int | None, typer.Option(min=1, help="Translations per line (nbest, json); at most the beam size.")]
+Batch = Annotated[int | None, typer.Option(min=1, help="Sentences per batch.")]
+Workers = Annotated[str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")]
 Penalty = Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")]
 Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
 Beta = Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")]
 WordBonus = Annotated[
-    float | None, typer.Option(help="Added to the log-probability for each subword, by segmental models (NPMT).")
+    float | None, typer.Option(help="Bonus per subword, added to the log-probability (segmental models, NPMT).")
 ]
 StopRule = Annotated[
     Stop | None,
     typer.Option(
-        help="When a sentence is done: beam hypotheses finished, nothing better can come, or as in transformers."
+        help="Stopping rule. finished: when as many hypotheses as the beam "
+        "size have finished; exact: when no better one is possible; transformers: as in generate of that library."
     ),
 ]
-MaxLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT.")]
-MinLength = Annotated[str | None, typer.Option(help="FACTOR,CONSTANT: at least so many subwords.")]
-MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines of more subwords are cropped or split.")]
-Long = Annotated[LongLines | None, typer.Option(help="What to do with longer lines.")]
+MaxLength = Annotated[
+    str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT subwords.")
+]
+MinLength = Annotated[
+    str | None, typer.Option(help="FACTOR,CONSTANT: at least FACTOR x source subwords + CONSTANT subwords.")
+]
+MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines with more subwords are cropped or split.")]
+Long = Annotated[LongLines | None, typer.Option(help="What to do with lines above --max-input-tokens.")]
 UnknownWords = Annotated[
     Unknown | None,
     typer.Option(
-        help="Unknown words in the output: none, as they come, or the source word that was attended to instead."
+        help="Unknown words in the output: forbid them, keep them, or "
+        "replace them by the source word with the most attention."
     ),
 ]
 Lexicon = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="For --unknown replace: translations of words, a file of align lexicon."),
+    typer.Option(metavar="FILE", help="For --unknown replace: a lexicon written by align lexicon."),
 ]
-Prefixes = Annotated[Path | None, typer.Option(help="File with what each translation must begin with, line by line.")]
+Prefixes = Annotated[
+    Path | None, typer.Option(help="File of forced prefixes: line n is the beginning of translation n.")
+]
 Trees = Annotated[
     Path | None,
-    typer.Option(
-        help="File with the parse tree of each line in brackets, for a model whose phrases are made of trees."
-    ),
+    typer.Option(help="File with the bracketed parse tree of each line, for a model that takes phrases from trees."),
 ]
 MorePhrases = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Phrases that the output may also be, for a model with continuous output: one a line, or a .vec file of them.",
+        help="Extra phrases for the output of a model with continuous output: one per line, or a .vec file.",
     ),
 ]
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
@@ -88,17 +92,25 @@ PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
 ]
 Layer = Annotated[
-    int | None, typer.Option(min=1, help="Decoder layer whose attention aligns, from 1; default: the model's.")
+    int | None,
+    typer.Option(
+        min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
+    ),
 ]
 Head = Annotated[
     str | None,
-    typer.Option(metavar="N", help="Its head, from 1, or mean or max of all; default: mean with --alignment-layer."),
+    typer.Option(
+        metavar="N",
+        help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
+    ),
 ]
-Method = Annotated[AlignmentMethod | None, typer.Option(help="How words are linked; default: the model's.")]
-Window = Annotated[int | None, typer.Option(min=1, help="Lines sorted and translated together at most.")]
-Stream = Annotated[
-    bool, typer.Option("--stream", help="Translate what has arrived at once; never wait for more lines.")
+Method = Annotated[
+    AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
 ]
+Window = Annotated[
+    int | None, typer.Option(min=1, help="Largest number of lines to read, sort by length and translate together.")
+]
+Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon as they arrive; never wait for more.")]
 
 
 def command(
@@ -134,7 +146,7 @@ def command(
 ) -> None:
     """Translate lines from standard input to standard output: one line out per line in, in order.
 
-    A blank line gives a blank line. What was cropped, replaced or cut is counted on standard error.
+    A blank line gives a blank line. The numbers of lines that were cropped, replaced or cut go to standard error.
 
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """

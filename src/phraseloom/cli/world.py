@@ -10,18 +10,20 @@ import typer
 
 def command(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; must be new or empty.")],
-    seed: Annotated[int, typer.Option(help="The same seed and numbers make the same bytes.")] = 1,
+    seed: Annotated[int, typer.Option(help="Random seed. The same seed and sizes give the same bytes.")] = 1,
     train: Annotated[int, typer.Option(help="Training pairs.")] = 20_000,
     valid: Annotated[int, typer.Option(help="Validation pairs.")] = 1_000,
     test: Annotated[int, typer.Option(help="Test pairs.")] = 1_000,
-    contrastive: Annotated[int, typer.Option(min=0, help="Contrastive items of each phenomenon.")] = 210,
+    contrastive: Annotated[int, typer.Option(min=0, help="Contrastive items for each phenomenon.")] = 210,
     join: Annotated[
-        str, typer.Option(metavar="N", help="Sentences on a line of train, valid and test: 3, or 2-3 in turn.")
+        str, typer.Option(metavar="N", help="Sentences per line of train, valid and test: 3, or 2-3 in turn.")
     ] = "1",
-    processes: Annotated[int, typer.Option(help="Processes that make training pairs; the bytes are the same.")] = 1,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a world that is already there.")] = False,
+    processes: Annotated[
+        int, typer.Option(help="Processes that generate training pairs. The output does not depend on it.")
+    ] = 1,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing world.")] = False,
 ) -> None:
-    """Write the built-in synthetic language pair with its gold truth (docs/world.md)."""
+    """Write the built-in synthetic language pair with its gold annotations (docs/world.md)."""
     from phraseloom.text.grouping import group_sizes
     from phraseloom.world.writer import write_world
 
