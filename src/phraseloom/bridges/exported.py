@@ -26,7 +26,7 @@ MARIAN = FolderKind("MarianMT model", listing=EXPORT, needs=("vocab.json", "mode
 
 
 @dataclass(frozen=True)
-class Source:
+class PlainModel:
     """A model to export, all of whose files were verified."""
 
     folder: Path
@@ -36,7 +36,7 @@ class Source:
     decoding: DecodingConfig
 
 
-def read_plain(path: str | Path, program: str) -> Source:
+def read_plain(path: str | Path, program: str) -> PlainModel:
     """The model that `path` means, if it is a plain Transformer.
 
     Raises ModelError for what `program` cannot compute, before the weights are read; FileProblem, CorruptError.
@@ -50,7 +50,7 @@ def read_plain(path: str | Path, program: str) -> Source:
         raise ModelError(f"{what}, which {program} cannot compute", file=folder, hint=hint)
     model, tokenizer, generation = load_model(folder)
     assert isinstance(model, TranslationModel)
-    return Source(folder, model, config, tokenizer, validate(DecodingConfig, generation, file=folder / GENERATION))
+    return PlainModel(folder, model, config, tokenizer, validate(DecodingConfig, generation, file=folder / GENERATION))
 
 
 def what_cannot_go(config: ModelConfig) -> tuple[str, str] | None:

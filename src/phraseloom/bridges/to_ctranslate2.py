@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from phraseloom.bridges.exported import CTRANSLATE2, Source, read_plain, write_listing
+from phraseloom.bridges.exported import CTRANSLATE2, PlainModel, read_plain, write_listing
 from phraseloom.errors import UsageError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.layers.embeddings import sinusoid
@@ -30,7 +30,7 @@ _ACTIVATIONS = {"relu": "RELU", "swish": "SWISH", "gelu": "GELU"}
 
 def export_ctranslate2(
     path: str | Path, output: str | Path, *, quantization: str | None = None, overwrite: bool = False
-) -> Source:
+) -> PlainModel:
     """Write the model that `path` means as the CTranslate2 folder `output`, whole or not at all.
 
     `quantization`: one of QUANTIZATIONS; None keeps float32. Raises UsageError without the package ctranslate2, ModelError
@@ -75,7 +75,7 @@ def token_names(vocabulary: Vocabulary) -> list[str]:
     return [p if i < len(SPECIALS) or p not in SPECIALS else f"{p}#{i}" for i, p in enumerate(vocabulary)]
 
 
-def write_sentencepiece(folder: Path, source: Source) -> None:
+def write_sentencepiece(folder: Path, source: PlainModel) -> None:
     """Write `source.spm` and `target.spm`, for sides that have sentencepiece models."""
     for name in ("source", "target"):
         subwords = getattr(source.tokenizer, name).subwords
@@ -83,7 +83,7 @@ def write_sentencepiece(folder: Path, source: Source) -> None:
             atomic_write_bytes(folder / f"{name}.spm", subwords.content)
 
 
-def _fill(spec: Any, source: Source) -> None:
+def _fill(spec: Any, source: PlainModel) -> None:
     """Every parameter into its place."""
     model, config, width = source.model, source.config, source.config.width
     left = {name: p.detach().float().cpu().numpy() for name, p in model.named_parameters(remove_duplicate=False)}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from phraseloom.bridges import marian_names as names
-from phraseloom.bridges.exported import MARIAN, Source, read_plain, write_listing
+from phraseloom.bridges.exported import MARIAN, PlainModel, read_plain, write_listing
 from phraseloom.bridges.to_ctranslate2 import token_names, write_sentencepiece
 from phraseloom.decoding.config import SockeyePenaltyConfig
 from phraseloom.errors import ModelError
@@ -30,7 +30,7 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK
 LONGEST = 512
 
 
-def export_marian(path: str | Path, output: str | Path, *, overwrite: bool = False) -> Source:
+def export_marian(path: str | Path, output: str | Path, *, overwrite: bool = False) -> PlainModel:
     """Write the model that `path` means as the MarianMT folder `output`, whole or not at all.
 
     Raises ModelError for a model that MarianMT cannot compute, with what could be done, FileProblem, CorruptError.
@@ -55,7 +55,7 @@ def export_marian(path: str | Path, output: str | Path, *, overwrite: bool = Fal
     return source
 
 
-def _what_cannot_go(source: Source) -> tuple[str, str] | None:
+def _what_cannot_go(source: PlainModel) -> tuple[str, str] | None:
     config, tokenizer = source.config, source.tokenizer
     if config.norm != "post":
         return "norm: pre", "export to CTranslate2, or train with norm: post"
@@ -72,7 +72,7 @@ def _what_cannot_go(source: Source) -> tuple[str, str] | None:
     return None
 
 
-def _config(source: Source) -> dict[str, Any]:
+def _config(source: PlainModel) -> dict[str, Any]:
     config, size = source.config, len(source.tokenizer.target.vocabulary)
     sizes: dict[str, Any] = {}
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
@@ -105,7 +105,7 @@ def _config(source: Source) -> dict[str, Any]:
     }
 
 
-def _generation(source: Source) -> dict[str, Any]:
+def _generation(source: PlainModel) -> dict[str, Any]:
     """What `generate` does by default: our beam; its own length penalty unless ours is of the same kind."""
     penalty = source.decoding.length_penalty
     alpha = penalty.alpha if isinstance(penalty, SockeyePenaltyConfig) and penalty.beta == 0.0 else 1.0
@@ -123,7 +123,7 @@ def _generation(source: Source) -> dict[str, Any]:
     }
 
 
-def _tensors(source: Source) -> dict[str, Tensor]:
+def _tensors(source: PlainModel) -> dict[str, Tensor]:
     """The parameters under their names there; biases that the model does not have are zero."""
     model, config = source.model, source.config
     ours = {name: p.detach().float() for name, p in model.named_parameters()}

@@ -51,7 +51,7 @@ StopRule = Annotated[
     Stop | None,
     typer.Option(
         help="Stopping rule. finished: when as many hypotheses as the beam "
-        "size have finished; exact: when no better one is possible; transformers: as in that library."
+        "size have finished; exact: when no better one is possible; transformers: as in generate of that library."
     ),
 ]
 MaxLength = Annotated[
