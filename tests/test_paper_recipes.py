@@ -157,7 +157,8 @@ def test_settings_of_paper_004(path: Path) -> None:
     assert model.tied == ("two_way" if chinese else "three_way")
     assert model.init == InitConfig(kind="xavier_uniform", recurrent="orthogonal")
     assert (model.dropout, model.attention_dropout, model.ffn_dropout) == (0.1, 0.1, 0.1)
-    assert model.output.model_dump() == {"kind": "softmax", "bias": True, "label_smoothing": 0.1, "smoothing": "t2t"}
+    output = {"kind": "softmax", "bias": True, "excluded": (), "label_smoothing": 0.1, "smoothing": "t2t"}
+    assert model.output.model_dump() == output
     if isinstance(model.decoder, RecurrentDecoderConfig):
         assert (model.decoder.initial, model.decoder.input_feeding, model.decoder.hidden_dropout) == ("last", True, 0.2)
         assert model.positions.target.kind == "none"

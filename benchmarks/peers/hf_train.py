@@ -10,6 +10,7 @@ import argparse
 import os
 import random
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -45,7 +46,7 @@ def batches(source: list[list[int]], target: list[list[int]], tokens: int) -> li
 
 def build(vocabulary: int, attention: str) -> MarianMTModel:
     return MarianMTModel(
-        MarianConfig(
+        cast(Any, MarianConfig)(
             vocab_size=vocabulary,
             d_model=256,
             encoder_layers=3,

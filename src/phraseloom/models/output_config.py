@@ -20,7 +20,7 @@ class SoftmaxConfig(Config):
 
     kind: Literal["softmax"] = "softmax"
     bias: bool = False
-    excluded: tuple[Literal["pad", "bos"], ...] = ()
+    excluded: Annotated[tuple[Literal["pad", "bos"], ...], Field(strict=False)] = ()
     label_smoothing: Fraction = 0.1
     smoothing: Literal["uniform", "t2t", "kl"] = "uniform"
 
