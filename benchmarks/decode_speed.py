@@ -51,9 +51,13 @@ class IdSide:
     """
 
     vocabulary: Any
+    longest_piece = 12
 
     def __init__(self) -> None:
-        self.vocabulary = self
+        self.vocabulary = self.subwords = self
+
+    def encode(self, line: str) -> list[int]:
+        return [int(n) for n in line.split()]
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         return [[int(n) for n in line.split()] for line in lines]

@@ -167,7 +167,7 @@ def test_training_of_recurrent_and_encoder_free_models(name: str) -> None:
 @pytest.mark.usefixtures("plain_layers")
 @pytest.mark.parametrize("name", RECURRENT)
 def test_search_of_recurrent_and_encoder_free_models(name: str, beam: int) -> None:
-    torch.manual_seed(1)  # EOS is not the best token behind the longest length
+    torch.manual_seed(2)  # EOS is not the best token behind the longest length
     model_config = recurrent(name)
     model = build_model(model_config, VOCABULARY, VOCABULARY).eval()
     source, tokens, sentences = 6, 4, 2

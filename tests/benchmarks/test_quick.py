@@ -31,10 +31,11 @@ def test_runs_and_leaves_ratios(name: str, tmp_path: Path) -> None:
     printed = run(name, tmp_path, "--json", str(tmp_path / "result.json"))
     result = json.loads((tmp_path / "result.json").read_bytes())
     assert result["benchmark"] == name
-    assert result["ratios"]
+    has_peers = b" peer(" in PROGRAMS[name].read_bytes()
+    assert result["ratios"] or (has_peers and result["figures"]), "nothing was compared or measured"
     assert all(math.isfinite(value) for value in result["ratios"].values())
     assert all(ratio in printed for ratio in result["ratios"])
-    if b" peer(" in PROGRAMS[name].read_bytes():
+    if has_peers:
         assert "is left out: set PHRASELOOM_PEER_" in printed
 
 

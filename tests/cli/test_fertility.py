@@ -16,6 +16,7 @@ from phraseloom.analysis.fertility import evaluate_fertility
 from phraseloom.metrics.by_sentence import plain
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.training import fertility as fertility_training
+from phraseloom.training.fertility_fit import FertilityFitOptions
 
 QUICK = ("--widths", "16,8", "--epochs", "4", "--learning-rate", "0.01", "--batch", "16")
 TEXT = ("-s", "s", "--labels", "l")
@@ -77,11 +78,11 @@ def test_options_reach_the_training(command: Command, monkeypatch: pytest.Monkey
     assert done.err == "phraseloom fertility: new: as after epoch 1, validation loss 0.2500\n"
     text = Path("s"), Path("l")
     assert seen[:3] == [Path("net"), fertility_training.Files(*text, *text), Path("new")]
-    assert seen[3] == fertility_training.Options(2, "states", (), (1.0, 2.5), False, 3, 0.1, 9, 4, 77, 2**29)
+    assert seen[3] == FertilityFitOptions(2, "states", (), (1.0, 2.5), False, 3, 0.1, 9, 4, 77, 2**29)
     assert seen[4:] == ["cpu", True]
     seen.clear()
     assert command("fertility", "train", "net", *TEXT, "-o", "new").code == 0
-    assert seen[3] == fertility_training.Options()
+    assert seen[3] == FertilityFitOptions()
     assert seen[4:] == ["cpu", False]
 
 

@@ -67,8 +67,8 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
 FOLDERS = {
     ("world", "out"), ("prepare", "recipe"), ("subwords train", "output"), ("phrases mwt", "--output"),
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
-    ("reproduce", "--index"), ("convert from-marian", "model"), ("convert to-ctranslate2", "folder"),
-    ("convert to-marian", "folder"),
+    ("reproduce", "--index"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
+    ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"),
 }  # fmt: skip
 # What has a path in it, and is only read.
 INPUTS = {
@@ -99,8 +99,8 @@ READING_VERBS = {"serve", "inspect", "analyse activation", "analyse phenomena", 
 # In the verbs whose outputs all stand in FILES, an option of one of these names is an input.
 READ = {
     "model", "models", "source", "target", "targets", "trees", "gold", "correct", "wrong", "distances", "items", "sets",
-    "text", "reference", "lines", "runs", "outputs", "mwt", "contrastive", "fertility_source", "fertility_labels", "add",
-    "first", "second",
+    "text", "reference", "lines", "lingeval", "runs", "outputs", "mwt", "contrastive", "fertility_source", "fertility_labels",
+    "add", "first", "second",
 }  # fmt: skip
 
 

@@ -33,11 +33,20 @@ SOURCES, TARGETS = [[5, 6, 7], [8, 4], [], [4, 7, 8, 5]], [[5, 6], [7, 8, 4, 5],
 LENGTHS = [len(s) + 1 for s in SOURCES]
 
 RATES = {"dropout": 0.3}
+VARIATIONAL = {"variational_dropout": {"inputs": 0.05, "states": 0.05}}
 ENCODER: dict[str, dict[str, Any]] = {
     "transformer": {"kind": "transformer", "layers": 2},
     "none": {"kind": "none"},
     "lstm": {"kind": "recurrent", "layers": 2},
-    "gru": {"kind": "recurrent", "layers": 3, "cell": "gru", "bidirectional": 2, "residual": True, **RATES},
+    "gru": {
+        "kind": "recurrent",
+        "layers": 3,
+        "cell": "gru",
+        "bidirectional": 2,
+        "residual": True,
+        **RATES,
+        **VARIATIONAL,
+    },
     "columns": {"kind": "columns", "layers": 3, "width": 6, **RATES},
     "columns-lstm": {"kind": "columns", "cell": "lstm"},
 }
@@ -45,7 +54,7 @@ FIRST = {"kind": "recurrent", "layers": 2}
 DECODER: dict[str, dict[str, Any]] = {
     "transformer": {"kind": "transformer", "layers": 2},
     "mlp": {**FIRST},
-    "mlp-gru": {**FIRST, "layers": 3, "cell": "gru", "residual": True, "hidden_dropout": 0.0, **RATES},
+    "mlp-gru": {**FIRST, "layers": 3, "cell": "gru", "residual": True, "hidden_dropout": 0.0, **RATES, **VARIATIONAL},
     "general": {**FIRST, "attention": "general", "input_feeding": False, "initial": "zero"},
     "fixed": {**FIRST, "attention": "fixed"},
     "fixed-not-fed": {**FIRST, "attention": "fixed", "cell": "gru", "input_feeding": False},

@@ -56,6 +56,7 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "decoder": {"layers": 3},
             "output": {"kind": "softmax", "bias": True},
             "tied": "none",
+            "init": "xavier_uniform",
         }
     )
     size = len(tokenizer.source.vocabulary)

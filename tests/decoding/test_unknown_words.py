@@ -145,6 +145,7 @@ def word_model(target: list[str], *, joined: bool = False, text: TextConfig | No
             "decoder": {"layers": 2},
             "output": {"kind": "softmax", "bias": True},
             "tied": "none",
+            "init": "xavier_uniform",
         }
     )
     torch.manual_seed(1)

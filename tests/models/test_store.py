@@ -165,7 +165,7 @@ def test_vocabularies_of_another_shape(tmp_path: Path, tokenizer: Tokenizer, voc
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"files": {"n" * 5000: {"bytes": 1, "sha256": ""}}}, "manifest names 'nnn"),
+        ({"files": {"n" * 5000: {"bytes": 1, "sha256": ""}}}, "manifest names a path outside its folder: 'nnn"),
         ({"format": True}, "not a manifest of format 1"),
         ({"format": 1.0}, "not a manifest of format 1"),
     ],

@@ -193,10 +193,10 @@ def test_the_seed_decides() -> None:
 
 SCRIPT = """
 import hashlib
-from phraseloom.phrases.embeddings import Settings, count_tokens, train_vectors
+from phraseloom.phrases.embeddings import EmbeddingSettings, count_tokens, train_vectors
 lines = ["went to the house", "he went_to it", "the house the"] * 50
 text = lambda: iter(lines)
-vectors = train_vectors(text, count_tokens(text, 1), Settings(width=6), extra=["went_home", "x_y"])
+vectors = train_vectors(text, count_tokens(text, 1), EmbeddingSettings(width=6), extra=["went_home", "x_y"])
 print(vectors.tokens, hashlib.sha256(vectors.matrix_VM.tobytes()).hexdigest())
 """
 

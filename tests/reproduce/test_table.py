@@ -32,7 +32,7 @@ def test_a_table_is_read(tmp_path: Path) -> None:
         ({"claims": [{**CLAIM, "more": ["old"]}]}, "no row 'old'"),
         ({"claims": [{**CLAIM, "metric": "blue"}]}, "no metric 'blue'"),
         ({"claims": [{**CLAIM, "less": ["new"]}]}, "exactly one of more, less and equal"),
-        ({"claims": [{**CLAIM, "value": 3}]}, "exactly one of than, value"),
+        ({"claims": [{**CLAIM, "value": 3}]}, "exactly one of value"),
         ({"claims": [{**CLAIM, "within": 0.5}]}, "equal and within stand together"),
         ({"rows": {"base": {"label": "b", "paper": {"blue": 1.0}}}}, "no metric 'blue'"),
         ({"rows": {"base": {"label": "b", "tasks": ["xx"]}}}, "no task 'xx'"),

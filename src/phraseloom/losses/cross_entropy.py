@@ -57,9 +57,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         classes = weight_VD.shape[0]
         column_sum_D = weight_VD.sum(0) if forbidden is None else weight_VD.sum(0) - weight_VD[forbidden].sum(0)
         bias_sum = (
-            0.0
-            if bias_V is None
-            else float(bias_V.sum() if forbidden is None else bias_V.index_fill(0, forbidden, 0.0).sum())
+            0.0 if bias_V is None else (bias_V if forbidden is None else bias_V.index_fill(0, forbidden, 0.0)).sum()
         )
         allowed = classes - (0 if forbidden is None else len(forbidden))
         extra, mass = target.gold - target.other, target.gold + target.other * (allowed - 1)

@@ -145,6 +145,9 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
             continue
         gone = path.with_name(".old")
         try:
+            if path.is_symlink():  # moved to another disk by its owner: the link goes, what it points to stays
+                remove_own(path)
+                continue
             CHECKPOINT.check(path)
             remove_marked(gone, *MARKS)
             move_own(path, gone)  # a half-deleted folder must not look like a checkpoint
