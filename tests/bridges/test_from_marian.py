@@ -176,7 +176,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], Any], str]] = {
     ),
     "a pickle that runs code": (_running_pickle, "it is damaged, or holds more than tensors"),
     "a pointer": (_pointer, "a pointer of Git LFS"),
-    "half a download": (_cut("model.safetensors"), "not a readable safetensors file"),
+    "half a download": (_cut("model.safetensors"), "bytes of data, the header says"),
     "half a vocabulary": (_cut("vocab.json"), "vocab.json"),
     "no vocabulary": (lambda f: (f / "vocab.json").unlink(), "vocabulary not found"),
     "no sentencepiece": (lambda f: (f / "source.spm").unlink(), "sentencepiece model not found"),
