@@ -196,11 +196,11 @@ def test_out_of_memory_later_saves_the_last_whole_update(tmp_path: Path) -> None
         return data.batch(indices)
 
     with pytest.raises(PhraseloomError, match="out of memory in update 8"):
-        toy.finish(tmp_path, batch_of=batch)
-    assert json.loads((tmp_path / "last" / "state.json").read_bytes())["update"] == 7
-    toy.finish(tmp_path)
-    toy.finish(tmp_path.with_name("whole"))
-    assert toy.result(tmp_path) == toy.result(tmp_path.with_name("whole"))
+        toy.finish(tmp_path / "run", batch_of=batch)
+    assert json.loads((tmp_path / "run" / "last" / "state.json").read_bytes())["update"] == 7
+    toy.finish(tmp_path / "run")
+    toy.finish(tmp_path / "whole")
+    assert toy.result(tmp_path / "run") == toy.result(tmp_path / "whole")
 
 
 def test_clipping_limits_the_step() -> None:
