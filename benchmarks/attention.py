@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from common import finish, interleave, parser, table, take_cores
 from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
-from phraseloom.layers.dropout import add_dropout, dropout
+from phraseloom.layers.feedforward import add_dropout, dropout
 
 QUICK = {"lengths": [16], "tokens": 32, "seconds": 0.1}
 

@@ -19,7 +19,7 @@ from phraseloom.layers.packed import pack_for_inference
 from phraseloom.layers.table import TargetTable
 from phraseloom.losses.vmf import concentration, vmf_loss
 from phraseloom.losses.vmf_normalizer import log_normalizer
-from phraseloom.models import targets
+from phraseloom.models import translation as targets
 from phraseloom.models.config import ModelConfig
 from phraseloom.outputs import ContinuousOutput, SoftmaxOutput
 from phraseloom.training.distributed import keep_pages

@@ -12,7 +12,7 @@ import torch
 
 from common import PEERS
 from phraseloom.layers.embeddings import sinusoid
-from phraseloom.layers.residual import NORM_EPSILON
+from phraseloom.layers.feedforward import NORM_EPSILON
 from phraseloom.models.config import ModelConfig
 
 MATRICES = {

@@ -16,8 +16,7 @@ from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.phrase_config import PhrasesConfig
 from phraseloom.phrases.config import TreeSegmenterConfig
-from phraseloom.phrases.segment import fixed_sizes, phrase_length, table_sizes, tree_sizes, with_end
-from phraseloom.phrases.table import index_phrases
+from phraseloom.phrases.segmenters import fixed_sizes, index_phrases, phrase_length, table_sizes, tree_sizes, with_end
 from phraseloom.phrases.trees import parse_tree, skeleton
 from tests.helpers import tiny_tokenizer
 

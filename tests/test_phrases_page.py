@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.cli.main import load_verb, run
-from phraseloom.phrases.sheet import CATEGORIES
+from phraseloom.phrases.sample import CATEGORIES
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "phrases.md").read_bytes().decode()
 COMMANDS = re.findall(r"^    phraseloom (.+)$", PAGE, re.MULTILINE)

@@ -2,23 +2,116 @@
 
 Recipes are data: a safe YAML subset (no tags, no aliases, no duplicate keys), validated by frozen pydantic models that
 forbid unknown keys. An error names the file, the line and the nearest valid name (reliability.md S2, O4).
+
+Which keys and kinds may stand where in a configuration: a walk over the types of its fields.
+
+What is wrong with a configuration, in the words of a recipe: the key, its place, what would fit.
+
+pydantic says where a value does not fit and why; `explain` says it with the line of the file, or the override of the
+command line, that the value comes from, and with the nearest valid name (reliability.md O4).
 """
 
 from __future__ import annotations
 
+import difflib
 import re
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pydantic
 import yaml
 from pydantic_core import PydanticCustomError
 
-from phraseloom.config_problems import Place, Places, dotted, explain
-from phraseloom.config_types import KeyPath, value_at
 from phraseloom.errors import ConfigError, CorruptError
 from phraseloom.files import require_file
 from phraseloom.reading import read_bounded
+
+KeyPath = tuple[str | int, ...]
+
+
+def value_at(value: Any, path: KeyPath, otherwise: Any) -> Any:
+    """The value at `path` of nested plain data; `otherwise` where there is none."""
+    for step in path:
+        in_list = isinstance(value, list) and isinstance(step, int) and step < len(value)
+        if not in_list and not (isinstance(value, dict) and step in value):
+            return otherwise
+        value = value[step]
+    return value
+
+
+def places_of(annotation: Any, name: str, path: KeyPath = ()) -> Iterator[KeyPath]:
+    """Every place below a type at which there may be a key `name`; items of lists are left out."""
+    for config in filter(_is_config, members(annotation)):
+        for field, info in config.model_fields.items():
+            if field == name:
+                yield (*path, field)
+            yield from places_of(info.annotation, name, (*path, field))
+
+
+def types_at(kind: Any, value: Any, path: KeyPath) -> list[Any]:
+    """The types that the value at `path` may have, by the fields, lists, mappings and kinds on the way."""
+    found = [kind]
+    for step in path:
+        value = value_at(value, (step,), None)
+        found = _type_step(found, step, value)
+    return found
+
+
+def _type_step(annotations: list[Any], step: str | int, value: Any) -> list[Any]:
+    """The types of the `value` that stands at `step` of one of these types."""
+    found = [inner for outer in annotations for inner in _below(outer, step)]
+    return [a for a in found if _kind_fits(a, value)] or found
+
+
+def _below(outer: Any, step: str | int) -> Iterator[Any]:
+    if _is_config(outer):
+        if step in outer.model_fields:
+            yield from members(outer.model_fields[step].annotation)
+    elif typing.get_origin(outer) in (list, dict):
+        yield from members(typing.get_args(outer)[-1])
+
+
+def members(annotation: Any) -> Iterator[Any]:
+    """The types of a union, or the one type."""
+    if typing.get_origin(annotation) is typing.Annotated:
+        yield from members(typing.get_args(annotation)[0])
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for one in typing.get_args(annotation):
+            yield from members(one)
+    else:
+        yield annotation
+
+
+def _is_config(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
+
+
+def keys(kinds: Iterable[Any]) -> list[str]:
+    """The keys that there may be where one of these types stands."""
+    return sorted({name for kind in kinds if _is_config(kind) for name in kind.model_fields})
+
+
+def kinds(found: Iterable[Any]) -> list[str]:
+    """The variants of a union that is chosen by `kind`, or the names of literals."""
+    names: list[str] = []
+    for one in found:
+        if _is_config(one) and "kind" in one.model_fields:
+            one = one.model_fields["kind"].annotation
+        if typing.get_origin(one) is typing.Literal:
+            names += map(str, typing.get_args(one))
+    return list(dict.fromkeys(names))
+
+
+def _kind_fits(candidate: Any, value: Any) -> bool:
+    wanted = value.get("kind") if isinstance(value, Mapping) else None
+    if not _is_config(candidate) or "kind" not in candidate.model_fields or wanted is None:
+        return True
+    names: tuple[Any, ...] = typing.get_args(candidate.model_fields["kind"].annotation)
+    return isinstance(wanted, str) and wanted in names
+
 
 RECIPE_MAX_BYTES = 2**20
 RECIPE_MAX_DEPTH = 30
@@ -208,3 +301,217 @@ def validate(kind: type[C], value: Any, *, file: str | Path | None = None, place
         raise explain(kind, value, failure, file=file, places=places) from failure
     except TypeError as failure:  # a list or a mapping where the name of a kind or a preset is looked up
         raise ConfigError(f"a name is expected where there is a list or a mapping ({failure})", file=file) from failure
+
+
+OVERRIDES_NAMED = 3
+LONGEST_SHOWN, SHOWN = 120, 60
+
+
+class Place(NamedTuple):
+    """Where a value stands: a line (from 1) of a file, or in an `override`, as given on the command line.
+
+    `text`: a single value as it is written there, before YAML makes a truth value, a number or a date of it.
+    """
+
+    file: str | Path | None = None
+    line: int | None = None
+    override: str | None = None
+    text: str | None = None
+
+    def problem(self, what: str, *, hint: str | None = None) -> ConfigError:
+        """The error that says so, at this place."""
+        if self.override is not None:
+            return ConfigError(f"override {short(self.override)!r}: {what}", hint=hint)
+        return ConfigError(what, file=self.file, line=self.line, hint=hint)
+
+
+Places = dict[KeyPath, Place]
+
+
+def short(text: str) -> str:
+    """`text`, of a long one the beginning and its length: a message is one line that can be read."""
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"
+
+
+class _Found(NamedTuple):
+    """A value that does not fit: its key, the value as it was given, what could stand there (types), where it stands."""
+
+    path: KeyPath
+    given: Any
+    annotations: list[Any]
+    place: Place
+
+    @property
+    def key(self) -> str:
+        return dotted(self.path)
+
+    @property
+    def text(self) -> str:
+        """The value as it is written, as far as that is known; empty for a mapping or list."""
+        if isinstance(self.given, dict | list):
+            return ""
+        if self.place.text and not isinstance(self.given, str):
+            return short(self.place.text)
+        if self.given is None:
+            return "nothing"
+        if isinstance(self.given, bool):
+            return "true" if self.given else "false"
+        return repr(short(self.given)) if isinstance(self.given, str) else short(str(self.given))
+
+
+def dotted(path: KeyPath) -> str:
+    """`data.train.0.source`."""
+    return ".".join(short(str(step)) for step in path)
+
+
+def one_of(name: Any, names: Iterable[str], *, cutoff: float = 0.5) -> str:
+    """`did you mean …?` with the nearest of `names`, or all of them."""
+    names = list(names)
+    near = difflib.get_close_matches(str(name), names, n=1, cutoff=cutoff)
+    return f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
+
+
+def explain(
+    kind: type[pydantic.BaseModel],
+    value: Any,
+    failure: pydantic.ValidationError,
+    *,
+    file: str | Path | None = None,
+    places: Places | None = None,
+) -> ConfigError:
+    """The first of what pydantic found in `value`, as an error in our words; how many keys more are wrong."""
+    places = places or {}
+    groups: dict[KeyPath, list[Any]] = {}
+    for error in failure.errors():
+        groups.setdefault(_key_path(value, error), []).append(error)
+    # A misspelt key is found twice, as unknown and as missing; that it is unknown says more.
+    path, errors = min(groups.items(), key=lambda group: group[1][0]["type"] == "missing")
+    place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places), Place(file))
+    if path not in places:
+        place = place._replace(text=None)
+    found = _Found(path, value_at(value, path, errors[0]["input"]), types_at(kind, value, path), place)
+    if errors[0]["type"] == "extra_forbidden":
+        what, hint = f"unknown key {found.key}", _known_keys(kind, value, path)
+    elif errors[0]["type"] in ("missing", "union_tag_not_found"):
+        names = kinds(found.annotations)
+        what, hint = f"key {found.key} is missing", f"one of {', '.join(names)}" if names else None
+    else:
+        what, hint = _misfit(found, errors)
+        what += _overrides_below(path, places) if place.override is None else ""
+    more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
+    return place.problem(what + more, hint=hint)
+
+
+def _overrides_below(path: KeyPath, places: Places) -> str:
+    """The overrides that set keys below `path`: what does not fit together may come from them."""
+    found = [p.override for key, p in places.items() if p.override is not None and key[: len(path)] == path]
+    names = list(dict.fromkeys(found))
+    rest = " …" if len(names) > OVERRIDES_NAMED else ""
+    return f" (with {' '.join(map(short, names[:OVERRIDES_NAMED]))}{rest})" if names else ""
+
+
+def _key_path(value: Any, error: Any) -> KeyPath:
+    """The key that an error is about, as it is named in `value`.
+
+    pydantic's own steps (the variants of a union, what a shorthand stands for) are left out.
+    """
+    path: list[str | int] = []
+    loc = tuple(error["loc"])
+    for i, step in enumerate(loc):
+        known = isinstance(value, dict) and step in value
+        if known or (isinstance(value, list) and isinstance(step, int) and step < len(value)):
+            value = value[step]
+            path.append(step)
+        elif i == len(loc) - 1 and error["type"] == "missing":
+            path.append(step)
+    if error["type"].startswith("union_tag") and isinstance(value, dict):
+        path.append(error["ctx"]["discriminator"].strip("'"))
+    return tuple(path)
+
+
+# What a value should be, by the type of pydantic's error.
+WANTED = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    "finite_number": "a finite number",
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "text",
+    **dict.fromkeys(("list_type", "tuple_type"), "a list"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type", "model_attributes_type"), "a mapping"),
+}
+
+
+def _misfit(found: _Found, errors: Sequence[Any]) -> tuple[str, str | None]:
+    """What is wrong with a value that is not of its type or range, or for which no union has a variant; and the way out."""
+    types = {error["type"] for error in errors}
+    tag = next((e for e in errors if e["type"] == "union_tag_invalid"), None)
+    if tag is not None:
+        names = re.findall(r"'([^']*)'", tag["ctx"]["expected_tags"])
+        return f"{found.key}: {found.text} is not known", one_of(found.given, names)
+    if "too_short" in types:
+        least = errors[0]["ctx"]["min_length"]
+        return f"{found.key}: should have at least {least} item{'s' * (least != 1)}{_given(found)}", None
+    wanted = [_wanted(error) for error in errors]
+    if all(wanted):
+        said = " or ".join(dict.fromkeys(filter(None, wanted)))
+        return f"{found.key}: should be {said}{_given(found)}", _way_out(found, errors)
+    message = errors[0]["msg"].removeprefix("Value error, ")
+    if types == {"string_too_short"}:
+        message = "is empty"
+    elif types == {"string_pattern_mismatch"}:
+        message = f"is not of the form {errors[0]['ctx']['pattern']}"
+    given = "" if found.text in message else _given(found)
+    return f"{found.key}: {message}{given}" if found.path else f"{message}", None
+
+
+def _given(found: _Found) -> str:
+    return f" (given: {found.text})" if found.text else ""
+
+
+def _wanted(error: Any) -> str | None:
+    """What should stand there, to be said after `should be`; None for an error that says something else."""
+    if error["type"] == "literal_error":
+        return " or ".join(", ".join(_literals(error)).rsplit(", ", 1))
+    if error["type"] in WANTED:
+        return WANTED[error["type"]]
+    start = "Input should be "
+    return str(error["msg"]).removeprefix(start) if error["msg"].startswith(start) else None
+
+
+def _literals(error: Any) -> list[str]:
+    expected = error["ctx"]["expected"]
+    return re.findall(r"'([^']*)'", expected) or [expected]
+
+
+def _way_out(found: _Found, errors: Sequence[Any]) -> str | None:
+    types = {error["type"] for error in errors}
+    names = [name for e in errors if e["type"] == "literal_error" for name in _literals(e)]
+    if names and isinstance(found.given, str):
+        near = difflib.get_close_matches(found.given, names, n=1, cutoff=0.5)
+        return f"did you mean {near[0]}?" if near else None
+    single = not isinstance(found.given, dict | list) and found.given is not None
+    if "string_type" in types and single:
+        if found.place.override is not None:
+            return f"put it in quotes that the shell leaves: {found.key}='\"{found.text}\"'"
+        return f'put it in quotes: "{found.text}"'
+    if "list_type" in types and found.given is not None:
+        return "put it in [ ], even if it is one"
+    if WANTED["model_type"] in map(WANTED.get, types):
+        variants, names = kinds(found.annotations), keys(found.annotations)
+        if variants:
+            return f"such as {{kind: {variants[0]}}}; kinds: {', '.join(variants)}"
+        return f"its keys: {', '.join(names)}" if names else None
+    return None
+
+
+def _known_keys(kind: Any, value: Any, path: KeyPath) -> str | None:
+    """Which key may have been meant: the nearest one here, one elsewhere (or two below) of that very name, or all here."""
+    name, names = str(path[-1]), keys(types_at(kind, value, path[:-1]))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):
+        elsewhere = {place for place in places_of(kind, name) if place != path}
+        below = {place for place in elsewhere if place[: len(path) - 1] == path[:-1]}
+        meant = elsewhere if len(elsewhere) == 1 else below
+        if 1 <= len(meant) <= 2:
+            return f"did you mean {' or '.join(sorted(map(dotted, meant)))}?"
+    return f"did you mean {near[0]}?" if near else f"valid here: {', '.join(names)}" if names else None

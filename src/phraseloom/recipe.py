@@ -18,9 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
-from phraseloom.config import Config, Whole, merge, read_yaml, set_override, validate
-from phraseloom.config_problems import Place, Places, one_of
-from phraseloom.config_types import value_at
+from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_yaml, set_override, validate, value_at
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.decoding.config import DecodingConfig, GenerationConfig
 from phraseloom.models.config import ModelConfig

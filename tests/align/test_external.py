@@ -13,8 +13,7 @@ from tests.align.programs import EFLOMAL, FAST_ALIGN, install, path_with
 from tests.helpers import HANGS
 
 from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
-from phraseloom.align.links import Links
-from phraseloom.align.symmetrize import symmetrize
+from phraseloom.align.links import Links, symmetrize
 from phraseloom.errors import DataError, FileProblem, PhraseloomError, UsageError
 
 PAIRS = [

@@ -15,14 +15,21 @@ import torch
 from tests.reference import ibm as reference
 
 from phraseloom.align import aligner as aligner_module
-from phraseloom.align import bitext as bitext_module
 from phraseloom.align import ibm
+from phraseloom.align import ibm as bitext_module
 from phraseloom.align.aligner import FLOOR, Aligner, Table, choose_method, learn_aligner
-from phraseloom.align.bitext import Bitext, WordPairs, read_bitext, split
-from phraseloom.align.ibm import IBMSettings, digamma, estimate
-from phraseloom.align.links import read_gold
-from phraseloom.align.prior import DIRECTIONS, DiagonalPrior
-from phraseloom.align.symmetrize import METHODS, symmetrize
+from phraseloom.align.ibm import (
+    DIRECTIONS,
+    Bitext,
+    DiagonalPrior,
+    IBMSettings,
+    WordPairs,
+    digamma,
+    estimate,
+    read_bitext,
+    split,
+)
+from phraseloom.align.links import METHODS, read_gold, symmetrize
 from phraseloom.errors import DataError, UsageError
 from phraseloom.metrics.aer import score_alignment
 from phraseloom.text.lines import read_lines

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from phraseloom.align import model_file
-from phraseloom.align.aligner import Aligner, learn_aligner
-from phraseloom.align.bitext import read_bitext
-from phraseloom.align.ibm import IBMSettings
-from phraseloom.align.model_file import METADATA, load_aligner, save_aligner
+from phraseloom.align import aligner as model_file
+from phraseloom.align.aligner import METADATA, Aligner, learn_aligner, load_aligner, save_aligner
+from phraseloom.align.ibm import IBMSettings, read_bitext
 from phraseloom.errors import CorruptError, FileProblem, ModelError
 
 LINES = [("das Haus", "the house"), ("das Buch", "the book"), ("ein Buch\u3000\u2028!", "a book \x1f\t\r !")] * 3

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.align.links import Links, format_links, parse_links
-from phraseloom.align.symmetrize import METHODS, symmetrize
+from phraseloom.align.links import METHODS, Links, format_links, parse_links, symmetrize
 from phraseloom.errors import UsageError
 
 SIZE = 6

@@ -13,15 +13,13 @@ import pytest
 import torch
 from tests.helpers import LINES, tiny_tokenizer
 
-from phraseloom.align.links import Gold
-from phraseloom.align.symmetrize import symmetrize
+from phraseloom.align.links import Gold, symmetrize
 from phraseloom.analysis import alignment
 from phraseloom.analysis.alignment import MeasuredAlignment, align_pairs, measure, ranked, remember, word_of_piece
 from phraseloom.analysis.attention import Attended
-from phraseloom.decoding.alignment import choose
+from phraseloom.decoding.alignment import METHODS, choose, combine, directions, link_words, word_weights
 from phraseloom.decoding.config import AlignmentMethod, DecodingConfig
 from phraseloom.decoding.translator import Translator
-from phraseloom.decoding.word_links import METHODS, combine, directions, link_words, word_weights
 from phraseloom.errors import CorruptError, DataError, ModelError, UsageError
 from phraseloom.files import sha256_file
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -145,7 +143,7 @@ def test_the_directions_are_joined_in_their_order() -> None:
 
 
 def test_methods_are_those_of_the_options() -> None:
-    from phraseloom.cli.decoding_options import AlignmentMethod as Option
+    from phraseloom.cli.options import AlignmentMethod as Option
 
     assert set(get_args(AlignmentMethod)) == set(METHODS) == set(get_args(Option))
     with pytest.raises(UsageError, match="no symmetrisation 'best'"):

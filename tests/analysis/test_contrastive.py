@@ -28,7 +28,7 @@ from phraseloom.decoding.scoring import Score
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
-from phraseloom.metrics.accuracy import wilson
+from phraseloom.metrics.ratio import wilson
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.world.contrastive import contrasts

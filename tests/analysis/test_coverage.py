@@ -9,8 +9,19 @@ import pytest
 import torch
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.analysis.coverage import measure, parse_spans, read_phrases
-from phraseloom.analysis.slots import GoldSpan, LayerTally, by_order, classify, exists, strongest, summary, windows
+from phraseloom.analysis.coverage import (
+    GoldSpan,
+    LayerTally,
+    by_order,
+    classify,
+    exists,
+    measure,
+    parse_spans,
+    read_phrases,
+    strongest,
+    summary,
+    windows,
+)
 from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError

@@ -23,10 +23,9 @@ from tests.helpers import tiny_tokenizer
 
 from phraseloom.analysis.activation import activation_shares
 from phraseloom.analysis.alignment import align_pairs
-from phraseloom.analysis.attention import forced_attention
-from phraseloom.analysis.explain import explain
+from phraseloom.analysis.attention import forced_attention, pack, unpack
+from phraseloom.analysis.explain.sentence import explain
 from phraseloom.analysis.heatmap import heat_map, tokens_of
-from phraseloom.analysis.packing import pack, unpack
 from phraseloom.analysis.phrases import source_phrases
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator

@@ -13,9 +13,9 @@ import torch
 from tests.analysis.explain_kinds import translator_of
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.analysis.explain import explain
+from phraseloom.analysis.attention import unpack
+from phraseloom.analysis.explain.sentence import explain
 from phraseloom.analysis.heatmap import HeatMap, Tokens, heat_map, make_map, tokens_of
-from phraseloom.analysis.packing import unpack
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -217,7 +217,7 @@ def svg_texts(path: Path) -> list[str]:
 
 def test_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report.heatmap import draw
+    from phraseloom.report.charts.heatmap import draw
 
     found = map_of(INTERLEAVED, "$x^2 _y \\alpha </s>", "<the> &win+ ter \x1b[1m </s>")
     path = draw(found, tmp_path / "map.svg")
@@ -238,7 +238,7 @@ def test_pictures(tmp_path: Path) -> None:
 
 def test_a_picture_of_source_phrases(translator: Translator, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report.heatmap import draw
+    from phraseloom.report.charts.heatmap import draw
 
     reads = translator_of("source phrases", translator.tokenizer)
     found = heat_map(reads, "the old man sleeps .", "the cow .", use="decoder-phrases")
@@ -249,7 +249,7 @@ def test_a_picture_of_source_phrases(translator: Translator, tmp_path: Path) -> 
 
 def test_pictures_grow_with_the_sentence(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report.heatmap import draw
+    from phraseloom.report.charts.heatmap import draw
 
     def size(words: int) -> tuple[float, float]:
         line = " ".join(["word"] * words)
@@ -268,7 +268,7 @@ def test_pictures_grow_with_the_sentence(tmp_path: Path) -> None:
 
 def test_characters_without_a_font_are_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report.heatmap import draw
+    from phraseloom.report.charts.heatmap import draw
 
     with caplog.at_level(logging.WARNING, "phraseloom"):
         draw(map_of(INTERLEAVED, "\U000e0041 b", "x y"), tmp_path / "x.png")
@@ -279,7 +279,7 @@ def test_characters_without_a_font_are_said_once(tmp_path: Path, caplog: pytest.
 
 def test_other_endings_and_no_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report import heatmap, plots
+    from phraseloom.report.charts import heatmap, plots
 
     found = map_of(INTERLEAVED, "a", "b")
     with pytest.raises(UsageError, match=r"not 'x\.jpeg'"):

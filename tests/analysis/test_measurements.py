@@ -16,11 +16,10 @@ from phraseloom.analysis.alignment import measure
 from phraseloom.analysis.contrastive import judge
 from phraseloom.analysis.contrastive_items import Item
 from phraseloom.analysis.entropy import attention_entropy
-from phraseloom.analysis.measurements import Lack, Material, measure_model
-from phraseloom.analysis.own_translations import translate_and_score
+from phraseloom.analysis.measurements import Lack, Material, measure_model, translate_and_score
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
-from phraseloom.metrics.by_sentence import plain
+from phraseloom.metrics.ratio import plain
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model

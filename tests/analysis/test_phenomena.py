@@ -10,18 +10,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phraseloom.analysis.gold import OF_SEVERAL_WORDS, GoldSplit, read_world, words_of
-from phraseloom.analysis.instances import Instance, instances, parse_links, parse_tree
+from phraseloom.analysis.gold import (
+    OF_SEVERAL_WORDS,
+    GoldSplit,
+    Instance,
+    instances,
+    parse_links,
+    parse_tree,
+    read_world,
+    words_of,
+)
 from phraseloom.analysis.phenomena import compare_systems, occurrences, right
 from phraseloom.errors import DataError, FileProblem, UsageError
-from phraseloom.metrics.accuracy import wilson
+from phraseloom.metrics.ratio import wilson
 from phraseloom.world.contrastive import EDITS
-from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.generator import Generator
 from phraseloom.world.german import German
 from phraseloom.world.grammar import Pronoun, Sentence, all_clauses, all_noun_phrases
 from phraseloom.world.pair import make_pair, verb_senses
-from phraseloom.world.sampling import distinct_pairs, settled, train_pairs
+from phraseloom.world.sampling import KeyedRandom, distinct_pairs, settled, train_pairs
 from phraseloom.world.writer import write_world
 
 EXAMPLE = {

@@ -10,10 +10,10 @@ from tests.browser.chromium import Tab, chromium, find
 from tests.report.made_runs import make_run
 from tests.report.test_evaluation import BASE, NEW, OTHER, REFERENCE
 
-from phraseloom.report.measured import ScoredOn, score_parts
-from phraseloom.report.run_report import build
-from phraseloom.report.run_report_page import report_page
-from phraseloom.report.runs import parse_systems, read_system
+from phraseloom.report.run.page import report_page
+from phraseloom.report.run.parts import ScoredOn, score_parts
+from phraseloom.report.run.report import build
+from phraseloom.report.run.runs import parse_systems, read_system
 
 FIRST_COLUMN = "Array.from(document.querySelectorAll('#overview tbody tr'), row => row.children[0].textContent)"
 HEADING = "Array.from(document.querySelectorAll('#overview thead th')).find(th => th.textContent === 'BLEU')"

@@ -12,8 +12,8 @@ from tests.decoding.conftest import model_folder, translator
 from tests.serving.harness import FakeTranslator, Running, running
 
 from phraseloom.decoding.translator import Translator
+from phraseloom.serving.app import live_page
 from phraseloom.serving.models import Models
-from phraseloom.serving.page import live_page
 
 __all__ = ["model_folder", "translator"]
 

@@ -222,9 +222,9 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Align."""
         calls.extend([model, *(rest or [])])
 
-    module: Any = types.ModuleType("phraseloom.cli.align_model")
+    module: Any = types.ModuleType("phraseloom.cli.align.model")
     module.command = command
-    monkeypatch.setitem(sys.modules, "phraseloom.cli.align_model", module)
+    monkeypatch.setitem(sys.modules, "phraseloom.cli.align.model", module)
     return calls
 
 

@@ -14,8 +14,8 @@ import torch
 from tests.cli.conftest import Command
 from tests.helpers import LINES, tiny_tokenizer
 
+from phraseloom.align.links import METHODS as BOTH
 from phraseloom.align.links import format_links, parse_links, read_gold
-from phraseloom.align.symmetrize import METHODS as BOTH
 from phraseloom.analysis import alignment
 from phraseloom.analysis.alignment import align_pairs
 from phraseloom.decoding.translator import Translator

@@ -14,7 +14,7 @@ from tests.helpers import LINES, tiny_tokenizer
 from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import plural
-from phraseloom.metrics.by_sentence import plain
+from phraseloom.metrics.ratio import plain
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model

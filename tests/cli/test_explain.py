@@ -11,9 +11,9 @@ from tests.analysis.explain_kinds import KINDS, TREES, translator_of, tree_trans
 from tests.cli.conftest import Command
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.analysis.explain import explain
-from phraseloom.cli.explain_input import parse_lines
-from phraseloom.cli.model_names import named
+from phraseloom.analysis.explain.sentence import explain
+from phraseloom.cli.explain import parse_lines
+from phraseloom.cli.options import named
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.config import ModelConfig

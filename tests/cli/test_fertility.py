@@ -13,8 +13,7 @@ from tests.cli.conftest import Command
 from tests.training import fertility_net as net
 
 from phraseloom.analysis.fertility import evaluate_fertility
-from phraseloom.metrics.by_sentence import plain
-from phraseloom.metrics.ratio import Ratio
+from phraseloom.metrics.ratio import Ratio, plain
 from phraseloom.training import fertility as fertility_training
 from phraseloom.training.fertility_fit import FertilityFitOptions
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from phraseloom.report import machine
-from phraseloom.report.folders import describe
+from phraseloom.report.run import machine
+from phraseloom.report.run.folders import describe
 
 from .conftest import Command
 

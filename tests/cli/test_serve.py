@@ -19,7 +19,7 @@ from tests.cli.conftest import Command
 from tests.helpers import HANGS
 from tests.serving.harness import call, connect, post, read_all, status_of
 
-from phraseloom.cli.model_names import named
+from phraseloom.cli.options import named
 from phraseloom.errors import UsageError
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Command, phraseloom
 from tests.helpers import HANGS
 
-from phraseloom.cli.windows import windows
+from phraseloom.cli.streams import windows
 from phraseloom.text.lines import LineReport
 
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}

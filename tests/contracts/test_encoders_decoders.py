@@ -14,10 +14,11 @@ from tests.helpers import tiny_tokenizer
 from torch import Tensor
 
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.penalties import WuPenalty
+from phraseloom.decoding.beam import WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.layers.table import TargetTable
-from phraseloom.models import targets, tasks
+from phraseloom.models import tasks
+from phraseloom.models import translation as targets
 from phraseloom.models.build import DECODERS, ENCODERS, build_model
 from phraseloom.models.config import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import Memory

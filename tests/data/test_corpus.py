@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
-from phraseloom.data.duplicates import SeenPairs
 from phraseloom.data.prepare import prepare
+from phraseloom.data.tally import SeenPairs
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.text.lines import write_lines
 

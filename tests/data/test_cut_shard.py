@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phraseloom.data.index import ShardInfo
-from phraseloom.data.shards import Shard, ShardWriter
+from phraseloom.data.shards import Shard, ShardInfo, ShardWriter
 from phraseloom.errors import CorruptError
 
 

@@ -17,9 +17,9 @@ from phraseloom.cli.main import run
 from phraseloom.data import prepare as module
 from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
+from phraseloom.data.encode import Encoder
 from phraseloom.data.prepare import Report, prepare
-from phraseloom.data.report import table
-from phraseloom.data.workers import Encoder
+from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, DataError, FileProblem, PhraseloomError, UsageError, plural
 from phraseloom.text.lines import write_lines
 

@@ -12,12 +12,12 @@ from phraseloom import files
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
-from phraseloom.data.report import table
+from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
-from phraseloom.text.extension import spelling
+from phraseloom.text.subwords import spelling
 from phraseloom.text.tokenizer import Tokenizer
 
 OLD = ["the old man sleeps", "a cow is small", "the winter garden is dark", "we invite them tonight"] * 3

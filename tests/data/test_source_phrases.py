@@ -16,7 +16,7 @@ from phraseloom.data import prepare as module
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.prepare import prepare
-from phraseloom.data.report import table
+from phraseloom.data.tally import table
 from phraseloom.data.tensors import from_padded, make_batch
 from phraseloom.errors import ConfigError, CorruptError, DataError, PhraseloomError
 from phraseloom.phrases.source import load_segmenter, segment_lines

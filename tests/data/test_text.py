@@ -13,7 +13,7 @@ from phraseloom.data.batches import BatchPlan
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
-from phraseloom.data.report import table
+from phraseloom.data.tally import table
 from phraseloom.errors import ConfigError, CorruptError, DataError
 from phraseloom.recipe import load_recipe
 from phraseloom.text.lines import write_lines

@@ -18,13 +18,13 @@ from phraseloom.data import prepare as module
 from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
-from phraseloom.data.report import table
+from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.tasks import target_table
-from phraseloom.report.description import render
-from phraseloom.report.folders import describe_dataset
+from phraseloom.report.run.description import render
+from phraseloom.report.run.folders import describe_dataset
 from phraseloom.text.config import WordsConfig
 from phraseloom.text.lines import write_lines
 from phraseloom.text.tokenizer import Tokenizer

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phraseloom.decoding.alignment import alignment_layer
-from phraseloom.decoding.word_links import METHODS, link_words
+from phraseloom.decoding.alignment import METHODS, alignment_layer, link_words
 from phraseloom.errors import UsageError
 
 

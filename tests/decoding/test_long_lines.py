@@ -16,7 +16,7 @@ from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.heatmap import heat_map
 from phraseloom.data.tensors import Batch
 from phraseloom.decoding.config import DecodingConfig, LengthConfig
-from phraseloom.decoding.long_lines import CroppedLines, crop, encode
+from phraseloom.decoding.parts import CroppedLines, crop, encode
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.models.language_model import LanguageModel

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.config import validate
+from phraseloom.decoding.beam import PENALTIES, build_penalty
 from phraseloom.decoding.config import DecodingConfig, SockeyePenaltyConfig
-from phraseloom.decoding.penalties import PENALTIES, build_penalty
 from phraseloom.errors import ConfigError
 
 KINDS = [

@@ -12,10 +12,9 @@ import torch
 from tests.decoding.conftest import lines_of_words
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.decoding.alignment import Look, link_phrases, slot_weights
+from phraseloom.decoding.alignment import Look, link_phrases, link_words, slot_weights
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.translator import Translator
-from phraseloom.decoding.word_links import link_words
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.decoding.toys import END, ToyModel, random_table
 
-from phraseloom.decoding.sampling import Sampling, draw, filtered, uniform, write_on
+from phraseloom.decoding.generator import Sampling, draw, filtered, uniform, write_on
 
 SIZE = 9  # 0, 1, 2 are PAD, UNK, BOS; 3 is EOS
 

@@ -11,9 +11,9 @@ import torch
 from tests.decoding.conftest import lines_of_words
 
 from phraseloom.decoding.alignment import attention_of, choose
+from phraseloom.decoding.parts import Replacement, choose_source, replacements, unknown_words
 from phraseloom.decoding.translation import Translation
 from phraseloom.decoding.translator import Translator
-from phraseloom.decoding.unknown_words import Replacement, choose_source, replacements, unknown_words
 from phraseloom.errors import ConfigError, DataError, FileProblem, ModelError
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig

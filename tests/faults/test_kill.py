@@ -65,7 +65,7 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
         "    print('saving', flush=True)\n"
         "    while not stop.is_set: time.sleep(0.01)\n"
         f"    print('asked', flush=True); time.sleep({2 * HANGS})\n"
-        "from phraseloom.training.signals import StopSignal\n"
+        "from phraseloom.training.guard import StopSignal\n"
         "with StopSignal() as stop:\n"
         "    job = toy.make(Path(sys.argv[2]), toy.config(), stop=stop)\n"
         "    job.write_model = save\n"

@@ -31,7 +31,7 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import load_model, save_model
 from phraseloom.models.tasks import build
-from phraseloom.report.folders import describe
+from phraseloom.report.run.folders import describe
 from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary

@@ -14,14 +14,12 @@ import pytest
 
 from phraseloom.align.links import parse_links
 from phraseloom.cli.main import run
-from phraseloom.phrases.aligned import AlignedLine
-from phraseloom.phrases.extract import Candidates, extract
+from phraseloom.phrases.extract import AlignedLine, Candidates, extract
 from phraseloom.phrases.fertility import fertility_class
-from phraseloom.phrases.filter import Filtered, Filters, filter_candidates
+from phraseloom.phrases.filter import Filtered, Filters, count_phrases, filter_candidates
 from phraseloom.phrases.merge import fertilities, merge_aligned
-from phraseloom.phrases.pmi import count_phrases
-from phraseloom.phrases.table import index_phrases
-from phraseloom.text.joined import join_line
+from phraseloom.phrases.segmenters import index_phrases
+from phraseloom.text.words import join_line
 from tests.golden.folder import golden_files
 
 KEYS = {"description", "stopwords", "source", "target", "alignments", "candidate_counts", "contiguous_ngram_pmi_log2"}

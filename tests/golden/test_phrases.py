@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.combination import AttentiveCombination
-from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseScorer
-from phraseloom.layers.residual import Residual
+from phraseloom.layers.feedforward import Residual
+from phraseloom.layers.phrase_representation import SCORERS, AttentiveCombination, GatedPhraseScorer, PhraseScorer
 from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from phraseloom.layers.dropout import LEVELS, add_dropout, dropout
+from phraseloom.layers.feedforward import LEVELS, add_dropout, dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.3, 0.5])

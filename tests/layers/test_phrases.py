@@ -10,11 +10,16 @@ import torch
 from tests.reference import phrases as reference
 from torch import Tensor
 
-from phraseloom.layers.combination import AttentiveCombination
-from phraseloom.layers.phrase_representation import SCORERS, GatedPhraseScorer, PhraseRepresentation, PhraseScorer
-from phraseloom.layers.residual import Residual
+from phraseloom.layers.feedforward import Residual
+from phraseloom.layers.phrase_representation import (
+    SCORERS,
+    AttentiveCombination,
+    GatedPhraseScorer,
+    PhraseRepresentation,
+    PhraseScorer,
+    TransparentAttention,
+)
 from phraseloom.layers.segments import PhraseSegments, TensorSegmenter
-from phraseloom.layers.transparent import TransparentAttention
 
 WIDTH, HEADS, INNER, LENGTH = 8, 2, 12, 11
 SIZES = [[3, 1, 4, 3], [2, 5], [1], [11], [1] * 11]

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.recurrent import CELLS, Cell
-from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention, last_states
+from phraseloom.layers.recurrent import ATTENTIONS, CELLS, BlockAttention, Cell, last_states
 from phraseloom.models.recurrent import InitialStates, RecurrentEncoder
 
 INPUT, WIDTH, HEADS, LENGTH = 6, 8, 4, 5

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from phraseloom.metrics.accuracy import compare, mcnemar, wilson
+from phraseloom.metrics.ratio import compare, mcnemar, wilson
 
 
 def test_wilson_by_published_values() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import DataError
-from phraseloom.metrics.subset import read_line_numbers, take
+from phraseloom.metrics.bleu import read_line_numbers, take
 
 
 def test_numbers_from_one_in_rising_order(tmp_path: Path) -> None:

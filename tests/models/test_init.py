@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from phraseloom.config import ConfigError, validate
-from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import Cell
 from phraseloom.models.build import build_language_model, build_model
 from phraseloom.models.config import ModelConfig

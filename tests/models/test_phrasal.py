@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.penalties import WuPenalty
+from phraseloom.decoding.beam import WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig

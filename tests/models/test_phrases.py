@@ -13,7 +13,7 @@ from tests.reference import phrases as phrase_loops
 from phraseloom.config import validate
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
-from phraseloom.layers.combination import AttentiveCombination
+from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.models.translation import Looks, TranslationModel

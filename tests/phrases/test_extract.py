@@ -12,8 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
-from phraseloom.phrases.aligned import AlignedLine, lines_of, read_aligned
-from phraseloom.phrases.extract import PhraseCandidate, Source, extract, format_candidates, one_to_many, read_candidates
+from phraseloom.phrases.extract import (
+    AlignedLine,
+    PhraseCandidate,
+    Source,
+    extract,
+    format_candidates,
+    lines_of,
+    one_to_many,
+    read_aligned,
+    read_candidates,
+)
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 

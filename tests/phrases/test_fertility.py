@@ -16,7 +16,7 @@ from phraseloom.phrases.fertility import (
     spread,
 )
 from phraseloom.phrases.merge import fertilities, merge_aligned
-from phraseloom.phrases.table import index_phrases
+from phraseloom.phrases.segmenters import index_phrases
 from phraseloom.text.config import SentencepieceConfig, TextConfig
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import Side, Tokenizer, learn_subwords

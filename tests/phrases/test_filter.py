@@ -13,11 +13,20 @@ from hypothesis import strategies as st
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.phrases.extract import PhraseCandidate, Source
-from phraseloom.phrases.filter import PRESETS, Filters, filter_candidates, format_moses, format_phrases
-from phraseloom.phrases.parts_of_speech import Tags, is_noun_phrase
-from phraseloom.phrases.pmi import count_phrases, pmi
-from phraseloom.phrases.stop_words import STOP_WORDS, read_stop_words
-from phraseloom.phrases.table import read_phrases
+from phraseloom.phrases.filter import (
+    PRESETS,
+    STOP_WORDS,
+    Filters,
+    Tags,
+    count_phrases,
+    filter_candidates,
+    format_moses,
+    format_phrases,
+    is_noun_phrase,
+    pmi,
+    read_stop_words,
+)
+from phraseloom.phrases.segmenters import read_phrases
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 

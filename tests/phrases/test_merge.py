@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from phraseloom.align.links import Links, parse_links
 from phraseloom.errors import UsageError
 from phraseloom.phrases.merge import RULES, MergedPart, fertilities, merge_aligned
-from phraseloom.phrases.table import index_phrases
-from phraseloom.text.joined import join_line
+from phraseloom.phrases.segmenters import index_phrases
+from phraseloom.text.words import join_line
 
 EXAMPLES = settings(max_examples=300, deadline=None)
 

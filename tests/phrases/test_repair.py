@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phraseloom.phrases.repair import repair
-from phraseloom.phrases.trees import parse_tree
+from phraseloom.phrases.trees import parse_tree, repair
 
 WORKED = [
     # Case from the line, subscripts and guesses off, unlinked words kept.

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
-from phraseloom.phrases.aligned import Lines
+from phraseloom.phrases.extract import Lines
 from phraseloom.phrases.sample import FOUND, Generated, SystemOutput, comparable, draw, find, generated, read_outputs
-from phraseloom.phrases.table import index_phrases
+from phraseloom.phrases.segmenters import index_phrases
 from phraseloom.text.config import WordsConfig
 from phraseloom.text.words import learn
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reference.algorithm1 import algorithm1
 
-from phraseloom.phrases.segment import cut_sizes, fixed_sizes, phrase_length, tree_sizes, with_end
+from phraseloom.phrases.segmenters import cut_sizes, fixed_sizes, phrase_length, tree_sizes, with_end
 from phraseloom.phrases.trees import Tree, parse_tree, read_trees, skeleton
 from phraseloom.world.sampling import train_pairs
 

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
-from phraseloom.phrases.sample import Generated
-from phraseloom.phrases.sheet import LONGEST, JudgedPhrase, Sheet, read_sheet, write_sheet
+from phraseloom.phrases.sample import LONGEST, Generated, JudgedPhrase, Sheet, read_sheet, write_sheet
 
 HEADER = [
     "line", "word", "phrase", "category", "correct new", "correct base", "found in reference", "found by base", "source",

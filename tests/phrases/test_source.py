@@ -17,9 +17,17 @@ from hypothesis import strategies as st
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
 from phraseloom.phrases.config import TableSegmenterConfig, TreeSegmenterConfig
-from phraseloom.phrases.pieces import comparable, piece_starts, tree_counts
 from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter
-from phraseloom.phrases.source import build_segmenter, count_flat, load_segmenter, segment_lines, sentence_of
+from phraseloom.phrases.source import (
+    build_segmenter,
+    comparable,
+    count_flat,
+    load_segmenter,
+    piece_starts,
+    segment_lines,
+    sentence_of,
+    tree_counts,
+)
 from phraseloom.phrases.trees import Tree
 from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.text.normalize import Normaliser

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.recurrent import Cell, LSTMCell
-from phraseloom.layers.recurrent_attention import BlockAttention, FixedContext, GeneralAttention, MLPAttention
+from phraseloom.layers.recurrent import BlockAttention, Cell, FixedContext, GeneralAttention, LSTMCell, MLPAttention
 from phraseloom.models.recurrent import RecurrentDecoder
 from tests.reference import recurrent as reference
 

@@ -7,7 +7,7 @@ import statistics
 import numpy as np
 import pytest
 
-from phraseloom.report.averages import average, common_curve, deviation, mean, spread, thin
+from phraseloom.report.run.runs import average, common_curve, deviation, mean, spread, thin
 
 
 def test_mean_and_deviation() -> None:

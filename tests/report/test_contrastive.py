@@ -14,7 +14,7 @@ from phraseloom.analysis.contrastive_items import Item
 from phraseloom.errors import DataError, UsageError
 
 matplotlib = pytest.importorskip("matplotlib")
-from phraseloom.report.contrastive import draw
+from phraseloom.report.charts.contrastive import draw
 
 
 def groups(

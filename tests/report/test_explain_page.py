@@ -11,7 +11,7 @@ from tests.report import explain_documents
 
 from phraseloom.errors import DataError
 from phraseloom.report.explain_page import SCRIPTS, START, STYLES, explain_page
-from phraseloom.report.page import asset
+from phraseloom.report.markup import asset
 
 HOSTILE = "</script><script>bad()</script> <img src=x onerror=bad()> &amp; \u2028 \u202e ]]>"
 ASSETS = (*SCRIPTS, START, *STYLES)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.report import layers, plots
-from phraseloom.report.layers import LayerSeries, can_draw, draw
+from phraseloom.report.charts import layers, plots
+from phraseloom.report.charts.layers import LayerSeries, can_draw, draw
 
 pytest.importorskip("matplotlib")
 

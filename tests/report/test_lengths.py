@@ -11,7 +11,7 @@ import pytest
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.metrics.bleu import make_scorer
-from phraseloom.report import lengths, plots
+from phraseloom.report.charts import lengths, plots
 from phraseloom.report.evaluation import ByLength, evaluate
 
 pytest.importorskip("matplotlib")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import CorruptError, DataError
-from phraseloom.report.parts import KINDS, NOT_SHOWN, read_part
+from phraseloom.report.run.parts import KINDS, NOT_SHOWN, read_part
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}

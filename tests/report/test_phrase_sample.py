@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from phraseloom.metrics.accuracy import mcnemar, wilson
-from phraseloom.phrases.sheet import JudgedPhrase, Sheet
+from phraseloom.metrics.ratio import mcnemar, wilson
+from phraseloom.phrases.sample import JudgedPhrase, Sheet
 from phraseloom.report.phrase_sample import render, tally
 
 PLACES = ["found in reference", "found by base"]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.report import plots
-from phraseloom.report.history import read_history
+from phraseloom.report.charts import plots
+from phraseloom.report.run.runs import read_history
 
 pytest.importorskip("matplotlib")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from phraseloom.metrics.bleu import make_scorer
-from phraseloom.report.measured import ScoredOn, score_parts
-from phraseloom.report.run_diff import build
-from phraseloom.report.run_diff_page import diff_page
-from phraseloom.report.run_diff_text import render
-from phraseloom.report.sentence_diff import SystemSide, compare_sentences, marked, sentence_chrf
+from phraseloom.report.diff.diff import SystemSide, build, compare_sentences, marked, sentence_chrf
+from phraseloom.report.diff.page import diff_page
+from phraseloom.report.diff.text import render
+from phraseloom.report.run.parts import ScoredOn, score_parts
 
 from .made_runs import make_run
 from .test_run_report import BAD, Checker, systems_of

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from phraseloom.report.measured import ScoredOn, score_parts
-from phraseloom.report.parts import read_part
-from phraseloom.report.run_report import build
-from phraseloom.report.run_report_page import report_page
-from phraseloom.report.runs import parse_systems, read_system
+from phraseloom.report.run.page import report_page
+from phraseloom.report.run.parts import ScoredOn, read_part, score_parts
+from phraseloom.report.run.report import build
+from phraseloom.report.run.runs import parse_systems, read_system
 
 from .made_runs import make_run
 from .test_evaluation import BASE, NEW, OTHER, REFERENCE

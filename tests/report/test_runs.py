@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import FileProblem, UsageError
-from phraseloom.report.run_report_page import curves
-from phraseloom.report.runs import over_runs, parse_systems, read_system
+from phraseloom.report.run.page import curves
+from phraseloom.report.run.runs import over_runs, parse_systems, read_system
 
 from .made_runs import make_run
 

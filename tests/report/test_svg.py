@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phraseloom.report import svg
-from phraseloom.report.scales import number, scale_of
+from phraseloom.report.charts import svg
+from phraseloom.report.charts.svg import number, scale_of
 
 
 def tree(html: str) -> ElementTree.Element:

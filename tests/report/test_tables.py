@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phraseloom.report.tables import markdown, terminal, width
+from phraseloom.report.markup import markdown, terminal, width
 
 
 def test_markdown() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.recipe import load_recipe
-from phraseloom.reproduce.estimate import SPECIALS, _vocabularies
+from phraseloom.reproduce.plan import SPECIALS, _vocabularies
 from phraseloom.reproduce.table import ScaleConfig
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "continuous" / "tr-en_pconmt.yaml"

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from phraseloom.reproduce import inputs
-from phraseloom.reproduce.estimate import Speed
+from phraseloom.reproduce import steps as inputs
 from phraseloom.reproduce.execute import Execution
-from phraseloom.reproduce.plan import make_plan, render
+from phraseloom.reproduce.plan import Speed, make_plan, render
 from phraseloom.reproduce.records import RECORD, read_record
 from phraseloom.reproduce.result import collect
 from phraseloom.reproduce.steps import Step, Steps, in_order

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
-from phraseloom.reproduce.estimate import Speed, speed_here, speed_of
+from phraseloom.reproduce.plan import Speed, speed_here, speed_of
+from phraseloom.reproduce.records import recompute
 from phraseloom.reproduce.sentences import read_sentences
-from phraseloom.reproduce.stored import recompute
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
 from .fakes import make_table, program, table_data
@@ -191,7 +191,7 @@ def test_a_failed_row_is_shown(make: Callable[..., Any]) -> None:
 def test_the_page_shows_the_plot_where_there_is_one(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     _, target, _ = make()
     assert "\n\n![A table](table.svg)\n\n" in (target / "table.md").read_text()
-    monkeypatch.setattr("phraseloom.reproduce.picture.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("phraseloom.reproduce.writing.importlib.util.find_spec", lambda _: None)
     _, target, _ = make()
     assert "table.svg" not in (target / "table.md").read_text()
 

@@ -20,9 +20,8 @@ from phraseloom.decoding.translation import Translation
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.message import Reply, Request, json_reply
 from phraseloom.serving.models import Measure, Models
-from phraseloom.serving.server import Server
+from phraseloom.serving.server import Reply, Request, Server, json_reply
 
 
 class FakeTranslator:

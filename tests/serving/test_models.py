@@ -9,7 +9,7 @@ from tests.decoding.conftest import lines_of_words
 from tests.serving.harness import PATIENCE, connect, post, running
 from tests.serving.test_server import ask_many
 
-from phraseloom.analysis.explain import explain
+from phraseloom.analysis.explain.sentence import explain
 from phraseloom.decoding.translator import Translator
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.models import Models, RequestText, TranslateKey

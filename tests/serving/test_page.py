@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from phraseloom.report.page import asset
-from phraseloom.serving.page import live_page
+from phraseloom.report.markup import asset
+from phraseloom.serving.app import live_page
 
 
 def test_it_asks_nobody_else() -> None:

@@ -23,7 +23,7 @@ from phraseloom.models.store import load_segmenter_of
 from phraseloom.phrases.source import cut_sizes
 from phraseloom.text.lines import write_lines
 from phraseloom.training import validate
-from phraseloom.training.average import average_checkpoints
+from phraseloom.training.checkpoint import average_checkpoints
 from phraseloom.world.sampling import train_block
 
 KINDS = ("tree", "table")

@@ -14,7 +14,7 @@ import yaml
 
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.decoding.translator import Translator
-from phraseloom.report.folders import describe
+from phraseloom.report.run.folders import describe
 from phraseloom.text.lines import write_lines
 from phraseloom.text.vectors import write_vectors
 from phraseloom.world.sampling import train_block

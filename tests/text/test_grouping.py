@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from phraseloom.errors import UsageError
-from phraseloom.text.grouping import group_sizes, join_lines
+from phraseloom.text.lines import group_sizes, join_lines
 
 
 def test_groups_follow_line_numbers() -> None:

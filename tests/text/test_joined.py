@@ -6,9 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from phraseloom.phrases.segment import word_phrases
-from phraseloom.phrases.table import index_phrases
-from phraseloom.text.joined import escape, is_phrase, join, join_line, split, split_line, unescape
+from phraseloom.phrases.segmenters import index_phrases, word_phrases
+from phraseloom.text.words import escape, is_phrase, join, join_line, split, split_line, unescape
 
 EXAMPLES = settings(max_examples=200, deadline=None)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from phraseloom.text.nearest import mean_cosine, nearest
-from phraseloom.text.vectors import Vectors
+from phraseloom.text.vectors import Vectors, mean_cosine, nearest
 
 TOKENS = ["east", "far_east", "zero", "north", "north_east", "west"]
 MATRIX = np.array([[1, 0], [5, 0], [0, 0], [0, 2], [3, 3], [-1, 0]], np.float32)

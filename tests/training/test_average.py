@@ -11,7 +11,7 @@ import toy
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError
-from phraseloom.training.average import average_checkpoints, averaged_from, last_checkpoints
+from phraseloom.training.checkpoint import average_checkpoints, averaged_from, last_checkpoints
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from phraseloom.models.build import build_model
 from phraseloom.models.config import ModelConfig
 from phraseloom.recipe import check_recipe
 from phraseloom.training.config import AdamConfig
-from phraseloom.training.groups import freeze, members, rate_factors
-from phraseloom.training.optimization import FlatAdam, FlatParameters
+from phraseloom.training.optimization import FlatAdam, FlatParameters, freeze, members, rate_factors
 
 
 def model(**options: object) -> torch.nn.Module:

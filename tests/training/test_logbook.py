@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import toy
 
-from phraseloom.training.logbook import METRICS, Logbook, read_records
-from phraseloom.training.progress import Display, duration
+from phraseloom.training.logbook import METRICS, Display, Logbook, duration, read_records
 
 
 def test_metrics_cut_anywhere_are_read_and_the_run_goes_on(tmp_path: Path) -> None:

@@ -20,10 +20,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from phraseloom.align.bitext import BitextCounts, split
-from phraseloom.align.links import Links, parse_links
-from phraseloom.align.prior import DIRECTIONS
-from phraseloom.align.symmetrize import symmetrize
+from phraseloom.align.ibm import DIRECTIONS, BitextCounts, split
+from phraseloom.align.links import Links, parse_links, symmetrize
 from phraseloom.errors import DataError, FileProblem, PhraseloomError, UsageError, plural
 from phraseloom.files import disk
 from phraseloom.text.lines import read_lines, write_lines

@@ -9,19 +9,264 @@ and, where it is to be optimised, λ is the one that makes the expected links li
 Chahuneau and Smith 2013 (the prior, variational Bayes with α = 0.01). Every target word chooses a source word (`forward`) or
 every source word a target word (`backward`). All word pairs of a text are a table and their occurrences are indices into it
 (`bitext.py`), so that an iteration is one gather and one scatter of all occurrences, block by block, in float64.
+
+Sentence pairs as arrays: words as numbers, pairs of the same two lengths together, and each word pair that occurs once.
+
+A sentence pair of S source and T target words has T·S occurrences of word pairs. Pairs of sentences with the same (S, T)
+form one array [B, T, S], so that a sum over the source or the target words of a sentence is a sum over an axis. The
+distinct word pairs of a text are numbered in the order of (source word, target word), and every occurrence is such a number.
+Words stand between blanks (U+0020), as in `links.py`.
+
+The prior of word alignments: which word of the other side a word is linked to, before the words are looked at.
+
+    δ(0) = p₀,   δ(j) = (1 - p₀) exp(λ h) / Z,   h = -|i/m - j/n|,   Z = Σ_j exp(λ h)
+
+for word i of m that is linked to word j of n, from 1, or to the null word 0; λ is the tension. This is the prior of Dyer,
+Chahuneau and Smith 2013, §2. IBM model 1 (Brown et al. 1993, §4.1) has λ = 0 and p₀ = 1 / (n + 1). The words that choose are
+those of the target (`forward`) or of the source (`backward`); h is the same for both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from phraseloom.align.bitext import Bitext, WordPairs
-from phraseloom.align.prior import DIRECTIONS, TENSIONS, DiagonalPrior
 from phraseloom.errors import UsageError
+
+SORTED = 2**18  # occurrences that are sorted at a time
+
+
+class Group(NamedTuple):
+    """Sentence pairs of the same two lengths: their numbers [B], source words [B, S] and target words [B, T]."""
+
+    numbers: np.ndarray
+    source_BS: np.ndarray
+    target_BT: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of words (T, S)."""
+        return self.target_BT.shape[1], self.source_BS.shape[1]
+
+    def slices(self, size: int) -> Iterator[slice]:
+        """Slices of B in order, each of at most `size` occurrences and at least one sentence pair."""
+        step = max(1, size // math.prod(self.shape))
+        return (slice(start, start + step) for start in range(0, len(self.numbers), step))
+
+
+class BitextSide:
+    """One side of a text, word by word: numbers of words and lengths of sentences."""
+
+    def __init__(self) -> None:
+        self.words, self.lengths = array("i"), array("i")
+
+    def add(self, numbers: Sequence[int]) -> None:
+        """Append a sentence."""
+        self.words.extend(numbers)
+        self.lengths.append(len(numbers))
+
+
+def split(line: str, *, lowercase: bool = False) -> list[str]:
+    """The words of a line."""
+    return [word for word in (line.lower() if lowercase else line).split(" ") if word]
+
+
+def group(source: BitextSide, target: BitextSide, numbers: Sequence[int] | None = None) -> list[Group]:
+    """The sentence pairs of two sides by their lengths, in the order of (T, S), then of the text.
+
+    No sentence may be empty. `numbers`: what the pairs are called, by default 0, 1, …
+    """
+    names = np.arange(len(source.lengths)) if numbers is None else np.asarray(numbers, np.int64)
+    lengths = [np.asarray(side.lengths, np.int64) for side in (source, target)]
+    starts = [np.cumsum(some) - some for some in lengths]
+    words = [np.asarray(side.words, np.int32) for side in (source, target)]
+    order = np.lexsort(lengths)
+    changes = np.flatnonzero(np.any([np.diff(some[order]) for some in lengths], axis=0)) + 1
+    groups = []
+    for members in np.split(order, changes):
+        if len(members):
+            sides = (
+                word[start[members, None] + np.arange(length[members[0]])]
+                for word, start, length in zip(words, starts, lengths, strict=True)
+            )
+            groups.append(Group(names[members], *sides))
+    return groups
+
+
+class BitextCounts(NamedTuple):
+    """What became of the sentence pairs of a text: used, with a blank side, too long."""
+
+    used: int
+    blank: int
+    long: int
+
+
+class Bitext(NamedTuple):
+    """A text to learn from: the words of both sides by number, grouped sentence pairs, and what was left out."""
+
+    source_words: list[str]
+    target_words: list[str]
+    groups: list[Group]
+    counted: BitextCounts
+
+
+def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, max_words: int | None = None) -> Bitext:
+    """The (source, target) lines of a text as arrays; words are numbered as they come.
+
+    Pairs of which a side is blank or has more than `max_words` words are left out and counted.
+    """
+    sides, numbers = (BitextSide(), BitextSide()), (_Numbers(), _Numbers())
+    blank = long = 0
+    for lines in pairs:
+        words = [split(line, lowercase=lowercase) for line in lines]
+        if not all(words):
+            blank += 1
+        elif max_words is not None and max(map(len, words)) > max_words:
+            long += 1
+        else:
+            for side, some, number in zip(sides, words, numbers, strict=True):
+                side.add([number[word] for word in some])
+    counted = BitextCounts(len(sides[0].lengths), blank, long)
+    return Bitext(list(numbers[0]), list(numbers[1]), group(*sides), counted)
+
+
+class _Numbers(dict[str, int]):
+    """Gives each new word the next number."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = number = len(self)
+        return number
+
+
+class WordPairs:
+    """The distinct word pairs of a text in the order of (source, target): `source` and `target` [K] are their words.
+
+    `occurrences` has an array [B, T, S] for each group of the text: the number of the word pair of each occurrence, 0 … K - 1.
+    Memory: 4 bytes an occurrence and 8 a distinct pair; while it is made about twice that.
+    """
+
+    def __init__(self, bitext: Bitext) -> None:
+        stride = len(bitext.target_words)
+        self.occurrences = [np.empty((len(one.numbers), *one.shape), np.int32) for one in bitext.groups]
+        blocks, found = [], []
+        for one, numbers in zip(bitext.groups, self.occurrences, strict=True):
+            for some in one.slices(SORTED):
+                keys, inverse = np.unique(
+                    word_pair_keys(one.source_BS[some], one.target_BT[some], stride), return_inverse=True
+                )
+                numbers[some] = inverse.reshape(numbers[some].shape)
+                blocks.append(numbers[some])
+                found.append(keys)
+        distinct = _distinct(found)
+        for place, keys in zip(blocks, found, strict=True):
+            place[...] = np.searchsorted(distinct, keys).astype(np.int32)[place]
+        self.source, self.target = (some.astype(np.int32) for some in divmod(distinct, max(1, stride)))
+
+
+def word_pair_keys(source_BS: np.ndarray, target_BT: np.ndarray, stride: int) -> np.ndarray:
+    """A number for each occurrence [B, T, S] of a word pair: source word · `stride` + target word."""
+    return source_BS[:, None, :].astype(np.int64) * stride + target_BT[:, :, None]
+
+
+def _distinct(sets: list[np.ndarray]) -> np.ndarray:
+    """The numbers of several sorted arrays, once each, in order."""
+    if not sets:
+        return np.empty(0, np.int64)
+    numbers = np.concatenate(sets)
+    numbers.sort(kind="stable")
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])]
+
+
+DIRECTIONS = ("forward", "backward")
+TENSIONS = (0.1, 14.0)  # as in fast_align
+STEPS, PRECISION = 100, 1e-10  # of Newton's method
+
+
+class ShapePrior(NamedTuple):
+    """The prior for sentences of two lengths: δ(j) [T, S], and δ(0)."""
+
+    words_TS: np.ndarray
+    null: float
+
+
+class DiagonalPrior:
+    """The prior for pairs of sentence lengths `shapes`, each (T, S); sums over the words that can be chosen are over `axis`.
+
+    A cell is a pair of positions of a shape; all cells of all shapes are one array.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], direction: str) -> None:
+        self.axis = 1 if direction == "forward" else 0
+        self.shapes = shapes
+        self._starts = np.cumsum([0, *(t * s for t, s in shapes)])
+        self._distance = np.empty(self._starts[-1])  # h
+        self._chooser = np.empty(self._starts[-1], np.int64)  # the word that chooses, numbered over all shapes
+        self._choices = np.repeat([shape[self.axis] for shape in shapes], [shape[1 - self.axis] for shape in shapes])
+        first = 0
+        for (target, source), distance_TS, chooser_TS in zip(
+            shapes, self.views(self._distance), self.views(self._chooser), strict=True
+        ):
+            i, j = np.arange(1, target + 1)[:, None], np.arange(1, source + 1)
+            # Whole numbers first, so that places that are equally far from the diagonal have the same prior to the last bit.
+            distance_TS[...] = -np.abs(i * source - j * target) / (target * source)
+            chooser_TS[...] = first + (i if self.axis == 1 else j) - 1
+            first += (target, source)[1 - self.axis]
+
+    def views(self, cells: np.ndarray) -> Iterator[np.ndarray]:
+        """The part [T, S] of each shape in an array of all cells."""
+        for shape, start, end in zip(self.shapes, self._starts[:-1], self._starts[1:], strict=True):
+            yield cells[start:end].reshape(shape)
+
+    def zeros(self) -> np.ndarray:
+        """An array of all cells."""
+        return np.zeros(self._starts[-1])
+
+    def of(self, tension: float, p_null: float | None) -> list[ShapePrior]:
+        """The prior for each shape; `p_null`: p₀, None for 1 / (n + 1)."""
+        nulls = [1 / (shape[self.axis] + 1) if p_null is None else p_null for shape in self.shapes]
+        powers, sums = self._powers(tension)
+        powers /= sums[self._chooser]
+        return [ShapePrior((1 - null) * part, null) for null, part in zip(nulls, self.views(powers), strict=True)]
+
+    def best_tension(self, counts: np.ndarray, tension: float) -> float:
+        """The tension within TENSIONS that makes links between positions, `counts` of all cells, most likely.
+
+        Σ counts · log δ is concave in λ; its derivative Σ counts · (h - E_δ h) is brought to 0 by Newton's method, halving the
+        interval instead where a step leaves it. `tension`: where to begin, and the answer where every tension is as good.
+        """
+        weights = np.bincount(self._chooser, counts, len(self._choices))
+        observed = float((counts * self._distance).sum())
+        low, high = -math.inf, math.inf  # tensions that were found too low, too high
+        for _ in range(STEPS):
+            mean, variance = self._moments(tension)
+            slope, bend = observed - float((weights * mean).sum()), float((weights * variance).sum())
+            if bend <= 0 or tension == TENSIONS[slope > 0]:
+                break
+            low, high = (tension, high) if slope > 0 else (low, tension)
+            before, step = tension, min(max(tension + slope / bend, TENSIONS[0]), TENSIONS[1])
+            tension = step if low < step < high else (low + high) / 2
+            if abs(step - before) <= PRECISION * before:
+                return step
+        return tension
+
+    def _powers(self, tension: float) -> tuple[np.ndarray, np.ndarray]:
+        """exp(λ h) of all cells, and Z of each word that chooses."""
+        powers = np.exp(tension * self._distance)
+        return powers, np.bincount(self._chooser, powers, len(self._choices))
+
+    def _moments(self, tension: float) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of h under the prior, for each word that chooses."""
+        powers, sums = self._powers(tension)
+        powers *= self._distance
+        mean = np.bincount(self._chooser, powers, len(sums)) / sums
+        powers *= self._distance
+        return mean, np.bincount(self._chooser, powers, len(sums)) / sums - mean**2
+
 
 MODELS = ("ibm1", "diagonal")
 DIAGONAL_P_NULL = 0.08

@@ -4,7 +4,7 @@
 
 Rows: source word, target word, c(f, e), links of f in all, separated by tabs; source words with the most links first, equal
 ones by code points. Words stand between blanks (U+0020); one with a tab cannot be in a row: its links are left out and counted.
-It is what unknown words are translated by (`decoding/unknown_words.py`); Luong et al. 2015, §3.3, make theirs so too.
+It is what unknown words are translated by (`decoding/parts.py`); Luong et al. 2015, §3.3, make theirs so too.
 """
 
 from __future__ import annotations

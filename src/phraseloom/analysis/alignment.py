@@ -1,7 +1,7 @@
 """Word alignments of given sentence pairs, and which layer and head of a model align best (paper 004 §5; spec §6.3).
 
 The target is forced: row t of the attention is that with which target piece t was predicted. What becomes of the attention of
-one layer, of one head or the mean of all, stands in `decoding/word_links.py`, which `translate` follows too.
+one layer, of one head or the mean of all, stands in `decoding/alignment.py`, which `translate` follows too.
 
 Words are what stands between blanks (U+0020) in the lines as they are given, the words that gold alignments count. Where the
 tokenizer changes a line (Moses), each subword is of the word that holds its first character; a line in which that cannot
@@ -20,15 +20,14 @@ import numpy as np
 
 from phraseloom.align.links import Gold, Links
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
-from phraseloom.decoding.alignment import MAX, choose
+from phraseloom.decoding.alignment import MAX, METHODS, WordWeights, choose, combine, directions, word_weights
 from phraseloom.decoding.config import AlignmentSelection, NamedFile
 from phraseloom.decoding.source_phrases import TREES
-from phraseloom.decoding.word_links import METHODS, WordWeights, combine, directions, word_weights
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import sha256_file
 from phraseloom.metrics.aer import AlignmentScore
 from phraseloom.models.store import change_generation
-from phraseloom.phrases.pieces import tree_counts, word_counts
+from phraseloom.phrases.source import tree_counts, word_counts
 from phraseloom.text.tokenizer import Side
 
 Files = tuple[str | Path, str | Path]

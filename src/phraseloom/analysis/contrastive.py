@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from phraseloom.analysis.contrastive_items import Item
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.errors import DataError, UsageError
-from phraseloom.metrics.accuracy import compare, wilson
+from phraseloom.metrics.ratio import compare, wilson
 
 EDGES = tuple(range(16))  # the bins of LingEval97's script: 0, 1, …, 15, >15
 

@@ -1,21 +1,40 @@
 """A split of a world with its gold truth: words, instances of every phenomenon, how often training shows each phrase.
 
 Read from a folder that `phraseloom world` wrote; every line is checked, and a wrong one is named by file and line.
+
+Instances of the phenomena of the built-in world: for each one, the target words that realise it (docs/world.md).
+
+An instance is a kind and its *realisation*: pieces, in target order, each a run of neighbouring words of the gold
+target.
+
+    idiom compound separable expansion   the target spans of `.phrases`
+    agreement                            the finite verb where words stand between it and the head (`.agreement`)
+    name pronoun                         the words linked to a proper name (NNP in `.trees`), to "it"
+    ambiguous                            the words linked to a noun of two senses, a verb whose object decides
+    gender                               the words linked to an inflected determiner, adjective and noun
+    case                                 the words linked to the same of an object; a relative pronoun as object
+    verb_final                           a subordinate clause: conjunction; finite verb with the mark behind it
+
+The last six are read off `.trees` and `.align`, with the words of the lexicon for `ambiguous`; the noun phrases inside
+idioms are words of the idiom, not objects. On every sentence the kinds found here are those that `.phenomena` names
+(tests hold it).
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from phraseloom.analysis.instances import Instance, instances
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json, require_folder
 from phraseloom.text.lines import read_lines
-from phraseloom.world.pair import parse_phrases
+from phraseloom.world.lexicon import lexicon
+from phraseloom.world.pair import parse_agreements, parse_phrases, verb_senses
 
 NEEDED = ("en", "de", "align", "trees", "phrases", "agreement")
 OF_SEVERAL_WORDS = ("idiom", "compound", "separable", "expansion")
@@ -105,3 +124,204 @@ def _frequency_group(
     if not last and bounds[place + 1] - 1 == bounds[place]:
         span = str(bounds[place])
     return [f"{instance.kind}, {span}× in training"]
+
+
+KINDS = (
+    "idiom", "compound", "separable", "expansion",
+    "agreement", "ambiguous", "case", "gender", "name", "pronoun", "verb_final",
+)  # fmt: skip
+BRACKETS = re.compile(r"\(([^\s()]+)|([^\s()]+)\)|(\))")
+FINITE = ("MD", "VBZ", "VBP")
+Pieces = tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One instance: kind, source words [`source[0]`, `source[1]`), the pieces of the target that realise it."""
+
+    kind: str
+    source: tuple[int, int]
+    pieces: Pieces
+    first: bool  # whether the first piece opens the gold sentence, so that its capital may stand for a small letter
+
+
+@dataclass
+class Node:
+    """A constituent: label, children (a word has none), and the half-open range of source words."""
+
+    label: str
+    children: list[Node] = field(default_factory=list)
+    word: str = ""
+    start: int = 0
+    end: int = 0
+
+    def walk(self) -> Iterator[Node]:
+        """This constituent and all below it, top down."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def child(self, *labels: str) -> Node | None:
+        """The first child with one of these labels."""
+        return next((c for c in self.children if c.label in labels), None)
+
+
+def parse_tree(line: str) -> Node:
+    """Read one line of a `.trees` file. Raises DataError."""
+    root = Node("")
+    path, position = [root], 0
+    for opened, word, _ in BRACKETS.findall(line):
+        if opened:
+            node = Node(opened, start=position)
+            path[-1].children.append(node)
+            path.append(node)
+            continue
+        if len(path) < 2:
+            raise DataError("not a tree: a bracket closes that was not opened")
+        if word:
+            path[-1].word = word
+            position += 1
+        path.pop().end = position
+    if len(path) != 1 or len(root.children) != 1 or BRACKETS.sub("", line).strip():
+        raise DataError("not a tree: brackets do not match")
+    return root.children[0]
+
+
+def parse_links(line: str) -> list[tuple[int, int]]:
+    """Read one line of word links `i-j`. Raises DataError."""
+    links = []
+    for item in line.split():
+        i, _, j = item.partition("-")
+        if not (i.isascii() and i.isdigit() and j.isascii() and j.isdigit()):
+            raise DataError(f"not a word link: {item!r}", hint="a link is i-j, source first, from 0")
+        links.append((int(i), int(j)))
+    return links
+
+
+def instances(row: Mapping[str, str]) -> list[Instance]:
+    """All instances of one sentence from its lines (en, de, align, trees, phrases, agreement). Raises DataError."""
+    return _Sentence(row).found()
+
+
+class _Sentence:
+    """The annotation of one sentence, parsed and checked."""
+
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self.source, self.target = row["en"].split(), row["de"].split()
+        self.phrases, self.agreements = parse_phrases(row["phrases"]), parse_agreements(row["agreement"])
+        self.tree = parse_tree(row["trees"])
+        self.linked: dict[int, list[int]] = {}
+        for i, j in parse_links(row["align"]):
+            self.linked.setdefault(i, []).append(j)
+        ends_s = [p.source[1] for p in self.phrases] + [a.source_verb + 1 for a in self.agreements]
+        ends_t = [span[1] for p in self.phrases for span in p.target] + [a.target_verb + 1 for a in self.agreements]
+        ends_t += [j + 1 for some in self.linked.values() for j in some]
+        for what, words, ends in (("source", self.source, ends_s), ("target", self.target, ends_t)):
+            if max(ends, default=0) > len(words):
+                raise DataError(f"the annotation names {what} word {max(ends) - 1}, the sentence has {len(words)}")
+        if self.tree.end != len(self.source):
+            raise DataError(f"the tree has {plural(self.tree.end, 'word')}, the sentence has {len(self.source)}")
+
+    def instance(self, kind: str, source: Sequence[int], target: Sequence[int]) -> Instance:
+        """An instance whose pieces are the runs of neighbours among the target positions."""
+        runs: list[list[int]] = []
+        for j in sorted(set(target)):
+            if runs and runs[-1][-1] == j - 1:
+                runs[-1].append(j)
+            else:
+                runs.append([j])
+        pieces = tuple(tuple(self.target[j] for j in run) for run in runs)
+        return Instance(kind, (min(source), max(source) + 1), pieces, bool(target) and min(target) == 0)
+
+    def of_source(self, kind: str, start: int, end: int) -> Instance:
+        """The instance of the target words linked to source words."""
+        return self.instance(kind, range(start, end), [j for i in range(start, end) for j in self.linked.get(i, ())])
+
+    def found(self) -> list[Instance]:
+        """Every instance, by source position within each group of annotation."""
+        result = []
+        for phrase in self.phrases:
+            target = [j for start, end in phrase.target for j in range(start, end)]
+            result.append(self.instance(phrase.label, range(*phrase.source), target))
+        for a in self.agreements:
+            if a.distance > 0:
+                result.append(self.instance("agreement", (a.source_head, a.source_verb), [a.target_verb]))
+        for node in self.tree.walk():
+            result += self.below(node)
+        return [one for one in result if one.pieces]
+
+    def below(self, node: Node) -> Iterator[Instance]:
+        """The instances that a constituent is the top of."""
+        if self.in_idiom(node):
+            return
+        if node.label == "NNP":
+            yield self.of_source("name", node.start, node.end)
+        elif node.label == "PRP" and node.word.lower() == "it":
+            yield self.of_source("pronoun", node.start, node.end)
+        elif node.word and self.is_ambiguous(node):
+            yield self.of_source("ambiguous", node.start, node.end)
+        elif node.label == "NP" and node.child("DT", "PRP$") and node.child("NN", "NNS"):
+            if not self.is_ambiguous(node.children[-1]):
+                yield self.of_source("gender", node.start, node.end)
+        elif node.label == "VP":
+            for child in node.children:
+                if child.label == "NP" and not self.in_idiom(child):
+                    core = child.child("NP") or child
+                    yield self.of_source("case", core.start, core.end)
+        elif node.label == "SBAR":
+            yield from self.subordinate(node)
+
+    def in_idiom(self, node: Node) -> bool:
+        """Whether a constituent is part of an idiom."""
+        return any(p.label == "idiom" and p.source[0] <= node.start and node.end <= p.source[1] for p in self.phrases)
+
+    def is_ambiguous(self, word: Node) -> bool:
+        """Whether a word has several translations among which the sentence decides."""
+        if word.label in ("NN", "NNS"):
+            return word.word.lower() in ambiguous_nouns()
+        if word.label not in ("VB", "VBZ", "VBP"):
+            return False
+        forms = ambiguous_verbs().get(word.word, frozenset())
+        return any(self.target[j] in forms for j in self.linked.get(word.start, ()))
+
+    def subordinate(self, node: Node) -> Iterator[Instance]:
+        """A clause after a conjunction has its verb at its end; a relative pronoun may be an object."""
+        opening, clause = node.children[0], node.child("S")
+        if clause is None:
+            raise DataError("not a tree of this world: a subordinate clause without a clause")
+        if opening.label == "WHNP":
+            if clause.child("NP"):
+                yield self.of_source("case", opening.start, opening.end)
+            return
+        verb = clause.child("VP")
+        finite = next((w.start for w in verb.walk() if w.label in FINITE), -1) if verb else -1
+        said = next((a.target_verb for a in self.agreements if a.source_verb == finite), None)
+        if said is None:
+            raise DataError("the agreement of a subordinate clause is not annotated")
+        yield self.instance(
+            "verb_final", (opening.start, finite), [*self.linked.get(opening.start, ()), said, said + 1]
+        )
+
+
+@cache
+def ambiguous_nouns() -> frozenset[str]:
+    """The English nouns with two senses, in both numbers."""
+    return frozenset(form[0] for senses in lexicon().ambiguous.values() for noun in senses for form in noun.english)
+
+
+@cache
+def ambiguous_verbs() -> dict[str, frozenset[str]]:
+    """English verb form → the German forms of the verbs among which its object decides."""
+    result: dict[str, frozenset[str]] = {}
+    for verbs in verb_senses().values():
+        forms = frozenset(
+            verb.german.particle + form
+            for verb in verbs
+            for form in (
+                verb.german.infinitive,
+                *(verb.german.finite(p, many) for p in (1, 2, 3) for many in (False, True)),
+            )
+        )
+        for verb in verbs:
+            result[verb.english] = result[verb.third] = forms
+    return result

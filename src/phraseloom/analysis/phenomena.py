@@ -20,12 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from phraseloom.analysis.gold import GoldSplit, words_of
-from phraseloom.analysis.instances import KINDS, Instance
+from phraseloom.analysis.gold import KINDS, GoldSplit, Instance, words_of
 from phraseloom.errors import UsageError
-from phraseloom.metrics.accuracy import compare, wilson
 from phraseloom.metrics.bleu import check_parallel
 from phraseloom.metrics.compare import SEED, resamples
+from phraseloom.metrics.ratio import compare, wilson
 
 SENTENCE = "sentence"
 

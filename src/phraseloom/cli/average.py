@@ -18,7 +18,7 @@ def command(
 ) -> None:
     """Average the parameters of several checkpoints and write the result as a model folder."""
     from phraseloom.errors import UsageError
-    from phraseloom.training.average import average_checkpoints, last_checkpoints
+    from phraseloom.training.checkpoint import average_checkpoints, last_checkpoints
 
     if last is not None:
         if len(checkpoints) != 1:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.device import Device
+from phraseloom.cli.options import Device
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
-    from phraseloom.report.parts import Part
-    from phraseloom.report.runs import System
-    from phraseloom.report.sentence_diff import SystemSide
+    from phraseloom.report.diff.diff import SystemSide
+    from phraseloom.report.run.parts import Part
+    from phraseloom.report.run.runs import System
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
@@ -71,8 +71,8 @@ def command(
     Example: phraseloom diff runs/base runs/phrases -s test.de -r test.en --sentences 20 -o diff.html
     """
     from phraseloom.cli import report_input as inputs
-    from phraseloom.report.run_diff import build
-    from phraseloom.report.runs import parse_systems, read_system
+    from phraseloom.report.diff.diff import build
+    from phraseloom.report.run.runs import parse_systems, read_system
 
     if output is not None:
         inputs.is_page(output, ENDINGS)
@@ -111,8 +111,8 @@ def _sides(
 ) -> list[SystemSide]:
     """Both systems on the texts; none where nothing was asked for or one of them cannot translate."""
     from phraseloom.cli.report_input import NO_TRANSLATION
-    from phraseloom.report.run_report import translates
-    from phraseloom.report.sentence_diff import SystemSide
+    from phraseloom.report.diff.diff import SystemSide
+    from phraseloom.report.run.report import translates
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
@@ -123,7 +123,7 @@ def _sides(
             lacks.append({"system": system.name, "what": "translations", "why": NO_TRANSLATION})
     if lacks:
         return []
-    from phraseloom.analysis.own_translations import translate_and_score
+    from phraseloom.analysis.measurements import translate_and_score
 
     sides = []
     for system in systems:
@@ -154,8 +154,8 @@ def _sides(
 def _compare(
     sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
 ) -> tuple[Part | None, dict[str, Any]]:
-    from phraseloom.report.measured import ScoredOn, score_parts
-    from phraseloom.report.sentence_diff import compare_sentences
+    from phraseloom.report.diff.diff import compare_sentences
+    from phraseloom.report.run.parts import ScoredOn, score_parts
 
     scores = None
     if text.references is not None:
@@ -167,8 +167,8 @@ def _compare(
 
 def _write(document: dict[str, Any], output: Path | None) -> None:
     from phraseloom.files import atomic_write_json, atomic_write_text
-    from phraseloom.report.run_diff_page import diff_page
-    from phraseloom.report.run_diff_text import render
+    from phraseloom.report.diff.page import diff_page
+    from phraseloom.report.diff.text import render
 
     if output is None:
         print(render(document), end="")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from phraseloom.report.machine import Finding
+    from phraseloom.report.run.machine import Finding
 
 
 def command(
@@ -21,7 +21,7 @@ def command(
     The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
     from phraseloom.errors import UsageError
-    from phraseloom.report.machine import examine, render
+    from phraseloom.report.run.machine import examine, render
 
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
@@ -41,7 +41,7 @@ def start_of_training() -> Finding:
 
     from phraseloom.models.build import build_model
     from phraseloom.models.config import ModelConfig
-    from phraseloom.report.machine import Finding
+    from phraseloom.report.run.machine import Finding
     from phraseloom.training.start import measure_start
 
     config = ModelConfig.model_validate({"preset": "tiny", "norm": "post", "phrases": {}})

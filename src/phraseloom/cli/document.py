@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from phraseloom.cli.group import argument, is_argument
 from phraseloom.cli.main import VERBS, load_verb
-from phraseloom.cli.usage import argument, is_argument
-from phraseloom.report.tables import markdown
+from phraseloom.report.markup import markdown
 
 HEAD = """\
 # Commands

@@ -84,7 +84,7 @@ def command(
     """
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
-    from phraseloom.report import lengths
+    from phraseloom.report.charts import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(hypotheses)
@@ -163,8 +163,7 @@ def _texts(
     """(file → its lines, references, source), all with the same number of lines, and what `lines` chose."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
-    from phraseloom.metrics.bleu import check_parallel
-    from phraseloom.metrics.subset import read_line_numbers, take
+    from phraseloom.metrics.bleu import check_parallel, read_line_numbers, take
 
     repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
     if repeated is not None:

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.decoding_options import given, workers
-from phraseloom.cli.device import Device
+from phraseloom.cli.options import Device, given, workers
 from phraseloom.errors import UsageError
 
 Output = Literal["text", "json"]
@@ -89,7 +88,7 @@ def command(
 
 def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> None:
     """Print a line for each continuation; then what did not come out as it was meant, on standard error."""
-    from phraseloom.cli.windows import GATHER_SECONDS, standard_input, windows
+    from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
     from phraseloom.text.lines import LineReport
 
     report, number, cropped, first = LineReport(), 0, 0, 0

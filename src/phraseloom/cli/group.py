@@ -2,6 +2,8 @@
 
 A subcommand is a module `phraseloom.cli.<module>` with a function `command` that has typer annotations, and a line
 `name: (module, help)` in the table of its verb (`analyse.py`, `phrases.py`, `align.py`).
+
+Usage lines: `phraseloom VERB [OPTIONS] ONE [OPTIONAL] SEVERAL...`, the same with every version of typer.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ from typing import Any
 
 import typer
 import typer.core
-
-from phraseloom.cli.usage import VerbCommand
 
 Table = Mapping[str, tuple[str, str]]
 
@@ -83,3 +83,22 @@ def _is_argument(word: str, table: Table) -> bool:
     if word in table:
         return False
     return "/" in word or Path(word).exists() or not difflib.get_close_matches(word, table)
+
+
+def is_argument(parameter: Any) -> bool:
+    """Whether a parameter has a place instead of a name with dashes."""
+    return not any(name.startswith("-") for name in parameter.opts)
+
+
+def argument(parameter: Any, dots: str = "...") -> str:
+    """The name of an argument, with `dots` where there may be several."""
+    return f"{parameter.metavar}{dots if parameter.nargs == -1 else ''}"
+
+
+class VerbCommand(typer.core.TyperCommand):
+    """A command whose arguments have a metavar in capitals without dots; those that may be left out get brackets here."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What stands behind the name of the command."""
+        given = [p for p in self.get_params(ctx) if is_argument(p)]
+        return ["[OPTIONS]", *(argument(p) if p.required else f"[{argument(p)}]" for p in given)]

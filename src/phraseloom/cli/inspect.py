@@ -24,8 +24,8 @@ def command(
     Datasets: pairs kept and left out, sentence lengths. The exit code is 1 if something is damaged.
     """
     from phraseloom.errors import UsageError
-    from phraseloom.report.description import render
-    from phraseloom.report.folders import describe
+    from phraseloom.report.run.description import render
+    from phraseloom.report.run.folders import describe
 
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")

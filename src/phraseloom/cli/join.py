@@ -36,8 +36,7 @@ def command(
     from itertools import islice
 
     from phraseloom.errors import escape_controls
-    from phraseloom.text.grouping import group_sizes, join_lines
-    from phraseloom.text.lines import LineReport, encode_lines, open_binary
+    from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, open_binary
 
     low, high = group_sizes(sizes)
     report = LineReport()

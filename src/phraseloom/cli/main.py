@@ -21,8 +21,8 @@ import typer
 import typer.core
 
 from phraseloom import __version__
+from phraseloom.cli.group import VerbCommand
 from phraseloom.cli.streams import replace_closed_streams, silence
-from phraseloom.cli.usage import VerbCommand
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
 VERBS: dict[str, tuple[str, str]] = {

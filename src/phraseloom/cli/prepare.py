@@ -26,7 +26,7 @@ def command(
     Subwords are learned on the training files. Everything that is left out or changed is counted and printed.
     """
     from phraseloom.data.prepare import prepare
-    from phraseloom.data.report import table
+    from phraseloom.data.tally import table
     from phraseloom.recipe import load_recipe
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.device import Device
-from phraseloom.cli.gold_links import Base, Format, Reverse
+from phraseloom.cli.align.gold_links import Base, Format, Reverse
+from phraseloom.cli.options import Device
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.analysis.measurements import Material
-    from phraseloom.report.measured import ScoredOn
-    from phraseloom.report.parts import Part
-    from phraseloom.report.runs import System
+    from phraseloom.report.run.parts import Part, ScoredOn
+    from phraseloom.report.run.runs import System
 
 
 def command(
@@ -99,9 +98,9 @@ def command(
     """
     from phraseloom.cli import report_input as inputs
     from phraseloom.files import atomic_write_json, atomic_write_text
-    from phraseloom.report.run_report import build
-    from phraseloom.report.run_report_page import report_page
-    from phraseloom.report.runs import parse_systems, read_system
+    from phraseloom.report.run.page import report_page
+    from phraseloom.report.run.report import build
+    from phraseloom.report.run.runs import parse_systems, read_system
 
     inputs.is_page(output)
     systems = parse_systems(runs)
@@ -149,8 +148,8 @@ def _measure(
     from dataclasses import replace
 
     from phraseloom.cli.report_input import NO_TRANSLATION
-    from phraseloom.report.measured import split_lacks
-    from phraseloom.report.run_report import translates
+    from phraseloom.report.run.parts import split_lacks
+    from phraseloom.report.run.report import translates
 
     found: dict[str, list[dict[str, Any]]] = {}
     if material.is_empty:
@@ -179,7 +178,7 @@ def _parts(
     edges: Sequence[int],
     lacks: list[dict[str, str | None]],
 ) -> list[Part]:
-    from phraseloom.report import measured as forms
+    from phraseloom.report.run import parts as forms
 
     translated = measured.get("translation", {})
     parts: list[Part] = []

@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from phraseloom.align.links import Gold
     from phraseloom.analysis.contrastive_items import Item
     from phraseloom.analysis.measurements import Material
-    from phraseloom.report.measured import ScoredOn
-    from phraseloom.report.parts import Part
-    from phraseloom.report.runs import System
+    from phraseloom.report.run.parts import Part, ScoredOn
+    from phraseloom.report.run.runs import System
 
 
 NO_TRANSLATION = "it is a language model, which does not translate"
@@ -114,7 +113,7 @@ def read_texts(
     check_parallel({str(files[name]): some for name, some in lines.items()}) if lines else None
     links = None
     if gold is not None and source is not None and reference is not None:
-        from phraseloom.cli import gold_links
+        from phraseloom.cli.align import gold_links
 
         links = gold_links.read(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
     return ParallelText(
@@ -142,7 +141,7 @@ def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, P
 
 def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]:
     """The contrastive items of all files, and where bins of distances end."""
-    from phraseloom.cli import contrastive_input
+    from phraseloom.cli.analyse import contrastive as contrastive_input
 
     edges = contrastive_input.edges(bins)
     if not paths:
@@ -155,9 +154,8 @@ def read_test(
     text: ParallelText, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
 ) -> ScoredOn | None:
     """What translations are scored on; None without a reference. Raises UsageError, DataError."""
-    from phraseloom.metrics.bleu import make_scorer
-    from phraseloom.metrics.subset import read_line_numbers
-    from phraseloom.report.measured import ScoredOn
+    from phraseloom.metrics.bleu import make_scorer, read_line_numbers
+    from phraseloom.report.run.parts import ScoredOn
 
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
     if not names:
@@ -206,7 +204,7 @@ def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, P
 
 def read_part(name: str, path: Path) -> Part:
     """A result of another verb."""
-    from phraseloom.report.parts import read_part
+    from phraseloom.report.run.parts import read_part
 
     return read_part(name, path)
 

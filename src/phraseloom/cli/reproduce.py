@@ -82,17 +82,17 @@ def command(
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
     """
     from phraseloom.errors import PhraseloomError, UsageError
-    from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
+    from phraseloom.reproduce.records import all_tables, load_table, recipes_folder
 
     if index is not None:
-        from phraseloom.reproduce.index import write_index
+        from phraseloom.reproduce.writing import write_index
 
         if table is not None:
             raise UsageError(f"--index lists the tables that are there; {table} is not made", hint="call it alone")
         print(write_index(index))
         return
     if recompute is not None:
-        from phraseloom.reproduce.stored import recompute as judge_again
+        from phraseloom.reproduce.records import recompute as judge_again
 
         if table is not None:
             raise UsageError(f"--recompute reads the table of a folder; {table} is not made", hint="call it alone")
@@ -101,7 +101,7 @@ def command(
         return
     place = recipes or recipes_folder()
     if table is None:
-        from phraseloom.report.tables import terminal
+        from phraseloom.report.markup import terminal
 
         loaded = [(path.stem, load_table(path)) for path in all_tables(place)]
         if not loaded:

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.by_sentence import BySentence, require_json
-from phraseloom.cli.decoding_options import PenaltyName, given, workers
-from phraseloom.cli.device import Device
+from phraseloom.cli.options import BySentence, Device, PenaltyName, given, require_json, workers
 from phraseloom.errors import UsageError
-from phraseloom.metrics.by_sentence import plain
+from phraseloom.metrics.ratio import plain
 
 if TYPE_CHECKING:
     from phraseloom.cli.score_input import ScoredText

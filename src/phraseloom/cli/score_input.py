@@ -8,10 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from phraseloom.cli.decoding_options import penalty
-from phraseloom.cli.parallel import ParallelFile
-from phraseloom.cli.windows import standard_input, windows
-from phraseloom.decoding.long_lines import CroppedLines
+from phraseloom.cli.options import ParallelFile, penalty
+from phraseloom.cli.streams import standard_input, windows
+from phraseloom.decoding.parts import CroppedLines
 from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import LineReport, count_lines, read_lines
 from phraseloom.text.vocabulary import UNK

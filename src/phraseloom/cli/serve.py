@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.decoding_options import given, workers
-from phraseloom.cli.device import Device
-from phraseloom.cli.model_names import named
+from phraseloom.cli.options import Device, given, named, workers
 from phraseloom.errors import UsageError
 from phraseloom.serving.config import ServingConfig
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.usage import VerbCommand
+from phraseloom.cli.group import VerbCommand
 
 app = typer.Typer(
     add_completion=False,

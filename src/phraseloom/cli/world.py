@@ -24,7 +24,7 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing world.")] = False,
 ) -> None:
     """Write the built-in synthetic language pair with its gold annotations (docs/world.md)."""
-    from phraseloom.text.grouping import group_sizes
+    from phraseloom.text.lines import group_sizes
     from phraseloom.world.writer import write_world
 
     counts = {"train": train, "valid": valid, "test": test, "contrastive": contrastive}

@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pydantic
 
 from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
-from phraseloom.data.index import INDEX, SplitInfo, read_index
-from phraseloom.data.shards import PHRASES, Shard
+from phraseloom.data.shards import INDEX, PHRASES, Shard, SplitInfo, read_index
 from phraseloom.errors import CorruptError, DataError, UsageError, plural
 from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.phrases.source import Segmenter, load_segmenter

@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from phraseloom.data.config import AnyDataConfig, TextDataConfig, valid_tokens
-from phraseloom.data.encode import Chunk, Coder, EncodedChunk
-from phraseloom.data.index import (
+from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder
+from phraseloom.data.shards import (
     FORMAT,
     INDEX,
     REASONS,
@@ -29,24 +29,22 @@ from phraseloom.data.index import (
     TEXT_REASONS,
     FileInfo,
     Index,
+    ShardWriter,
     SplitInfo,
     SubwordInfo,
     WordInfo,
     as_stored,
 )
-from phraseloom.data.shards import ShardWriter
 from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
-from phraseloom.data.workers import Encoder
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
 from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
-from phraseloom.text.extension import extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
-from phraseloom.text.subwords import Subwords
+from phraseloom.text.subwords import Subwords, extend
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import UNK

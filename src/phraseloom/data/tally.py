@@ -1,14 +1,25 @@
-"""What a preparation left out: counts and first lines by reason, and pairs that came before; and lines without a tree."""
+"""What a preparation left out: counts and first lines by reason, and pairs that came before; and lines without a tree.
+
+Finding pairs that came before, by 128-bit hashes in sorted runs.
+
+16 bytes a pair kept, three times that for a moment while runs merge.
+
+What `prepare` did, as text: pairs and tokens of each split, everything left out, everything changed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
 import numpy as np
+import numpy.typing as npt
 
 from phraseloom.data.config import AnyFilter
-from phraseloom.data.duplicates import SeenPairs
 from phraseloom.data.encode import Chunk, EncodedChunk
-from phraseloom.data.index import REASONS, Dropped, FileInfo, NoTree
+from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, WordInfo
+from phraseloom.errors import escape_controls, plural
 from phraseloom.phrases.source import has_tree
+from phraseloom.text.lines import LineReport
 
 
 class Tally:
@@ -70,3 +81,141 @@ class Tally:
             name = self.files[chunk.file].trees or ""
             old = self.no_tree or NoTree(lines=0, first_file=name, first_line=chunk.first + places[0])
             self.no_tree = old.model_copy(update={"lines": old.lines + len(places)})
+
+
+Keys = npt.NDArray[np.bytes_]
+
+
+class SeenPairs:
+    """The keys met so far. Runs double in size, so there are about log2(pairs / chunk) of them."""
+
+    def __init__(self) -> None:
+        self._runs: list[Keys] = []
+
+    def new(self, keys: Keys) -> npt.NDArray[np.bool_]:
+        """For each key, whether it is met for the first time; the keys are remembered."""
+        fresh = np.zeros(len(keys), dtype=bool)
+        distinct, first = np.unique(keys, return_index=True)
+        fresh[first] = True
+        for run in self._runs:
+            place = np.minimum(np.searchsorted(run, distinct), len(run) - 1)
+            fresh[first[run[place] == distinct]] = False
+        added = np.sort(keys[fresh])
+        if len(added):
+            self._runs.append(added)
+        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
+            merged = np.concatenate([self._runs.pop(), self._runs.pop()])
+            merged.sort(kind="stable")
+            self._runs.append(merged)
+        return fresh
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+
+def table(index: Index) -> str:
+    """Lines for people: one per split, then one per reason and per change, with the first place of each."""
+    words, unit = index.subwords, "line" if index.is_text else "pair"
+    tokens = "subwords" if words.target_words is None else "words"
+    of_source = "subwords" if words.source_words is None else "words"
+    rows = [["split", f"{unit}s read", f"{unit}s kept", f"source {of_source}", f"target {tokens}"]]
+    rows += [
+        [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
+        for name, s in index.splits.items()
+    ]
+    if index.is_text:
+        rows = [[*row[:3], row[4].removeprefix("target ")] for row in rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(r, widths, strict=True)))
+        for r in rows
+    ]
+    for split in index.splits.values():
+        lines += [*_left_out(split, index.reasons, unit), *_changed(split)]
+    for name, split in index.splits.items():
+        lines += [
+            *_blank(name, split, unit),
+            *_long(name, split, unit, index.valid_tokens),
+            *_phrases(name, split),
+            *_unknown(name, split, index.is_text),
+        ]
+    sizes = f"{words.target_vocabulary:,}"
+    if not index.is_text:
+        sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
+    origin = f"learned on {plural(words.sample_pairs, unit)}"
+    if words.reused:
+        added = f" and {plural(words.new_pieces, 'new piece')} {origin}" if words.new_pieces is not None else ""
+        origin = f"of data.tokenizer{added}"
+    lines.append(f"{tokens} {origin}; vocabulary: {sizes}")
+    if words.source_words is not None and not index.is_text:
+        lines.append("source" + _learned(words.source_words))
+    if words.target_words is not None:
+        lines.append(("text" if index.is_text else "target") + _learned(words.target_words))
+    return "\n".join(lines)
+
+
+def _left_out(split: SplitInfo, reasons: Mapping[str, str], unit: str) -> Iterator[str]:
+    for reason, dropped in split.dropped.items():
+        place = f"{dropped.first_file}:{dropped.first_line}"
+        yield f"left out {plural(dropped.pairs, unit)}: {reasons.get(reason, reason)} (first: {place})"
+
+
+def _changed(split: SplitInfo) -> Iterator[str]:
+    for file in split.files:
+        reports = (
+            (file.source, file.source_report),
+            (file.target, file.target_report),
+            (file.trees, file.trees_report),
+        )
+        for name, report in reports:
+            yield from (f"{name}: {change}" for change in LineReport(**(report or {})).changes())
+
+
+def _blank(name: str, split: SplitInfo, unit: str) -> Iterator[str]:
+    if split.blank is not None:
+        count = split.blank.pairs
+        what = plural(count, "blank line") if unit == "line" else f"{plural(count, 'pair')} with a blank side"
+        place = f"{split.blank.first_file}:{split.blank.first_line}"
+        yield f"warning: {name} has {what}, which are kept (first: {place})"
+
+
+def _long(name: str, split: SplitInfo, unit: str, limit: int) -> Iterator[str]:
+    if split.long is not None:
+        place = f"{split.long.first_file}:{split.long.first_line}"
+        what = f"{plural(split.long.pairs, unit)} of more than {limit:,} subwords"
+        yield f"warning: {name} has {what}, which validation and the model crop (first: {place})"
+
+
+def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
+    if split.source_phrases is not None:
+        tokens = split.source_tokens + split.pairs  # each sentence with its end symbol
+        mean = tokens / max(1, split.source_phrases)
+        yield f"{name}: {plural(split.source_phrases, 'source phrase')} of {mean:.2f} subwords on average"
+    if split.no_tree is not None:
+        place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
+        lines = plural(split.no_tree.lines, "line")
+        yield f"{name}: {lines} without a parse tree, cut into the words that stand there (first: {place})"
+
+
+def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
+    sides = [("", split.target_unknown, split.target_tokens)]
+    if not is_text:
+        sides = [("source ", split.source_unknown, split.source_tokens), ("target ", *sides[0][1:])]
+    pieces = "words" if split.unknown_words is None else "subwords"
+    counts = [f"{_share(n, tokens)} {side}{pieces}" for side, n, tokens in sides if n is not None]
+    if counts:
+        examples = ", ".join(escape_controls(word[:40]) for word in split.unknown_words or ())
+        such = f"; words with unknown pieces: {examples}" if examples else ""
+        yield f"{name}: unknown are {' and '.join(counts)}{such}"
+
+
+def _learned(words: WordInfo) -> str:
+    split = f"; {plural(words.split_types, 'phrase')} ({words.split_tokens:,} times) are read as their words"
+    return (
+        f": unknown are {_share(words.unknown_types, words.types)} different words and "
+        f"{_share(words.unknown_tokens, words.tokens)} words{split if words.split_types else ''}"
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({100 * part / max(1, whole):.1f} %)"

@@ -20,14 +20,13 @@ from torch import nn
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.outputs import ContinuousOutput
-from phraseloom.phrases.table import COLUMNS
-from phraseloom.text.joined import escape, is_phrase, join, split
+from phraseloom.phrases.segmenters import COLUMNS
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import read_vectors
 from phraseloom.text.vocabulary import UNK, Vocabulary
 from phraseloom.text.word_vectors import unit
-from phraseloom.text.words import Words
+from phraseloom.text.words import Words, escape, is_phrase, join, split
 
 
 class Added(NamedTuple):

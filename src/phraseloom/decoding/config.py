@@ -100,7 +100,7 @@ class DecodingConfig(Config):
     largest weight over all. `alignment_method`: how words are
     linked (docs/alignment.md). `alignment_selection`: written with these three by `phraseloom align MODEL --select auto`.
     `unknown`: the output never holds an unknown word (forbid), holds U+2047 for it (keep), or a word of the source instead,
-    translated by `lexicon` where that has it (replace; `decoding/unknown_words.py`). `lexicon`: a file of `align lexicon`; read
+    translated by `lexicon` where that has it (replace; `decoding/parts.py`). `lexicon`: a file of `align lexicon`; read
     with replace only.
     `word_bonus`: what each subword adds to the log-probability by which a segmental model ranks outputs; 0 for other models.
     `window` lines of a stream are sorted and translated together.

@@ -1,18 +1,41 @@
-"""The translation of a line from what was found for its parts: texts joined, words counted on, unknown words replaced."""
+"""The translation of a line from what was found for its parts: texts joined, words counted on, unknown words replaced.
+
+Words for the unknown ones of an output, from the source words that were attended to (spec §4.6; Luong et al. 2015, §3.3).
+
+Where the search chose UNK, with α the attention with which it was chosen, S source words and everything counted from 0:
+
+1. Attention to the pieces of a source word is summed; that of the pieces of a target word is averaged (as in `word_links.py`).
+   A target word that holds UNK is replaced whole. EOS counts for nothing.
+2. The source word s with the largest α is taken, unless it is `,` or `.`, or |s - t| > S / 2 for the t-th target word (a phrase
+   counts as one): then that with the second largest, whatever it is, if there is one. Equal α: the lower word.
+3. Its translation is that of the lexicon where there is one, else the word as it stands in the source.
+
+The replacement is made when the search is done: UNK is what was fed to the decoder for the words after it.
+
+The rule for lines that are longer than a model takes, the same in every verb (docs/decoding.md, "Long lines").
+
+A source has at most `max_input_tokens` subwords, a given target at most `max_target_tokens` (`DecodingConfig`): the longest
+that the model could write itself. A longer line is cropped: it counts as the line that ends there. What was cropped is
+counted, and reported with the number of the first line.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from phraseloom.decoding.alignment import word_weights
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.limits import Hypothesis, Segment
+from phraseloom.decoding.search import Hypothesis, Segment
 from phraseloom.decoding.translation import Links, PhraseLink, Translation
-from phraseloom.decoding.unknown_words import Replacement, UnknownWord, replacements
-from phraseloom.text.joined import escape
+from phraseloom.errors import DataError
 from phraseloom.text.tokenizer import Side, Tokenizer
+from phraseloom.text.vocabulary import UNK
+from phraseloom.text.words import escape
 
 
 class Aligned(NamedTuple):
@@ -126,3 +149,128 @@ def _segments(hypotheses: Sequence[Hypothesis]) -> list[Segment] | None:
     before = accumulate((len(h.tokens) for h in hypotheses), initial=0)
     some = [(h.segments, n) for h, n in zip(hypotheses, before, strict=False) if h.segments is not None]
     return [segment.moved(target=n) for segments, n in some for segment in segments] if some else None
+
+
+PASSED_OVER = (",", ".")
+
+
+class UnknownWord(NamedTuple):
+    """An unknown word of an output: its number among the words, the place `t` of the rule, and the attention at it.
+
+    `weights_S`: attention to each of the source words `source`, numbers in ascending order.
+    """
+
+    number: int
+    place: int
+    weights_S: np.ndarray
+    source: list[int]
+
+
+class Replacement(NamedTuple):
+    """Target word `target` was unknown: `word` stands for it, from source word `source`, `original`, whose translation it is
+    by the lexicon (`from_lexicon`) or which it repeats."""
+
+    target: int
+    source: int
+    original: str
+    word: str
+    from_lexicon: bool
+
+    def moved(self, *, source: int = 0, target: int = 0) -> Replacement:
+        """The same with so many words more before it on each side."""
+        return self._replace(source=self.source + source, target=self.target + target)
+
+
+def unknown_words(
+    weights_TS: np.ndarray, tokens: Sequence[int], source_word: Sequence[int], target_words: Sequence[range]
+) -> list[UnknownWord]:
+    """The words with UNK among the target pieces `tokens`, in order; none where the source has no word.
+
+    `weights_TS`: attention (target pieces + EOS, source pieces + EOS), row t that with which piece t was chosen.
+    `source_word`: the word number of each piece; `target_words`: the numbers of its words. Both in ascending order.
+    """
+    first = [words.start for words in target_words]
+    numbers = {word for token, word in zip(tokens, first, strict=True) if token == UNK}
+    if not numbers or not source_word:
+        return []
+    words = word_weights(weights_TS, source_word, first)
+    return [
+        UnknownWord(number, place, words.weights[place], words.source)
+        for place, number in enumerate(words.target)
+        if number in numbers
+    ]
+
+
+def choose_source(weights_S: np.ndarray, words: Sequence[str], place: int) -> int:
+    """Which of the source words (an index) the unknown word at `place` is replaced by; the rule above, step 2."""
+    first, *others = np.argsort(-weights_S, kind="stable")[:2].tolist()
+    doubtful = words[first] in PASSED_OVER or 2 * abs(first - place) > len(words)
+    return int(others[0]) if doubtful and others else int(first)
+
+
+def replacements(
+    unknown: Iterable[UnknownWord], source_words: Sequence[str], lexicon: Mapping[str, str]
+) -> list[Replacement]:
+    """What stands for each unknown word. `source_words`: those that the numbers of `unknown` count."""
+    result = []
+    for number, place, weights_S, source in unknown:
+        chosen = source[choose_source(weights_S, [source_words[s] for s in source], place)]
+        original = source_words[chosen]
+        result.append(Replacement(number, chosen, original, lexicon.get(original, original), original in lexicon))
+    return result
+
+
+def crop(ids: Sequence[list[int]], limit: int) -> tuple[list[list[int]], list[bool]]:
+    """Each line without what is beyond `limit` subwords, and whether something was."""
+    return [some[:limit] for some in ids], [len(some) > limit for some in ids]
+
+
+def encode(side: Any, lines: Sequence[str], limit: int) -> list[list[int]]:
+    """The ids of raw lines, of far too long ones only as many as show that they are."""
+    room = 4 * limit * side.subwords.longest_piece  # normalisation may shorten a line
+    ids: list[list[int]] = side.encode_batch([line[:room] for line in lines])
+    for number, line in enumerate(lines):
+        if len(line) > room and len(ids[number]) <= limit:
+            ids[number] = side.encode(line)
+    return ids
+
+
+def crop_targets(translator: Any, targets: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
+    """The ids of given targets as far as the model takes them, and which of them were cropped."""
+    limit = translator.config.max_target_tokens
+    return crop(encode(translator.tokenizer.target, targets, limit), limit)
+
+
+def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
+    """DataError (line from 1) for a prefix of more subwords: a cropped one would not be what was asked for."""
+    for number, prefix in enumerate(prefixes, 1):
+        if len(prefix) > limit:
+            raise DataError(
+                f"a prefix of {len(prefix):,} subwords; this model takes at most {limit:,}",
+                file="prefixes",
+                line=number,
+                hint="shorten it, or raise max_length or max_input_tokens",
+            )
+
+
+@dataclass
+class CroppedLines:
+    """Counts the cropped ones of a text of `noun`s (such as "pair"), and remembers the first."""
+
+    noun: str
+    lines: int = 0
+    cropped: int = 0
+    first: int = 0
+
+    def note(self, cropped: bool) -> None:
+        """Count the next line."""
+        self.lines += 1
+        if cropped:
+            self.cropped, self.first = self.cropped + 1, self.first or self.lines
+
+    def warnings(self, config: Any) -> list[str]:
+        """One sentence if there were any; `config` has the limits."""
+        source, target = config.max_input_tokens, getattr(config, "max_target_tokens", None)
+        limit = f"{source} subwords" if target is None else f"{source} source or {target} target subwords"
+        text = f"longer than {limit}: the end was left out (first: line {self.first})"
+        return [f"{self.cropped} of {self.lines} {self.noun}s {text}"] if self.cropped else []

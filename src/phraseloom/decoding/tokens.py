@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from phraseloom.decoding.alignment import attention_of, choose, link_phrases
+from phraseloom.decoding.alignment import attention_of, choose, link_phrases, link_words
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.beam import beam_search
+from phraseloom.decoding.beam import beam_search, greedy_search
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.greedy import greedy_search
-from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
-from phraseloom.decoding.parts import Aligned, Found
-from phraseloom.decoding.unknown_words import UnknownWord, unknown_words
-from phraseloom.decoding.word_links import link_words
+from phraseloom.decoding.parts import Aligned, Found, UnknownWord, unknown_words
+from phraseloom.decoding.search import Hypothesis, Limits, SearchModel, SearchOptions
 from phraseloom.errors import UsageError
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK

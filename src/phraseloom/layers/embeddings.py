@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.feedforward import dropout
 
 Layout = Literal["halves", "interleaved", "t2t"]
 

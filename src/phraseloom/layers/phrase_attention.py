@@ -30,7 +30,7 @@ from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention
 from phraseloom.layers.attention.gate import mix_with_tokens, opening
 from phraseloom.layers.attention.masks import masked_softmax
 from phraseloom.layers.attention.windows import gather
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
 
 

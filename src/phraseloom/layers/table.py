@@ -12,8 +12,8 @@ import math
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.layers.dropout import dropout
 from phraseloom.layers.embeddings import Sinusoid
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.initialisation import Draw
 
 

@@ -5,15 +5,19 @@
 Every metric here is a function of sums over sentences, so a `Scorer` first turns sentences into rows of counts
 (`statistics`), and a score is computed from the sum of any choice of rows: the whole corpus, the sentences of one
 length, or a bootstrap resample. Papineni et al. 2002; Post 2018 (sacreBLEU); spec §8.1.
+
+The sentences of a test set that are scored, by the numbers of their lines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.text.lines import read_lines
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,3 +227,28 @@ def bleu_by_length(
             group = replace(group, sentences=len(chosen), score=scorer.score(chosen.sum(0)))
         groups.append(group)
     return groups
+
+
+def read_line_numbers(path: str | Path, lines: int) -> list[int]:
+    """The numbers in a file, one a line, as indices from 0 in rising order; `lines` is the length of the texts.
+
+    Raises FileProblem, DataError (file and line) for what is no number from 1 to `lines`, a number that is there twice, and a
+    file without numbers.
+    """
+    place: dict[int, int] = {}
+    for at, text in enumerate(read_lines(path), 1):
+        digits = text.strip()
+        number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
+        if not 1 <= number <= lines:
+            hint = "one number a line, as phrases mwt writes them to lines.txt"
+            raise DataError(f"{text!r} is not the number of a line, 1 to {lines:,}", file=path, line=at, hint=hint)
+        if place.setdefault(number, at) != at:
+            raise DataError(f"{number} is also in line {place[number]}", file=path, line=at)
+    if not place:
+        raise DataError("no numbers of lines: nothing to score", file=path)
+    return sorted(number - 1 for number in place)
+
+
+def take(texts: Iterable[Sequence[str]], chosen: Sequence[int]) -> list[list[str]]:
+    """Those lines of each text."""
+    return [[lines[i] for i in chosen] for lines in texts]

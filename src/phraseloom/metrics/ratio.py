@@ -7,16 +7,57 @@
     complement   1 − Σ n / Σ d         alignment error rate: |A∩S| + |A∩P| / |A| + |S|
 
 Nothing out of nothing is no error and no hit: the ratio is 0, and 1 in a complement.
+
+Accuracy over items that are right or wrong: intervals, and the exact test of two systems on the same items.
+
+    wilson     95 % interval of a share                                     (Wilson 1927, J. Am. Stat. Assoc. 22)
+    mcnemar    two-sided p of the items that only one of two has right       (McNemar 1947, Psychometrika 12)
+
+Both take the items to be independent; several items of one sentence are not quite that.
+
+Results as plain data, with or without the sums of each sentence that `reproduce` draws from (metrics/ratio.py).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from phraseloom.metrics.perplexity import exp_mean
+
+Z = 1.959963984540054
+
+
+def wilson(correct: int, total: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share; (0, 1) for nothing."""
+    if not total:
+        return 0.0, 1.0
+    share, weight = correct / total, Z * Z / total
+    middle = (share + weight / 2) / (1 + weight)
+    half = Z / (1 + weight) * math.sqrt(share * (1 - share) / total + weight / (4 * total))
+    return middle - half if correct else 0.0, middle + half if correct < total else 1.0
+
+
+def mcnemar(only_first: int, only_second: int) -> float:
+    """Two-sided exact p of McNemar's test: were the discordant items a fair coin?"""
+    total, least = only_first + only_second, min(only_first, only_second)
+    tail = term = 1
+    for k in range(least):
+        term = term * (total - k) // (k + 1)
+        tail += term
+    return min(1.0, 2 * tail / 2**total)
+
+
+def compare(base: Sequence[bool], marks: Sequence[bool]) -> dict[str, Any]:
+    """A system against the base on the same items, at least one: difference of the accuracies, items won and lost, p."""
+    lost = sum(b and not m for b, m in zip(base, marks, strict=True))
+    won = sum(m and not b for b, m in zip(base, marks, strict=True))
+    return {"difference": (won - lost) / len(marks), "won": won, "lost": lost, "p": mcnemar(lost, won)}
+
 
 Form = Literal["ratio", "exp", "complement"]
 
@@ -36,3 +77,15 @@ class Ratio:
         if self.form == "complement":
             return self.factor * (1 - (numerator / denominator if denominator else 1.0))
         return self.factor * (numerator / denominator if denominator else 0.0)
+
+
+KEY = "by_sentence"
+
+
+def plain(value: Any, by_sentence: bool = False) -> Any:
+    """Plain data without what stands under `by_sentence`, at any depth, unless it is wanted."""
+    if isinstance(value, dict):
+        return {name: plain(inner, by_sentence) for name, inner in value.items() if by_sentence or name != KEY}
+    if isinstance(value, list) and not by_sentence:
+        return [plain(inner) for inner in value]
+    return value

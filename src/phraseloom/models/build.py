@@ -10,19 +10,20 @@ from torch import nn
 
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention import MultiHeadAttention, build_attention
-from phraseloom.layers.combination import AttentiveCombination
 from phraseloom.layers.embeddings import Sinusoid, TokenEmbedding
-from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.feedforward import FeedForward, Residual
 from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.initialisation import DRAWS, initialise, xavier_uniform
-from phraseloom.layers.phrase_representation import SCORERS, PhraseRepresentation
-from phraseloom.layers.recurrent import CELLS, Cell
-from phraseloom.layers.recurrent_attention import ATTENTIONS, BlockAttention
+from phraseloom.layers.phrase_representation import (
+    SCORERS,
+    AttentiveCombination,
+    PhraseRepresentation,
+    TransparentAttention,
+)
+from phraseloom.layers.recurrent import ATTENTIONS, CELLS, BlockAttention, Cell
 from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
-from phraseloom.layers.residual import Residual
 from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
-from phraseloom.layers.transparent import TransparentAttention
 from phraseloom.models.config import (
     ModelConfig,
     NoEncoderConfig,

@@ -16,10 +16,9 @@ from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.combination import AttentiveCombination, PhraseKeys
-from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.feedforward import NORM_EPSILON, FeedForward, Residual
+from phraseloom.layers.phrase_representation import AttentiveCombination, PhraseKeys
 from phraseloom.layers.recurrent import State
-from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.models.phrases import PhraseMemory
 
 

@@ -14,10 +14,9 @@ from torch import Tensor, nn
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.combination import AttentiveCombination
-from phraseloom.layers.feedforward import FeedForward
+from phraseloom.layers.feedforward import NORM_EPSILON, FeedForward, Residual
+from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import State
-from phraseloom.layers.residual import NORM_EPSILON, Residual
 from phraseloom.models.phrases import PhraseLevels
 
 

@@ -22,9 +22,8 @@ from phraseloom.layers.attention.cache import GrowingCache
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.embeddings import TokenEmbedding
-from phraseloom.layers.feedforward import FeedForward
-from phraseloom.layers.residual import NORM_EPSILON, Residual
-from phraseloom.models import targets
+from phraseloom.layers.feedforward import NORM_EPSILON, FeedForward, Residual
+from phraseloom.models import translation as targets
 from phraseloom.models.translation import Looks
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 

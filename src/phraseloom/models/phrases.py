@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.layers.phrase_representation import PhraseRepresentation
+from phraseloom.layers.phrase_representation import PhraseRepresentation, TransparentAttention
 from phraseloom.layers.segments import PhraseSegments, TensorSegmenter
-from phraseloom.layers.transparent import TransparentAttention
 
 
 @dataclass

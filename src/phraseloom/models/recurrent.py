@@ -24,10 +24,9 @@ from torch.nn import functional as F
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
-from phraseloom.layers.recurrent import Cell, State, VariationalMasks
-from phraseloom.layers.recurrent_attention import last_states
+from phraseloom.layers.recurrent import Cell, State, VariationalMasks, last_states
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.encoder import Encoded
 from phraseloom.models.phrases import PhraseLevels
@@ -151,7 +150,7 @@ class RecurrentState:
 class RecurrentDecoder(nn.Module):
     """Stacked cells, attention of the top one over the source, and the layer that joins both.
 
-    `attention`: an entry of `layers/recurrent_attention.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers;
+    `attention`: an entry of `layers/recurrent.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers;
     `variational`: rates of the inputs and states of all cells.
     """
 

@@ -11,6 +11,8 @@ manifest.json           size and SHA-256 of all of these; without it the folder 
 
 A folder may come from anybody. Nothing outside it is read; before memory is taken for a model, the header of its weights
 is compared with the shapes that the configuration asks for.
+
+The model card: what a model is, in a few lines, and the command that uses it.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from phraseloom.files import (
     write_manifest,
 )
 from phraseloom.models.build import AnyModelConfig
-from phraseloom.models.card import model_card
+from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.tasks import TASKS, build, task_of
@@ -55,6 +57,32 @@ from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, re
 from phraseloom.replace import FolderKind, new_folder
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
+
+
+def _layers(part: EncoderConfig | DecoderConfig, name: str) -> str:
+    if part.kind == "none":
+        return f"no {name}"
+    kind = "" if part.kind == "transformer" else f"{part.kind} "
+    return f"{part.layers} {kind}{name} layer{'s' if part.layers > 1 else ''}"
+
+
+def model_card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Module, tokenizer: Tokenizer) -> str:
+    """The text of README.md in a model folder. `languages`: source and target."""
+    parameters, task = sum(p.numel() for p in model.parameters()), TASKS[task_of(config)]
+    if isinstance(config, ModelConfig):
+        of = " → ".join(languages)
+        layers = f"{_layers(config.encoder, 'encoder')} and {_layers(config.decoder, 'decoder')}"
+        words = f"vocabularies of {len(tokenizer.source.vocabulary)} and {len(tokenizer.target.vocabulary)} subwords"
+    else:
+        of, layers = languages[1], plural(config.decoder.layers, "layer")
+        words = f"a vocabulary of {len(tokenizer.target.vocabulary)} subwords"
+    return (
+        f"# {task.title} {of}\n\n"
+        f"A phraseloom {__version__} model: {layers}, width {config.width}, {plural(config.heads, 'head')}, "
+        f"feed-forward {config.ffn_width}, {parameters:,} parameters; {words}.\n\n"
+        f"    {task.use}\n"
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -26,13 +26,13 @@ from typing import Any, NamedTuple
 import torch
 
 from phraseloom.analysis.coverage import parse_spans
-from phraseloom.analysis.explain_links import plain_links
-from phraseloom.analysis.explain_text import ExplainedPair
+from phraseloom.analysis.explain.attention import plain_links
+from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import plan_batches
-from phraseloom.decoding.limits import Segment, refuse_nan
+from phraseloom.decoding.search import Segment, refuse_nan
 from phraseloom.errors import DataError, ModelError, UsageError, plural
-from phraseloom.metrics.accuracy import wilson
+from phraseloom.metrics.ratio import wilson
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.search import link_segments
 
@@ -293,7 +293,7 @@ def note(model: Any) -> str | None:
 def fill_view(
     view: dict[str, Any], translator: Any, pair: ExplainedPair, batch: Batch, uses: Sequence[str]
 ) -> dict[str, Any]:
-    """A view (schema: `analysis/explain.py`) with its segments; the source loses EOS, which the model does not read."""
+    """A view (`analysis/explain/sentence.py`) with its segments; the source loses EOS, which the model does not read."""
     found = _segments(translator, pair, batch)
     cut = {name: view[name][:-1] for name in ("source_tokens", "source_word")}
     return view | found | cut | {"notes": view["notes"] + found["notes"]}

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from phraseloom.data.tensors import Batch
 from phraseloom.errors import ModelError
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.dropout import dropout
 from phraseloom.layers.embeddings import TokenEmbedding
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.packed import Packed, can_pack
 from phraseloom.layers.recurrent import CELLS, Cell
 from phraseloom.models.config import ModelConfig

@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.recurrent import Cell, State
 
 Drop = Callable[[Tensor, int], Tensor]

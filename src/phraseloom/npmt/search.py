@@ -30,7 +30,7 @@ Ties: the hypothesis that came from the better ranked one, then from the better 
 * **Phrases.** Each segment is a link of the words that begin in it to that one source word, with p(segment | position) as its
   weight. A segment that only ends a word has no link of its own, so every target word is in one link. Segments of several
   pieces of one source word stay apart.
-* **Unknown words** are replaced by the word that emitted them; of several, by the first (`decoding/unknown_words.py`, without
+* **Unknown words** are replaced by the word that emitted them; of several, by the first (`decoding/parts.py`, without
   step 2).
 
 An encoder state knows of its neighbours, and soft reordering moves words by a few positions: which position speaks is what the
@@ -48,12 +48,10 @@ import torch
 from torch import Tensor
 
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.cancellation import go_on
 from phraseloom.decoding.config import DecodingConfig
-from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchOptions, Segment
-from phraseloom.decoding.parts import Aligned, Found
+from phraseloom.decoding.parts import Aligned, Found, UnknownWord
+from phraseloom.decoding.search import NEVER, Hypothesis, Limits, SearchOptions, Segment, go_on
 from phraseloom.decoding.translation import PhraseLink
-from phraseloom.decoding.unknown_words import UnknownWord
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.npmt.candidates import Bounds, Candidate, History, SegmentModel, best_segments, greedy_segments
 from phraseloom.text.tokenizer import Tokenizer

@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from phraseloom.errors import DataError, DivergedError, UsageError
-from phraseloom.phrases.table import read_phrases
-from phraseloom.text.joined import join
+from phraseloom.phrases.segmenters import read_phrases
 from phraseloom.text.vectors import Vectors
+from phraseloom.text.words import join
 
 __all__ = [
     "EmbeddingProgress",

@@ -13,8 +13,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.phrases.aligned import closing, words_of
-from phraseloom.phrases.pieces import tree_counts, word_counts
+from phraseloom.phrases.extract import closing, words_of
+from phraseloom.phrases.source import tree_counts, word_counts
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Side
 

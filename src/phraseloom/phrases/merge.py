@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from phraseloom.align.links import Links
 from phraseloom.errors import UsageError
-from phraseloom.phrases.segment import Phrases
+from phraseloom.phrases.segmenters import Phrases
 
 RULES = ("released", "aligned")
 RELEASED_SIZES = (4, 3, 2)

@@ -32,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
-from phraseloom.phrases.repair import repair
+from phraseloom.phrases.trees import repair
 
 PROGRAM = "link-parser"
 HINT = "install link-grammar (Debian, Ubuntu: apt install link-grammar; macOS: brew install link-grammar)"

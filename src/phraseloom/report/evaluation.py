@@ -19,8 +19,8 @@ from phraseloom.errors import UsageError, escape_controls
 from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, check_parallel, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
 from phraseloom.metrics.seeds import LEVEL, SeedScores, compare_seeds, seed_deviation
-from phraseloom.report.averages import mean
-from phraseloom.report.tables import terminal
+from phraseloom.report.markup import terminal
+from phraseloom.report.run.runs import mean
 
 Lines = Sequence[str]
 COMPARED = ("difference", "difference_low", "difference_high", "p", "one_seed")

@@ -1,4 +1,4 @@
-"""The page of an explain document (`analysis/explain.py`): words that light up, heat maps, what else a model shows.
+"""The page of an explain document (`analysis/explain/sentence.py`): words that light up, heat maps, what else a model shows.
 
 The scripts do the work: `Explain.show(document, element)`, which live pages call too.
 """
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from phraseloom.errors import DataError
-from phraseloom.report.page import page
+from phraseloom.report.markup import page
 
 FORMAT = 1
 STYLES = ("explain.css",)

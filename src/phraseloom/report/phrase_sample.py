@@ -1,6 +1,6 @@
 """What people found in the phrases of a system: shares of categories, accuracy of each system, and where phrases were found.
 
-Park and Tsvetkov 2019, Table 6. Intervals and tests: `metrics/accuracy.py`.
+Park and Tsvetkov 2019, Table 6. Intervals and tests: `metrics/ratio.py`.
 """
 
 from __future__ import annotations
@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from phraseloom.errors import plural
-from phraseloom.metrics.accuracy import compare, wilson
-from phraseloom.phrases.sample import FOUND
-from phraseloom.phrases.sheet import BY, CATEGORIES, REFERENCE, JudgedPhrase, Sheet
-from phraseloom.report.tables import terminal
+from phraseloom.metrics.ratio import compare, wilson
+from phraseloom.phrases.sample import BY, CATEGORIES, FOUND, REFERENCE, JudgedPhrase, Sheet
+from phraseloom.report.markup import terminal
 
 ALL = "all"
 

@@ -22,11 +22,10 @@ from typing import IO, Any
 from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
 from phraseloom.replace import move_own, remove_marked, remove_own
-from phraseloom.reproduce.inputs import noted
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
-from phraseloom.reproduce.steps import Step
+from phraseloom.reproduce.steps import Step, noted
 from phraseloom.text.lines import open_binary
-from phraseloom.training.signals import StopSignal
+from phraseloom.training.guard import StopSignal
 
 PROGRAM = (sys.executable, "-m", "phraseloom")
 CONCATENATE = "concatenate"

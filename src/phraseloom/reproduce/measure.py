@@ -16,12 +16,11 @@ import numpy as np
 
 from phraseloom.errors import CorruptError, DataError, PhraseloomError
 from phraseloom.files import read_json
-from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer
+from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer, read_line_numbers, take
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
-from phraseloom.metrics.subset import read_line_numbers, take
-from phraseloom.report.folders import describe_model
-from phraseloom.report.history import TIMING, read_history, read_records
+from phraseloom.report.run.folders import describe_model
+from phraseloom.report.run.runs import TIMING, read_history, read_records
 from phraseloom.reproduce.steps import Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines

@@ -8,16 +8,13 @@ from pathlib import Path
 
 from phraseloom import files
 from phraseloom.errors import UsageError
-from phraseloom.reproduce.estimate import Speed, speed_here, speed_of
 from phraseloom.reproduce.execute import PROGRAM, Execution
-from phraseloom.reproduce.load import find_table, load_table
-from phraseloom.reproduce.picture import draw
-from phraseloom.reproduce.plan import Plan, make_plan, render
-from phraseloom.reproduce.records import Record
+from phraseloom.reproduce.plan import Plan, Speed, make_plan, render, speed_here, speed_of
+from phraseloom.reproduce.records import Record, find_table, load_table
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import Steps, in_order
 from phraseloom.reproduce.table import Scale
-from phraseloom.reproduce.writing import PICTURE, check_place, write
+from phraseloom.reproduce.writing import PICTURE, check_place, draw, write
 
 STEPS = "steps"
 PAPER_GPU = "A100"

@@ -1,22 +1,231 @@
 """A result as files: `table.md` for people, `table.json` with the same numbers and every seed. Nothing is left out silently.
 
 Beside them stand the sentences that the numbers are made of (sentences.py), with which stored.py makes a table again.
+
+A page that lists tables: FOLDER/README.md of the FOLDER/SCALE/TABLE/table.json that are there, and of nothing else.
+
+The plot of a table: numbers here beside those of the paper, row by row; series as lines by label. Needs matplotlib.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import io
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from phraseloom.errors import PhraseloomError, UsageError
-from phraseloom.files import atomic_write_json, atomic_write_text, read_json, sha256_file
+from phraseloom.errors import CorruptError, PhraseloomError, UsageError
+from phraseloom.files import (
+    atomic_write_bytes,
+    atomic_write_json,
+    atomic_write_text,
+    read_json,
+    require_folder,
+    sha256_file,
+)
 from phraseloom.metrics.seeds import SeedDifference
-from phraseloom.report.tables import markdown
+from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, MARKERS, STYLE
+from phraseloom.report.markup import markdown
+from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 from phraseloom.reproduce.sentences import SENTENCES, write_sentences
 from phraseloom.reproduce.table import SCALES, TableConfig
+
+INDEX = "README.md"
+HEADING = "# Tables made again: what came out"
+VERDICTS = get_args(Verdict)
+STATES = ("run", "failed", "not run")
+HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
+INDEX_LEGEND = """Rows: those of a table, once for each pair of languages; of a failed one a step failed or has not
+ended, and its table says why. Claims held or did not hold by Welch's t over at least two seeds, after Holm's correction for the claims of
+a table. With one seed there is no verdict on training: yes and no are about these two runs. Not learned: the baseline is below
+the floor of its table. Path only: scale tiny shows that every part works, and says nothing about a claim.
+Minutes: of training, on the machine that the table names, each training of a table once; tables share trainings."""
+Content = Mapping[str, Any]
+
+
+def write_index(folder: str | Path) -> Path:
+    """Write the page of a folder of tables; its path.
+
+    Raises UsageError where there is no table, or another README.md; CorruptError for a table.json that is not one.
+    """
+    folder = require_folder(folder)
+    path = folder / INDEX
+    if path.is_file() and not path.read_bytes().startswith(HEADING.encode()):
+        raise UsageError("a page that is no list of tables is there", file=path, hint="move it, or name another folder")
+    atomic_write_text(path, index_page(folder))
+    return path
+
+
+def index_page(folder: Path) -> str:
+    """The page as Markdown."""
+    paths = sorted(folder.glob(f"*/*/{JSON}"), key=lambda path: (_place(path.parent.parent.name), path.parent.name))
+    if not paths:
+        raise UsageError(
+            f"no SCALE/TABLE/{JSON} there", file=folder, hint="reproduce TABLE --folder FOLDER writes them"
+        )
+    lines: dict[str, list[list[object]]] = {}
+    commands: dict[str, list[str]] = {}
+    verdicts: Counter[str] = Counter()
+    for path in paths:
+        content = _read(path)
+        scale = path.parent.parent.name
+        try:
+            line, command = _line(content, path.relative_to(folder).with_name(MARKDOWN).as_posix()), _command(content)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise CorruptError(f"not a whole table ({type(error).__name__}: {error})", file=path) from error
+        lines.setdefault(scale, []).append(line)
+        commands.setdefault(scale, []).append(command)
+        verdicts.update(claim["verdict"] for claim in content["claims"])
+    parts = [
+        HEADING,
+        f"{len(paths)} table{'s' * (len(paths) != 1)}; claims: {_counted(verdicts, VERDICTS)}.",
+        INDEX_LEGEND,
+    ]
+    for scale, some in lines.items():
+        parts += [f"## Scale {scale}", markdown(HEADERS, some), _block(commands[scale])]
+    return "\n\n".join(parts) + "\n"
+
+
+def _place(scale: str) -> int:
+    return SCALES.index(scale) if scale in SCALES else len(SCALES)
+
+
+def _read(path: Path) -> Content:
+    content = read_json(path, "table")
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CorruptError(f"not a table of format {FORMAT}", file=path, hint="reproduce writes it anew")
+    return content
+
+
+def _line(content: Content, link: str) -> list[object]:
+    rows = Counter(map(_state, content["rows"]))
+    verdicts = Counter(claim["verdict"] for claim in content["claims"])
+    seeds = ", ".join(map(str, content["seeds"])) if rows["run"] or rows["failed"] else ""
+    minutes = _whole_minutes(content["rows"])
+    shown = "" if minutes is None else f"{minutes:.1f}"
+    title = f"[{content['title']}]({link})"
+    return [title, _counted(rows, STATES), _counted(verdicts, VERDICTS), seeds, shown]
+
+
+def _counted(counts: Counter[str], names: Sequence[str]) -> str:
+    """Such as 2 run, 1 failed; all else is 0."""
+    return ", ".join(f"{counts[name]} {name}" for name in names if counts[name]) or "none"
+
+
+def _state(row: Content) -> str:
+    if row["failures"]:
+        return "failed"
+    return "run" if row["metrics"] else "not run"
+
+
+def _whole_minutes(rows: Sequence[Content]) -> float | None:
+    """Minutes of training; rows with the very same figures are rows of one training."""
+    facts = {tuple(sorted(run.items())) for row in rows for run in row["run"].values() if "seconds" in run}
+    return sum(dict(of)["seconds"] for of in facts) / 60 if facts else None
+
+
+def _command(content: Content) -> str:
+    """What was called, as far as it decides what stands in the table."""
+    words = ["phraseloom reproduce", content["table"], "--scale", content["scale"]]
+    if any(row["metrics"] for row in content["rows"]):
+        words += ["--seeds", ",".join(map(str, content["seeds"]))]
+    if any(text.endswith("(--rows)") for text in content["left_out"]):
+        some = [row for row in content["rows"] if row["metrics"] or row["failures"]]
+        words += ["--rows", ",".join(f"{row['task']}/{row['row']}".strip("/") for row in some)]
+    return " ".join(words + (["--data-root", "corpora"] if content["scale"] != SCALES[0] else []))
+
+
+def _block(commands: Sequence[str]) -> str:
+    return "\n".join(f"    {command}" for command in commands)
+
+
+ROW_HEIGHT, WIDTH = 0.34, 9.0
+
+
+def draw(result: Result, path: Path) -> bool:
+    """Draw the first metric that has numbers here, for each task, as SVG; False where there is nothing to draw (with)."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return False
+    key = next((k for k in result.table.metrics if _has(result, k)), None)
+    if key is None:
+        return False
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    metric = result.table.metrics[key]
+    series = metric.is_series
+    tasks = [task for task in (list(result.table.tasks) or [""]) if _has(result, key, task)]
+    with matplotlib.rc_context(STYLE):
+        height = 3.6 if series else max(2.0, 1.1 + ROW_HEIGHT * max(len(_rows(result, task, key)) for task in tasks))
+        figure = Figure(figsize=(WIDTH, height * len(tasks)), layout="constrained")
+        axes: Any = figure.subplots(len(tasks), 1, squeeze=False)
+        for task, ax in zip(tasks, axes[:, 0], strict=True):
+            (_lines if series else _dots)(ax, result, task, key)
+            ax.set_title(f"{task}: {metric.title}".removeprefix(": "))
+        figure.suptitle(f"{result.table.title} — scale {result.scale}", fontsize=10)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    atomic_write_bytes(path, buffer.getvalue())
+    return True
+
+
+def _has(result: Result, key: str, task: str | None = None) -> bool:
+    """Whether there is a number here, of a task or of any."""
+    cells = (cell for cell in result.measured if cell[2] == key and task in (None, cell[0]))
+    return any(result.numbers(cell) or result.series(cell) for cell in cells)
+
+
+def _rows(result: Result, task: str, key: str) -> list[str]:
+    """The rows of a task with a number here or in the paper."""
+    found = []
+    for t, row in result.places():
+        cell = (task, row, key)
+        told = result.table.paper_of(row, task).get(key) if t == task else None
+        if t == task and (result.numbers(cell) or result.series(cell) or told is not None):
+            found.append(row)
+    return found
+
+
+def _dots(ax: Any, result: Result, task: str, key: str) -> None:
+    """Rows from top to bottom; here with its deviation over seeds, the paper's on an axis of its own above."""
+    rows = _rows(result, task, key)
+    places = list(range(len(rows)))
+    ax.set_yticks(places, [result.table.rows[row].label for row in rows])
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    for place, row in zip(places, rows, strict=True):
+        found = mean_and_deviation(result.numbers((task, row, key)))
+        if found is not None:
+            ax.errorbar(found[0], place, xerr=found[1] or 0, color=COLOURS[0], marker=MARKERS[0], capsize=3)
+    ax.set_xlabel("here", color=COLOURS[0])
+    told = [(place, result.table.paper_of(row, task).get(key)) for place, row in zip(places, rows, strict=True)]
+    points = [(place, value) for place, value in told if isinstance(value, float | int)]
+    if points:
+        above = ax.twiny()
+        above.grid(visible=False)
+        above.spines["top"].set_visible(True)
+        above.plot(
+            [v for _, v in points], [p for p, _ in points], color=COLOURS[1], marker=MARKERS[1], linestyle="none"
+        )
+        above.set_xlabel("paper", color=COLOURS[1])
+
+
+def _lines(ax: Any, result: Result, task: str, key: str) -> None:
+    """One line a row over the labels; the paper's in grey where it gives numbers."""
+    for number, row in enumerate(_rows(result, task, key)):
+        here = {label: sum(v) / len(v) for label, v in result.series((task, row, key)).items()}
+        look = {"marker": MARKERS[number % len(MARKERS)], "linestyle": DASHES[number % len(DASHES)]}
+        if here:
+            label, colour = result.table.rows[row].label, COLOURS[number % len(COLOURS)]
+            ax.plot(list(here), list(here.values()), label=label, color=colour, **look)
+        told = result.table.paper_of(row, task).get(key)
+        if isinstance(told, dict):
+            ax.plot(list(told), list(told.values()), label=f"{result.table.rows[row].label}, paper", color=GREY, **look)
+    ax.legend(fontsize=8)
+
 
 FORMAT = 2
 OLD_FORMATS = (1,)

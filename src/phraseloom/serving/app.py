@@ -1,4 +1,7 @@
-"""What the server answers: the page, translations, explanations, its models and its health (docs/serving.md)."""
+"""What the server answers: the page, translations, explanations, its models and its health (docs/serving.md).
+
+The live page: type, translate, keep the first words, look inside. Its script is `report/assets/serve.js`.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,13 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import DataError, UsageError
+from phraseloom.report.explain_page import SCRIPTS, STYLES
+from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.fields import Fields, read_object
-from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
+from phraseloom.serving.protocol import Fields, read_object
+from phraseloom.serving.server import JSON_TYPE, Problem, Reply, Request, json_reply
 
 logger = logging.getLogger(__name__)
 
@@ -230,3 +235,8 @@ def _failed(request: Request, error: Exception) -> Reply:
     mark = uuid.uuid4().hex[:12]
     logger.error("error %s in %s %s", mark, request.method, request.path[:80], exc_info=cause)
     return Problem(500, f"an error of the server, number {mark} in its log").reply()
+
+
+def live_page() -> str:
+    """The page as one HTML document; it asks this server and nobody else."""
+    return page("phraseloom", asset("serve.html"), styles=(*STYLES, "serve.css"), scripts=(*SCRIPTS, "serve.js"))

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.message import overloaded
+from phraseloom.serving.server import overloaded
 
 logger = logging.getLogger(__name__)
 

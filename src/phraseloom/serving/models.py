@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from phraseloom.analysis.explain import MAX_MODELS, explain
-from phraseloom.analysis.explain_model import describe
+from phraseloom.analysis.explain.model import describe
+from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_line
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.serving.batcher import POSTPONED
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.message import Problem, Reply, json_reply, plain
+from phraseloom.serving.server import Problem, Reply, json_reply, plain
 
 
 class TranslateKey(NamedTuple):

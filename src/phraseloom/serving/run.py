@@ -8,11 +8,10 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
-from phraseloom.serving.app import App
+from phraseloom.serving.app import App, live_page
 from phraseloom.serving.batcher import Batcher
 from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.models import Models
-from phraseloom.serving.page import live_page
 from phraseloom.serving.server import Server
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

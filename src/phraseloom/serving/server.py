@@ -1,16 +1,345 @@
-"""Sockets, connections and the end: what is accepted is answered, also when the server is told to stop."""
+"""Sockets, connections and the end: what is accepted is answered, also when the server is told to stop.
+
+What goes in and out of the server: a request that is there as a whole, a reply, and a problem that is a reply.
+
+Every reply is JSON except the page. A problem is `{"error": {"status", "message"}}`, its message for the client: the
+value, the limit, what to do; never a path or a traceback.
+
+One connection: HTTP/1.1 requests in, replies out, and a deadline for everything that the other side does.
+
+h11 knows the protocol (framing, heads that are too long, what must be closed); this module moves the bytes, and
+`serving/protocol.py` makes requests, heads of replies and problems of them. A request has three clocks: `idle_seconds`
+until its first byte, `read_seconds` between two of its bytes, and `request_seconds` from the first to the last, which no
+trickle of bytes puts off. A reply has two of the same kind.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import enum
 import errno
+import json
 import logging
+import math
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import h11
 
 from phraseloom.errors import PhraseloomError
 from phraseloom.serving.config import ServingConfig
-from phraseloom.serving.connection import READ_BYTES, Budget, Connection, Handler, State
+from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
+
+JSON_TYPE = "application/json"
+# The only statuses that a reply has.
+STATUSES = (200, 400, 403, 404, 405, 408, 413, 415, 417, 421, 431, 500, 501, 503)
+
+
+@dataclass(frozen=True)
+class Request:
+    """`path` without its query; names of headers in lower case, of two with one name the last."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status of `STATUSES`, a body, and headers beyond those that every reply has."""
+
+    status: int
+    body: bytes
+    content_type: str = JSON_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+class Problem(Exception):
+    """A request that is not answered as it was meant, and why. `close`: nothing more is read from its connection."""
+
+    def __init__(
+        self, status: int, message: str, *, close: bool = False, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.close, self.headers = status, message, close, dict(headers or {})
+
+    def reply(self) -> Reply:
+        """The problem as a reply."""
+        error = {"status": self.status, "reason": HTTPStatus(self.status).phrase, "message": self.message}
+        return json_reply({"error": error}, status=self.status, headers=self.headers)
+
+
+def overloaded(message: str, *, retry_after: float = 1.0, close: bool = False) -> Problem:
+    """503 with `Retry-After` in whole seconds, from 1 to 60."""
+    seconds = min(60, max(1, math.ceil(retry_after)))
+    return Problem(503, message, close=close, headers={"Retry-After": str(seconds)})
+
+
+def plain(value: Any) -> Any:
+    """`value` with null for numbers that JSON has no word for."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
+    """`value` as JSON in UTF-8."""
+    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Reply(status, text.encode() + b"\n", headers=dict(headers or {}))
+
+
+Handler = Callable[[Request], Awaitable[Reply]]
+READ_BYTES = 16 * 1024
+WRITE_BYTES = 64 * 1024
+# Of what a refused client still sends, so much is read and forgotten, so that it sees the reply and no reset.
+LINGER_BYTES = 64 * 2**20
+# What a client has left to begin a request when the server stops.
+LAST_CALL_SECONDS = 0.25
+
+
+class State(enum.Enum):
+    """What a connection does now."""
+
+    IDLE = "waits for a request"
+    READING = "reads a request"
+    WORKING = "answers"
+    CLOSING = "says goodbye"
+
+
+class _Gone(Exception):
+    """The other side closed, or took too long and has no right to a reply."""
+
+
+class Budget:
+    """Bytes that all connections together may hold."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.used = limit, 0
+
+    def take(self, count: int) -> bool:
+        """Count so many bytes more, if they fit."""
+        if self.used + count > self.limit:
+            return False
+        self.used += count
+        return True
+
+    def give(self, count: int) -> None:
+        """So many bytes are free again."""
+        self.used -= count
+
+
+class Connection:
+    """Serves one client until it leaves, must be closed, or the server stops."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> None:
+        self._reader, self._writer, self._server = reader, writer, server
+        self._config: ServingConfig = server.config
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=self._config.max_header_bytes)
+        self._clock: asyncio.Timeout | None = None
+        self._held = 0
+        self._head_only = False
+        self.state, self.since = State.IDLE, asyncio.get_running_loop().time()
+
+    async def run(self) -> None:
+        """Requests one after the other, then the end; nothing is raised but the cancellation of this task."""
+        try:
+            again = True
+            while again:
+                again = await self._exchange()
+                self._release()
+            await self._close()
+        except (_Gone, OSError):  # TimeoutError is one
+            pass
+        finally:
+            self._release()
+            self.drop()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether we wait for the other side."""
+        return self.state is not State.WORKING
+
+    def last_call(self) -> None:
+        """The server stops: an idle client has `LAST_CALL_SECONDS` left to begin a request."""
+        if self.state is State.IDLE and self._clock is not None:
+            with contextlib.suppress(RuntimeError):  # the clock has just rung
+                self._clock.reschedule(asyncio.get_running_loop().time() + LAST_CALL_SECONDS)
+
+    def drop(self) -> None:
+        """Break off at once."""
+        self._writer.transport.abort()
+
+    def _release(self) -> None:
+        self._server.buffered.give(self._held)
+        self._held = 0
+
+    def _enter(self, state: State) -> None:
+        self.state, self.since = state, asyncio.get_running_loop().time()
+
+    def _enter_once(self, state: State) -> None:
+        if self.state is not state:
+            self._enter(state)
+
+    async def _exchange(self) -> bool:
+        """One request and its reply; whether another one may follow."""
+        self._enter(State.IDLE)
+        keep_alive, self._head_only = True, False
+        try:
+            request = await self._receive()
+            self._enter(State.WORKING)
+            reply = await self._answer(request)
+        except Problem as problem:
+            self._enter(State.WORKING)
+            reply, keep_alive = problem.reply(), not problem.close
+        await self._send(reply, keep_alive=keep_alive and not self._server.stopping)
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            return True
+        return False
+
+    async def _read(self, seconds: float) -> bytes:
+        """Some bytes, b"" at the end; TimeoutError. Others get their turn even where bytes are always there.
+
+        Bytes that came while the clock rang (a busy server looks at both at once) are taken.
+        """
+        try:
+            async with asyncio.timeout(seconds) as self._clock:
+                data = await self._reader.read(READ_BYTES)
+        except TimeoutError:
+            late = asyncio.ensure_future(self._reader.read(READ_BYTES))
+            await asyncio.sleep(0)  # now it has what there is
+            if not late.done():
+                late.cancel()
+                await asyncio.gather(late, return_exceptions=True)
+                raise
+            return late.result()
+        await asyncio.sleep(0)
+        return data
+
+    async def _receive(self) -> Request:
+        """A whole request. Problem (with `close`) where it breaks a rule or a limit; _Gone."""
+        config = self._config
+        head: h11.Request | None = None
+        body: list[bytes] = []
+        length = raw = 0
+        started: float | None = None
+        while True:
+            try:
+                event = self._http.next_event()
+            except h11.RemoteProtocolError as error:
+                raise protocol_problem(error, config) from None
+            if event is h11.NEED_DATA:
+                started, count = await self._more(started)
+                raw += count
+                if raw > 2 * config.max_body_bytes + config.max_header_bytes:
+                    raise too_large(config)
+            elif isinstance(event, h11.Request):
+                head = event
+                self._head_only = event.method == b"HEAD"
+                check_head(event, config)
+            elif isinstance(event, h11.Data):
+                length += len(event.data)
+                if length > config.max_body_bytes:
+                    raise too_large(config)
+                if not self._server.buffered.take(len(event.data)):
+                    raise overloaded("too much is being sent to this server at once", close=True)
+                self._held += len(event.data)
+                body.append(bytes(event.data))
+            elif isinstance(event, h11.EndOfMessage):
+                assert head is not None
+                check_size(event.headers, config)
+                return request_of(head, b"".join(body))
+            else:  # ConnectionClosed
+                raise _Gone
+
+    async def _more(self, started: float | None) -> tuple[float, int]:
+        """Bytes for h11; when the request began (None: not yet), and their number. Problem 408; _Gone."""
+        loop, config = asyncio.get_running_loop(), self._config
+        if self._http.they_are_waiting_for_100_continue:
+            await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
+        if started is None and self._http.trailing_data[0]:  # came with the request before
+            started = loop.time()
+        if started is None:
+            limit = min(config.idle_seconds, LAST_CALL_SECONDS) if self._server.stopping else config.idle_seconds
+        else:
+            self._enter_once(State.READING)
+            limit = min(config.read_seconds, started + config.request_seconds - loop.time())
+        try:
+            data = await self._read(limit)
+        except TimeoutError:
+            if started is None:
+                raise _Gone from None
+            raise Problem(
+                408,
+                f"the request did not come in time (read_seconds = {config.read_seconds:g}, "
+                f"request_seconds = {config.request_seconds:g})",
+                close=True,
+            ) from None
+        if not data and started is not None and self._http.our_state is h11.IDLE:  # half a head, then the end
+            raise _Gone
+        self._enter_once(State.READING)
+        self._http.receive_data(data)
+        return loop.time() if started is None else started, len(data)
+
+    async def _answer(self, request: Request) -> Reply:
+        """The reply of the handler, which is cancelled if the client goes away meanwhile."""
+        work = asyncio.ensure_future(self._server.handler(request))
+        watch = asyncio.ensure_future(self._reader.read(READ_BYTES))
+        try:
+            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                if watch.exception() is not None or not watch.result():
+                    raise _Gone
+                await asyncio.wait({work})
+            return work.result()
+        finally:
+            work.cancel()
+            watch.cancel()
+            await asyncio.gather(work, watch, return_exceptions=True)
+            if not watch.cancelled() and watch.exception() is None:  # the beginning of the next request
+                self._http.receive_data(watch.result())
+
+    async def _send(self, reply: Reply, *, keep_alive: bool) -> None:
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            raise _Gone
+        if self._server.buffered.take(len(reply.body)):
+            self._held += len(reply.body)
+        else:
+            reply = overloaded("too many replies are on their way").reply()
+        body = b"" if self._head_only else reply.body
+        async with asyncio.timeout(self._config.send_seconds * (1 + len(body) / 2**20)):
+            data = self._http.send(head_of(reply, keep_alive=keep_alive)) or b""
+            for start in range(0, len(body), WRITE_BYTES):
+                await self._write(data + (self._http.send(h11.Data(data=body[start : start + WRITE_BYTES])) or b""))
+                data = b""
+            await self._write(data + (self._http.send(h11.EndOfMessage()) or b""))
+
+    async def _write(self, data: bytes) -> None:
+        """Hand bytes on, as fast as the other side takes them; TimeoutError if it takes none for `read_seconds`."""
+        self._writer.write(data)
+        async with asyncio.timeout(self._config.read_seconds):
+            await self._writer.drain()
+
+    async def _close(self) -> None:
+        """Let the other side read the last reply, whatever it still sends, and close."""
+        self._enter(State.CLOSING)
+        if self._http.their_state in (h11.SEND_BODY, h11.IDLE, h11.ERROR):
+            self._writer.write_eof()
+            left = LINGER_BYTES
+            async with asyncio.timeout(self._config.linger_seconds):
+                while left > 0 and (data := await self._read(self._config.linger_seconds)):
+                    left -= len(data)
+        self._writer.close()
+        async with asyncio.timeout(self._config.read_seconds):
+            await self._writer.wait_closed()
+
 
 logger = logging.getLogger(__name__)
 

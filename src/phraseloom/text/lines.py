@@ -1,10 +1,14 @@
-"""The only code that splits text into lines: byte `\\n` ends a line and nothing else does (reliability.md T1–T8).
+r"""The only code that splits text into lines: byte `\n` ends a line and nothing else does (reliability.md T1–T8).
 
-U+2028, U+0085, VT, FF and a lone `\\r` are characters of the line that they stand in. `\\r\\n` reads as `\\n` with a
+U+2028, U+0085, VT, FF and a lone `\r` are characters of the line that they stand in. `\r\n` reads as `\n` with a
 count, a byte order mark at offset 0 is stripped and reported, invalid UTF-8 stops the reader with file, line and byte
-(training) or is replaced and counted (translation). A last line without `\\n` counts as a line. Plain, .gz and .xz
+(training) or is replaced and counted (translation). A last line without `\n` counts as a line. Plain, .gz and .xz
 files are read; what a compressed file may grow to is limited, and so is the length of one line, so that memory stays
 bounded.
+
+Several lines joined to one, by a rule that depends on line numbers alone: parallel files stay parallel.
+
+join_lines(lines, 2, 3)     lines 1-2, 3-5, 6-7, 8-10, …: groups of 2 and 3 lines in turn, each joined by a blank
 """
 
 from __future__ import annotations
@@ -12,11 +16,13 @@ from __future__ import annotations
 import io
 import lzma
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
+from itertools import cycle, islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, TypeVar
 
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError, plural
 from phraseloom.files import atomic_write, disk, require_file
@@ -308,3 +314,32 @@ def _blocks_of(lines: Iterable[str], size: int = 4096) -> Iterator[list[str]]:
             block = []
     if block:
         yield block
+
+
+T = TypeVar("T")
+MOST = 100
+
+
+def group_sizes(text: str) -> tuple[int, int]:
+    """`2-3` as (2, 3) and `2` as (2, 2): the least and the most members of a group. Raises UsageError."""
+    match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    if not 1 <= low <= high <= MOST:
+        raise UsageError(f"{text!r} is no size of groups", hint=f"give a number from 1 to {MOST}, or two, such as 2-3")
+    return low, high
+
+
+def groups(items: Iterable[T], low: int, high: int) -> Iterator[list[T]]:
+    """Groups of low, low + 1, …, high items, and again from low; the last one may be smaller."""
+    rest = iter(items)
+    for size in cycle(range(low, high + 1)):
+        group = list(islice(rest, size))
+        if not group:
+            return
+        yield group
+
+
+def join_lines(lines: Iterable[str], low: int, high: int) -> Iterator[str]:
+    """Each group of lines as one line, blank ones left out of it."""
+    for group in groups(lines, low, high):
+        yield " ".join(line.strip() for line in group if line.strip())

@@ -25,14 +25,13 @@ from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
 from phraseloom.text.config import SubwordsConfig, TextConfig
-from phraseloom.text.joined import split_line
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.subwords import UNKNOWN, Subwords
 from phraseloom.text.vocabulary import UNK, Vocabulary
-from phraseloom.text.words import Words
+from phraseloom.text.words import Words, split_line
 
 FORMAT = 1
 FILE = "tokenizer.json"

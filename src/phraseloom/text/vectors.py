@@ -5,13 +5,15 @@
 
 Only U+0020 separates fields, so a token may hold any other character; one more U+0020 at the end of a row, which both
 programs write, is no field. Rows are numbered by the lines of the file.
+
+Cosines of token vectors: the nearest tokens of a token, and how alike all of them are.
 """
 
 from __future__ import annotations
 
 import lzma
 import zlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +24,16 @@ from phraseloom.errors import DataError, plural
 from phraseloom.files import atomic_write, disk
 from phraseloom.text.lines import encode_lines, open_binary, read_blocks
 
-__all__ = ["RunningMean", "Vectors", "read_tokens", "read_vectors", "write_vectors"]
+__all__ = [
+    "RunningMean",
+    "VectorNeighbour",
+    "Vectors",
+    "mean_cosine",
+    "nearest",
+    "read_tokens",
+    "read_vectors",
+    "write_vectors",
+]
 
 MAX_WIDTH = 2**16
 ROWS = 1024  # written at a time
@@ -236,3 +247,54 @@ def write_vectors(path: str | Path, tokens: Sequence[str], matrix_VM: np.ndarray
             disk.flush(handle)
 
     atomic_write(path, write)
+
+
+class VectorNeighbour(NamedTuple):
+    """A token and the cosine of its vector with that of the token asked for."""
+
+    token: str
+    cosine: float
+
+
+def nearest(
+    vectors: Vectors, rows: Sequence[int], count: int, candidates: Sequence[int]
+) -> Iterator[list[VectorNeighbour]]:
+    """For each of `rows` its `count` nearest among the rows `candidates`, nearest first, ties in the order of the file.
+
+    The row itself and candidates whose vector is zero are left out. A row whose vector is zero has no neighbours.
+    """
+    chosen_C = np.asarray(candidates, np.intp)
+    matrix_CM = vectors.matrix_VM[chosen_C]
+    norms_C = _norms(matrix_CM)
+    matrix_CM /= np.where(norms_C == 0, 1, norms_C)[:, None]
+    for row in rows:
+        vector_M = vectors.matrix_VM[row]
+        size = _norms(vector_M[None])[0]
+        if size == 0:
+            yield []
+            continue
+        cosines_C = matrix_CM @ (vector_M / size).astype(np.float32)
+        cosines_C[(norms_C == 0) | (chosen_C == row)] = -np.inf
+        order = np.argsort(-cosines_C, kind="stable")[:count]
+        yield [
+            VectorNeighbour(vectors.tokens[chosen_C[i]], float(cosines_C[i])) for i in order if cosines_C[i] > -np.inf
+        ]
+
+
+def mean_cosine(matrix_VM: np.ndarray) -> float | None:
+    """The mean cosine of two different rows, zero rows left out: near 1 where vectors hardly tell tokens apart; None: no two.
+
+    sum over i ≠ j of u_i · u_j = |sum of u_i|² - V
+    """
+    norms_V = _norms(matrix_VM)
+    inverse_V = 1 / norms_V[norms_V > 0]
+    count = len(inverse_V)
+    if count < 2:
+        return None
+    total_M = inverse_V @ matrix_VM[norms_V > 0]
+    return float((total_M @ total_M - count) / (count * (count - 1)))
+
+
+def _norms(matrix_NM: np.ndarray) -> np.ndarray:
+    """In float64, in which no square of a float32 overflows or vanishes."""
+    return np.asarray(np.sqrt(np.einsum("nm,nm->n", matrix_NM, matrix_NM, dtype=np.float64)))

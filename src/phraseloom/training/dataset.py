@@ -11,7 +11,7 @@ import torch
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.tensors import Batch, from_padded
 from phraseloom.errors import FileProblem, UsageError
-from phraseloom.phrases.segment import cut_sizes
+from phraseloom.phrases.segmenters import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 
 __all__ = ["batches_of", "open_dataset", "reads_phrases"]

@@ -5,18 +5,26 @@ the wish to stop) as the same bits, so all take the same steps and the same deci
 
 Started by `phraseloom train` itself (`launch`) or by `torchrun`, which is recognised by its environment. Local processes
 talk over the loopback interface only. If one of them dies the others see its connections close and stop with an error.
+
+Summing gradients through memory that the processes of one machine share, instead of through sockets.
+
+Each process has its gradient in a slot of a common block. Process r adds up slice r of all slots, in the order of the
+slots, into a common total; then each takes the total over. The sums are the same bits in every process, and two passes
+over memory are faster than a ring over the loopback interface (measured for 7.5 M parameters and two busy cores: 18
+against 45 ms).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,10 +35,10 @@ from torch import Tensor
 
 from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.training.config import TrainingConfig
-from phraseloom.training.sharing import SharedGradient, share_gradient
 
 __all__ = [
     "LostProcess",
+    "SharedGradient",
     "World",
     "available_cores",
     "bound_memory",
@@ -39,7 +47,59 @@ __all__ = [
     "is_child",
     "keep_pages",
     "launch",
+    "share_gradient",
 ]
+
+
+class SharedGradient:
+    """The slots of all processes and the total, over one mapped block of memory."""
+
+    def __init__(self, block: mmap.mmap, rank: int, size: int, length: int, wait: Callable[[], None]) -> None:
+        rows = torch.frombuffer(block, dtype=torch.float32, count=(size + 1) * length).view(size + 1, length)
+        self.slots, self.total = rows[:size], rows[size]
+        self.own = self.slots[rank]
+        step = -(-length // size)
+        self.slice = slice(min(length, rank * step), min(length, (rank + 1) * step))
+        self._wait, self._block = wait, block
+
+    def sum_(self) -> None:
+        """Make the own slot the sum of all slots."""
+        self._wait()  # until all have filled their slots
+        part = self.total[self.slice]
+        torch.add(self.slots[0][self.slice], self.slots[1][self.slice], out=part)
+        for slot in self.slots[2:]:
+            part.add_(slot[self.slice])
+        self._wait()  # until all have done their parts
+        self.own.copy_(self.total)
+
+
+def share_gradient(world: Any, length: int) -> SharedGradient | None:
+    """A common block for float32 gradients of this length, or None where that is not possible (another system or machine,
+    GPUs, no rights); all processes get the same answer."""
+    if world.size == 1 or not world.one_machine or world.device.type != "cpu":
+        return None
+    token = torch.zeros(1)
+
+    def wait() -> None:
+        world.sum_(token)
+
+    block, handle = None, -1
+    count = 4 * length * (world.size + 1)
+    with contextlib.suppress(OSError, AttributeError):
+        if world.first:
+            handle = os.memfd_create("phraseloom", os.MFD_CLOEXEC)
+            os.posix_fallocate(handle, 0, count)
+            block = mmap.mmap(handle, count)
+    path = world.send_text(f"/proc/{os.getpid()}/fd/{handle}" if block is not None else "")
+    with contextlib.suppress(OSError):
+        if path and not world.first:
+            handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            block = mmap.mmap(handle, count)
+    refused = world.any(block is None)
+    if handle >= 0:
+        os.close(handle)
+    return None if refused or block is None else SharedGradient(block, world.rank, world.size, length, wait)
+
 
 WAIT = timedelta(minutes=60)  # for one another: a rank may save or validate for long; a death is seen at once
 START_SECONDS = 300  # a busy machine may take minutes to import torch several times, but is never idle in them

@@ -28,17 +28,15 @@ from phraseloom.models.tasks import build
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
-from phraseloom.training.average import average_checkpoints, averaged_from
+from phraseloom.training.checkpoint import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
-from phraseloom.training.groups import freeze
-from phraseloom.training.logbook import METRICS, Logbook
+from phraseloom.training.guard import StopSignal
+from phraseloom.training.logbook import METRICS, Display, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
-from phraseloom.training.optimization import rate_function
-from phraseloom.training.progress import Display, Tracker
+from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
-from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
 from phraseloom.training.start_from import StartingPoint, check_names, read_start
 from phraseloom.training.state import Progress
@@ -321,7 +319,7 @@ def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
 def draw_curves(run: Path, say: Callable[[str], None]) -> None:
     """Draw `curves.png` if matplotlib is there; never an error."""
     try:
-        from phraseloom.report.plots import learning_curves
+        from phraseloom.report.charts.plots import learning_curves
 
         if learning_curves(run, run / CURVES) is None:
             drawn_by = importlib.util.find_spec("matplotlib")

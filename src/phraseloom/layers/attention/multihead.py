@@ -18,7 +18,7 @@ from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.gate import can_be_gated, mix_with_tokens, opening
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
 from phraseloom.layers.attention.windows import Pending, gather
-from phraseloom.layers.dropout import dropout
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.packed import Packed
 
 

@@ -1,0 +1,115 @@
+"""The texts, tokens, words and probabilities of a sentence pair as plain data (schema: `analysis/explain/sentence.py`)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from phraseloom.analysis.explain.model import explainer_of
+from phraseloom.analysis.heatmap import tokens_of
+from phraseloom.decoding.beam import build_penalty
+from phraseloom.decoding.scoring import Score, score_pairs
+from phraseloom.decoding.translation import Translation
+from phraseloom.text.tokenizer import Side
+from phraseloom.text.vocabulary import EOS, UNK
+
+
+@dataclass(frozen=True)
+class ExplainedPair:
+    """A sentence pair as a model has it.
+
+    `source_line`, `target_line`: the raw lines; that of the target is "" where the model made it. `text`: the target as one
+    reads it. `source`, `target`: subword ids without EOS, no more than are shown; `source_total`, `target_total`: how many
+    there were. `phrases`: the sizes of the source phrases, of a model that needs them. `translation`: the model's own one,
+    None where the target was given.
+    """
+
+    source_line: str
+    target_line: str
+    text: str
+    source: list[int]
+    target: list[int]
+    source_total: int
+    target_total: int
+    phrases: list[int] | None
+    translation: Translation | None
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of the target is shown, its EOS too."""
+        return len(self.target) == self.target_total
+
+
+def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
+    """Target, tokens and words, and which token is of which words."""
+    source, target = tokenizer.source, tokenizer.target
+    spans = target.words_of_piece(pair.target)
+    ends = [EOS] if pair.whole else []
+    if pair.translation is None:
+        target_words = _words(target, target.words(pair.target_line), pair.target, whole=pair.whole)
+    else:
+        target_words = _words(target, pair.translation.words, pair.target, whole=pair.whole)
+    source_whole = len(pair.source) == pair.source_total
+    return {
+        "target": pair.text,
+        "given": pair.translation is None,
+        "source_tokens": _labels(source, [*pair.source, EOS]),
+        "target_tokens": _labels(target, [*pair.target, *ends]),
+        "source_word": [*source.word_of_piece(pair.source), None],
+        "target_word": [*(span.start for span in spans), *(None for _ in ends)],
+        "target_span": [*([span.start, span.stop] for span in spans), *(None for _ in ends)],
+        "source_words": _words(source, source.words(pair.source_line), pair.source, whole=source_whole),
+        "target_words": target_words,
+    }
+
+
+def _labels(side: Side, ids: list[int]) -> list[str]:
+    tokens = tokens_of(side, ids)
+    return [tokens.label(1, i) for i in range(len(ids))]
+
+
+def _words(side: Side, found: list[str], ids: list[int], *, whole: bool) -> list[str]:
+    """As many words as the ids are of: those `found` in the line where they are as many, else what the ids say of each."""
+    spans = side.words_of_piece(ids)
+    count = spans[-1].stop if spans else 0
+    for words in (found, side.words_of(ids)):
+        if len(words) == count or (len(words) > count and not whole):
+            return words[:count]
+    return [
+        "".join(side.vocabulary.piece(i) for i, span in zip(ids, spans, strict=True) if w in span) for w in range(count)
+    ]
+
+
+def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
+    """log p of the target as `Translator.score` counts it; None where it is not whole, or has no probability."""
+    phrases = None if pair.phrases is None else [pair.phrases]
+    ids = (pair.source, pair.target)
+    (log_probs,) = score_pairs(translator.model, [ids], translator.config, translator.device, phrases)
+    score = Score.of(log_probs, [], build_penalty(translator.config.length_penalty))
+    is_known = pair.whole and math.isfinite(score.log_prob)
+    shown = log_probs if pair.whole else log_probs[:-1]
+    return {
+        "log_prob": score.log_prob if is_known else None,
+        "score": score.score if is_known else None,
+        "token_log_probs": [p if math.isfinite(p) else None for p in shown],
+    }
+
+
+def notes(translator: Any, pair: ExplainedPair) -> list[str]:
+    """What is not as it seems: what was cropped, what is unknown, what this model has not."""
+    model, found = translator.model, []
+    if pair.source_total > len(pair.source):
+        found.append(f"the source was cropped to {len(pair.source)} subwords of {pair.source_total}")
+    if not pair.whole:
+        found.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
+    if not pair.target_total:
+        found.append("the target is blank")
+    if pair.translation is not None and pair.translation.hit_max_length:
+        found.append("the translation reached its maximal length and may be incomplete")
+    for name, ids in (("source", pair.source), ("target", pair.target)):
+        if UNK in ids:
+            found.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
+    if missing := explainer_of(model).note(model):
+        found.append(missing)
+    return found

@@ -1,0 +1,129 @@
+"""`phraseloom align apply`: the links of sentence pairs by a model of `align train`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
+if TYPE_CHECKING:
+    from phraseloom.align.aligner import Aligner, Alignment
+
+WINDOW = 8192  # sentence pairs that are aligned at a time
+REASONS = {"blank": "a blank side", "long": "a side that is too long"}
+
+
+def command(
+    model: Annotated[Path, typer.Argument(help="A model file written by align train.", metavar="MODEL")],
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "-s", "--source", metavar="FILE", help="Source text. Default: standard input as SOURCE<tab>TARGET."
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="forward, backward, or a method of align symmetrize. Default: "
+            "grow-diag-final-and, or the direction of the model.",
+        ),
+    ] = None,
+    scores: Annotated[
+        bool,
+        typer.Option(
+            "--scores",
+            help="Write i-j=p, where p is the posterior probability of the link (the mean of both directions).",
+        ),
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Align the words of sentence pairs. The output is Pharaoh i-j links, one line per pair, in order.
+
+    Words are separated by spaces and counted from 0. A pair with a blank side gives a blank line. The number of
+    such pairs goes to standard error.
+
+    Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
+    """
+    from phraseloom.align.aligner import choose_method, load_aligner
+    from phraseloom.cli.score_input import _from_stdin, _pairs, _same_length
+    from phraseloom.errors import UsageError
+    from phraseloom.text.lines import LineReport, write_lines
+
+    check_outputs({"-o": output}, inputs=[model, source, target], overwrite=overwrite)
+    if (source is None) != (target is None):
+        raise UsageError(
+            "-s and -t go together", hint="without both, lines SOURCE<tab>TARGET are read from standard input"
+        )
+    aligner = load_aligner(model)
+    choose_method(method, aligner.tables)
+    report, of_target, left_out = LineReport(), LineReport(), LeftOut()
+    if source is None or target is None:
+        windows = _from_stdin(WINDOW, report)
+    else:
+        _same_length(source, target)
+        windows = _pairs(source, target, WINDOW, report, of_target)
+    found = left_out.watch(aligned(aligner, windows, method, scores=scores))
+    if output is not None:
+        write_lines(output, (text_of(one, scores=scores) for window in found for one in window))
+    else:
+        for window in found:
+            sys.stdout.write("".join(text_of(one, scores=scores) + "\n" for one in window))
+            sys.stdout.flush()
+    for text in (*left_out.told(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
+        print(f"phraseloom align: warning: {text}", file=sys.stderr)
+
+
+def aligned(
+    aligner: Aligner,
+    windows: Iterable[tuple[Sequence[str], Sequence[str]]],
+    method: str | None,
+    *,
+    scores: bool = False,
+) -> Iterator[list[Alignment]]:
+    """The alignments of windows of source and target lines."""
+    for sources, targets in windows:
+        yield aligner.align(list(zip(sources, targets, strict=True)), method=method, weights=scores)
+
+
+def text_of(one: Alignment, *, scores: bool = False) -> str:
+    """A line of output."""
+    from phraseloom.align.links import format_links
+
+    if not scores:
+        return format_links(one.links)
+    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+
+
+class LeftOut:
+    """Counts the pairs without links that could not have any."""
+
+    def __init__(self) -> None:
+        self.pairs, self.counts = 0, Counter[str]()
+
+    def watch(self, windows: Iterable[list[Alignment]]) -> Iterator[list[Alignment]]:
+        """The same windows, counted."""
+        for window in windows:
+            self.pairs += len(window)
+            self.counts.update(one.left_out for one in window if one.left_out)
+            yield window
+
+    def told(self) -> list[str]:
+        """A sentence for each reason that there was."""
+        return [
+            f"{self.counts[name]:,} of {self.pairs:,} pairs have {reason}: a blank line"
+            for name, reason in REASONS.items()
+            if self.counts[name]
+        ]

@@ -1,0 +1,134 @@
+"""`phraseloom align evaluate`: alignment error rate of links against gold links."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.align.links import Gold, Links
+    from phraseloom.metrics.aer import AlignmentScore
+
+STDIN = "-"
+
+
+def command(
+    hypotheses: Annotated[
+        list[str], typer.Argument(metavar="HYP", help="One file of links i-j (from 0) per system; - is stdin.")
+    ],
+    gold: Annotated[str, typer.Option("-g", "--gold", metavar="FILE", help="The gold links.")],
+    format: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
+            "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
+        ),
+    ] = "auto",
+    base: Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")] = 0,
+    reverse: Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")] = False,
+    source: Annotated[
+        str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, to check the links against.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("-t", "--target", metavar="FILE", help="Target text, to check the links against.")
+    ] = None,
+    json_file: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="Also write scores and counts to a file as JSON.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Score word alignments against sure and possible gold links: AER, precision, recall, F1, in per cent (--json:
+    fractions).
+
+    A hypothesis file has one line per sentence with links i-j (source word i, target word j). A blank line means no
+    links. With the text (-s and -t, tokenised), the command also checks the numbers of lines and words, so a wrong
+    --base or --reverse shows up. A lower AER is better (docs/alignment.md).
+
+    Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
+    """
+    from phraseloom.align.links import read_gold
+    from phraseloom.errors import UsageError
+    from phraseloom.files import atomic_write_json, require_file
+    from phraseloom.metrics.aer import score_alignment
+
+    check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
+    repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    if (source is None) != (target is None):
+        raise UsageError("the links are checked against both texts or none", hint="give -s and -t")
+    if STDIN in (gold, source, target):
+        raise UsageError("- (standard input) can only stand for links to score")
+    for path in (gold, *(h for h in hypotheses if h != STDIN)):
+        require_file(path, "file of links")
+    lines = None if source is None or target is None else _pairs(source, target)
+    truth = read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
+    scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
+    if json_file is not None:
+        systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
+        atomic_write_json(json_file, {"gold": gold, "systems": systems})
+    if base == 0 and _never_first(truth):
+        _note(f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
+    print(_table(scores, gold))
+
+
+def _pairs(source: str, target: str) -> list[tuple[str, str]]:
+    from phraseloom.errors import DataError
+    from phraseloom.text.lines import read_lines
+
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    if len(sources) != len(targets):
+        raise DataError(f"{target} has {plural(len(targets), 'line')}, but {source} has {len(sources)}")
+    return list(zip(sources, targets, strict=True))
+
+
+def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:
+    """The links of a system, as many lines as there are gold sentences."""
+    from phraseloom.align.links import parse_lines
+    from phraseloom.errors import DataError
+    from phraseloom.text.lines import read_lines, read_stream
+
+    rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
+    found = parse_lines(rows, file=_name(path), lines=lines)
+    if len(found) != len(truth):
+        raise DataError(
+            f"{_name(path)} has {plural(len(found), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
+            hint="a sentence without links is a blank line"
+            + ("; give -s and -t if the gold links are rows and the last sentences have none" if lines is None else ""),
+        )
+    return found
+
+
+def _never_first(truth: Sequence[Gold]) -> bool:
+    """Whether there are links, and none of the first word of a sentence."""
+    return any(g.possible for g in truth) and all(min(link) > 0 for g in truth for link in g.possible)
+
+
+def _table(scores: dict[str, AlignmentScore], gold: str) -> str:
+    from phraseloom.report.markup import terminal
+
+    rows: list[list[Any]] = [
+        [name, *(100 * value for value in (s.aer, s.precision, s.recall, s.f1)), s.links] for name, s in scores.items()
+    ]
+    any_score = next(iter(scores.values()))
+    possible = any_score.possible - any_score.sure
+    links = f"{any_score.sure:,} sure, {possible:,} only possible"
+    about = f"{plural(any_score.sentences, 'sentence')}; gold links of {gold}: {links}"
+    return f"{about}\n\n{terminal(['system', 'AER', 'precision', 'recall', 'F1', 'links'], rows)}"
+
+
+def _name(path: str) -> str:
+    return "stdin" if path == STDIN else path
+
+
+def _note(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom align: {escape_controls(text)}", file=sys.stderr)

@@ -1,0 +1,203 @@
+"""`phraseloom align MODEL`: the word alignments that a translation model's attention gives to sentence pairs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.align.gold_links import Base, Format, Reverse
+from phraseloom.cli.options import AlignmentMethod, Device, given, head
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import DataError, UsageError, plural
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
+    from phraseloom.decoding.parts import CroppedLines
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.text.lines import LineReport
+
+SHOWN = 5
+PARALLEL = "the files must be parallel line by line"
+
+
+Select = Literal["auto"]
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    layer: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
+        ),
+    ] = None,
+    head_: Annotated[
+        str | None,
+        typer.Option(
+            "--head",
+            metavar="N",
+            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --layer.",
+        ),
+    ] = None,
+    method: Annotated[
+        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
+    ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
+    ] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Write i-j=w, where w is the attention of target word j to source word i.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+    ] = None,
+    select: Annotated[
+        Select | None,
+        typer.Option(help="auto: find the best layer, head and method on --gold, and store them in the model folder."),
+    ] = None,
+    gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links of the pairs, for --select.")] = None,
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
+    overwrite: Overwrite = False,
+    device: Device = "cpu",
+) -> None:
+    """Align the words of sentence pairs by the attention of a translation model. The output is Pharaoh i-j links,
+    one line per pair.
+
+    The model decodes the given target (forced decoding). Words are separated by spaces and counted from 0. A blank
+    side gives a blank line. The defaults for layer, head and method are the model's settings, as for translate
+    --alignments. --select auto scores every layer, head, mean and maximum of heads, and method on gold links. It prints
+    the five best and stores the best in the model folder.
+
+    Example: phraseloom align runs/mine -s test.en -t test.de --layer 4 --method union > test.links
+
+    Example: phraseloom align runs/mine -s dev.en -t dev.de --select auto --gold dev.talp --base 1
+    """
+    from phraseloom.decoding.translator import Translator
+
+    check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
+    options = given(alignment_layer=layer, alignment_method=method) | head(head_, "head")
+    if (select is None) != (gold is None):
+        raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")
+    if select is None and (format, base, reverse) != ("auto", 0, False):
+        raise UsageError("--format, --base and --reverse are about --gold")
+    if gold is not None:
+        if options or scores or output is not None:
+            raise UsageError("--select finds layer, head and method, and writes no links", hint="align afterwards")
+        _select(model, (source, target, gold, trees), {"format": format, "base": base, "reverse": reverse}, device)
+        return
+    translator = Translator.from_pretrained(model, device=device, **options)
+    translator.require_trees(trees is not None)
+    _align(translator, source, target, trees, scores=scores, output=output)
+
+
+def _align(
+    translator: Translator, source: Path, target: Path, trees: Path | None, *, scores: bool, output: Path | None
+) -> None:
+    """Print the links of two files, or write them to one that appears whole."""
+    from phraseloom.analysis.attention import cross_structures
+    from phraseloom.decoding.alignment import choose
+    from phraseloom.decoding.parts import CroppedLines
+    from phraseloom.text.lines import LineReport, write_lines
+
+    choose(translator.config, cross_structures(translator.model))
+    reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
+    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, reports), cropped))
+    if output is None:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+    else:
+        write_lines(output, lines)
+    for text in (*cropped.warnings(translator.config), *reports[0].warnings(source), *reports[1].warnings(target)):
+        print(f"phraseloom align: warning: {text}", file=sys.stderr)
+
+
+def _aligned(
+    translator: Translator, source: Path, target: Path, trees: Path | None, reports: tuple[LineReport, LineReport]
+) -> Iterator[AlignedPair]:
+    """The alignment of each pair, a window of lines at a time."""
+    from phraseloom.analysis.alignment import align_pairs
+    from phraseloom.cli.options import ParallelFile
+    from phraseloom.text.lines import read_lines
+
+    beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
+    both = [
+        read_lines(path, invalid="replace", report=report)
+        for path, report in zip((source, target), reports, strict=True)
+    ]
+    before = 0
+    while sources := list(islice(both[0], translator.config.window)):
+        targets = list(islice(both[1], len(sources)))
+        if len(targets) < len(sources):
+            raise DataError(
+                f"{plural(before + len(targets), 'line')}, but {source} has more", file=target, hint=PARALLEL
+            )
+        of_sources = None if beside is None else beside.take(len(sources))
+        with contextlib.nullcontext() if beside is None else beside.places():
+            found = align_pairs(
+                translator, sources, targets, trees=of_sources, files=(source, target), first_line=before + 1
+            )
+            yield from found
+        before += len(sources)
+    if next(both[1], None) is not None:
+        raise DataError(f"more than {plural(before, 'line')}, but {source} has no more", file=target, hint=PARALLEL)
+    if beside is not None:
+        beside.finish()
+
+
+def _noted(found: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
+    """The same pairs; the cropped ones are counted."""
+    for one in found:
+        cropped.note(one.cropped)
+        yield one
+
+
+def _line(one: AlignedPair, scores: bool) -> str:
+    from phraseloom.align.links import format_links
+
+    if not scores:
+        return format_links(one.links)
+    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+
+
+def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
+    """Print the best settings on gold links and write the best of them into the model folder."""
+    from phraseloom.analysis.alignment import measure, ranked, remember
+    from phraseloom.cli.align import gold_links
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.files import require_file
+    from phraseloom.report.markup import terminal
+
+    source, target, gold, trees = files
+    for path in (source, target, gold):
+        if not require_file(path, "text file").is_file():
+            raise UsageError("what --select chose on is remembered by its content, so this cannot be a pipe", file=path)
+    text = gold_links.read(*files, **form)
+    translator = Translator.from_pretrained(model, device=device)
+    with gold_links.places(trees):
+        found = ranked(
+            measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
+        )
+    rows = [_row(one) for one in found[:SHOWN]]
+    print(f"{plural(len(text.gold), 'sentence')}, {len(found):,} settings; the best:\n")
+    print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))
+    folder = remember(model, found[0], source=source, target=target, gold=gold)
+    print(f"\nremembered in {folder}")
+
+
+def _row(one: MeasuredAlignment) -> list[object]:
+    score = one.score
+    percents = [100 * value for value in (score.aer, score.precision, score.recall)]
+    return [str(one.layer), str(one.head or "mean"), one.method, *percents, score.links]

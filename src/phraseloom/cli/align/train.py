@@ -1,0 +1,222 @@
+"""`phraseloom align train`: a word alignment model of parallel text, and the links of that text; or links by other programs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.align.aligner import Aligner
+    from phraseloom.align.ibm import BitextCounts, IBMProgress
+
+
+# Options that say how a model is learned, and where it goes.
+OF_A_MODEL = (
+    "output",
+    "model",
+    "iterations",
+    "variational_bayes",
+    "alpha",
+    "p_null",
+    "tension",
+    "optimize_tension",
+)
+
+
+Model = Literal["ibm1", "diagonal"]
+
+
+Other = Literal["fast_align", "eflomal"]
+
+
+Direction = Literal["forward", "backward", "both"]
+
+
+def command(
+    context: typer.Context,
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
+    ] = None,
+    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = "diagonal",
+    direction: Annotated[
+        Direction, typer.Option(help="forward: link each target word to one source word; backward: the reverse.")
+    ] = "both",
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximisation.")] = 5,
+    variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True,
+    alpha: Annotated[
+        float,
+        typer.Option(help="The Dirichlet prior of --variational-bayes. A smaller value prefers fewer translations."),
+    ] = 0.01,
+    p_null: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Prior probability of no link. Default: 0.08; for ibm1, 1 / (words + 1). 0: always a link.",
+        ),
+    ] = None,
+    tension: Annotated[float, typer.Option(help="How strongly diagonal prefers the diagonal, 0.1 to 14.")] = 4.0,
+    optimize_tension: Annotated[
+        bool, typer.Option("--optimize-tension", help="Fit the tension to the text; --tension is the initial value.")
+    ] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
+    max_words: Annotated[int, typer.Option(min=1, help="Do not learn from pairs with a longer side.")] = 200,
+    links: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Also write the links of the training text, as align apply does."),
+    ] = None,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="How to make --links; see align apply.")] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=2, help="2: train both directions in parallel. The result is the same.")
+    ] = 1,
+    overwrite: Overwrite = False,
+    other: Annotated[
+        Other | None,
+        typer.Option(
+            "--with", help="Write --links with this external program, which must be installed. No model is written."
+        ),
+    ] = None,
+    with_options: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="Options for the external program. Default: -d -o -v for fast_align, none for others."
+        ),
+    ] = None,
+) -> None:
+    """Train a word aligner from parallel text; nothing else is needed.
+
+    Words are separated by spaces, so tokenise first. Pairs with a blank side are skipped. Memory: 4 bytes for each
+    pair of words of each sentence pair, and about 100 bytes for each distinct pair of words (docs/alignment.md).
+
+    Example: phraseloom align train -s train.en -t train.de -o en-de.aligner --links train.links
+
+    Example: phraseloom align train -s train.en -t train.de --with eflomal --links train.links
+    """
+    from phraseloom.align.aligner import choose_method, learn_aligner, save_aligner
+    from phraseloom.align.ibm import DIRECTIONS, IBMSettings, read_bitext
+    from phraseloom.cli.score_input import _same_length
+    from phraseloom.errors import UsageError
+    from phraseloom.text.lines import read_lines
+
+    check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
+    settings = IBMSettings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
+    directions = DIRECTIONS if direction == "both" else (direction,)
+    chosen = choose_method(method, directions)
+    if other is not None:
+        _refuse_with(other, context, links)
+    elif output is None:
+        raise UsageError("-o FILE is missing", hint="it names the model to write")
+    elif with_options is not None:
+        raise UsageError("--with-options is for --with")
+    if links is None and method is not None:
+        raise UsageError("--method says how --links are made", hint="align apply takes it too")
+    _same_length(source, target)
+    lines = zip(read_lines(source), read_lines(target), strict=True)
+    if other is not None:
+        assert links is not None
+        counted = _align_with(
+            other, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
+        )
+        _say(_left_out(counted, max_words))
+        return
+    assert output is not None
+    bitext = read_bitext(lines, lowercase=lowercase, max_words=max_words)
+    aligner = learn_aligner(
+        bitext, settings, directions=directions, jobs=jobs, lowercase=lowercase, report=partial(_tell, iterations)
+    )
+    save_aligner(output, aligner, notes={**asdict(settings), "pairs": bitext.counted.used})
+    _say(_summary(bitext.counted, aligner, max_words))
+    if links is not None:
+        _write_links(aligner, source, target, links, method)
+
+
+def _tell(iterations: int, now: IBMProgress) -> None:
+    bits = -now.log_likelihood / math.log(2) / now.words
+    tension = f", tension {now.tension:.2f}" if now.tension else ""
+    _say(f"{now.direction} {now.iteration} of {iterations}: {bits:.3f} bits a word{tension}")
+
+
+def _summary(counted: BitextCounts, aligner: Aligner, max_words: int) -> str:
+    kept = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
+    return f"{_left_out(counted, max_words)}; word pairs kept: {kept}"
+
+
+def _left_out(counted: BitextCounts, max_words: int) -> str:
+    reasons = [
+        f"{number:,} {reason}"
+        for number, reason in ((counted.blank, "with a blank side"), (counted.long, f"of more than {max_words} words"))
+        if number
+    ]
+    return f"{plural(counted.used, 'pair')}; left out: {', '.join(reasons) or 'none'}"
+
+
+def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> None:
+    """Raise UsageError for options of the own aligner beside --with, and where the links have no file."""
+    from phraseloom.errors import UsageError
+
+    if links is None:
+        raise UsageError(f"--with {other} writes links only", hint="give --links FILE")
+    for name in OF_A_MODEL:
+        found = context.get_parameter_source(name)
+        if found is not None and found.name == "COMMANDLINE":
+            flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
+            hint = "leave it out; --with-options is what the program is told"
+            raise UsageError(f"{flag} is for the model that is learned without --with", hint=hint)
+
+
+def _align_with(
+    name: str,
+    lines: Iterable[tuple[str, str]],
+    links: Path,
+    method: str,
+    options: str | None,
+    *,
+    lowercase: bool,
+    max_words: int,
+    jobs: int,
+) -> BitextCounts:
+    """Write the links of the program `name`; what became of the pairs."""
+    from tempfile import TemporaryDirectory
+
+    from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
+    from phraseloom.align.ibm import DIRECTIONS
+    from phraseloom.align.links import format_links
+    from phraseloom.text.lines import write_lines
+
+    program = PROGRAMS[name]
+    program.find()
+    directions = (method,) if method in DIRECTIONS else DIRECTIONS
+    with TemporaryDirectory(prefix="phraseloom-align-") as folder:
+        text = write_numbers(lines, Path(folder) / "text", lowercase=lowercase, max_words=max_words)
+        files = run_program(program, text, directions=directions, options=options, jobs=jobs)
+        write_lines(links, map(format_links, read_links(program, text, files, method)))
+    return text.counted
+
+
+def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, method: str | None) -> None:
+    from phraseloom.cli.align.apply import WINDOW, LeftOut, aligned, text_of
+    from phraseloom.cli.score_input import _pairs
+    from phraseloom.text.lines import LineReport, write_lines
+
+    left_out = LeftOut()
+    found = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport(), LineReport()), method))
+    write_lines(links, (text_of(one) for window in found for one in window))
+    for text in left_out.told():
+        _say(f"{links}: {text}")
+
+
+def _say(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom align: {escape_controls(text)}", file=sys.stderr)

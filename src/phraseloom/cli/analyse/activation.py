@@ -1,0 +1,112 @@
+"""`phraseloom analyse activation`: the shares of token and phrase attention, as tables like those of paper 002."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.options import BySentence, Device, require_json
+from phraseloom.errors import DataError, plural
+from phraseloom.metrics.ratio import plain
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.activation import Activation, Shares
+
+READINGS = {
+    "mass": "probability mass, within the queries of each kind",
+    "joint": "probability mass, all queries together",
+    "activation": "cells above tau = {tau:g}",
+}
+
+
+Use = Literal["cross", "encoder-self", "decoder-self", "all"]
+
+
+Output = Literal["table", "json"]
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    tau: Annotated[float, typer.Option(help="An attention weight above this counts as active.")] = 0.1,
+    use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
+    mean_heads: Annotated[
+        bool, typer.Option("--mean-heads", help="Count active weights in the mean of the heads, not in each head.")
+    ] = False,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
+    ] = None,
+    output: Annotated[Output, typer.Option(help="table: per cent by layer; json: all results as one object.")] = (
+        "table"
+    ),
+    by_sentence: BySentence = False,
+    device: Device = "cpu",
+) -> None:
+    """Print how much of a model's attention goes to tokens and how much to phrases, in per cent by layer.
+
+    The model decodes the given targets (forced decoding). Each share is computed per sentence and then averaged
+    over sentences. docs/analysis.md explains the readings.
+
+    Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
+    """
+    require_json(by_sentence, output == "json", "--output json")
+    sources, targets = _parallel(source, target)
+    of_sources = None if trees is None else _parallel(source, trees)[1]
+    from phraseloom.analysis.activation import USES, activation_shares
+    from phraseloom.decoding.translator import Translator
+
+    uses = USES if use == "all" else (use,)
+    translator = Translator.from_pretrained(model, device=device)
+    found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources)
+    if found.blank:
+        print(f"phraseloom analyse: warning: {plural(found.blank, 'pair')} with a blank side left out", file=sys.stderr)
+    if found.cropped:
+        limits = f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
+        text = f"{plural(found.cropped, 'pair')} of more than {limits}: cropped"
+        print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
+    if output == "json":
+        print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n\n".join(render(found)))
+
+
+def render(found: Activation) -> list[str]:
+    """One table a use and reading: a row a layer, a column a quadrant; readings that say the same are left out."""
+    from phraseloom.report.markup import terminal
+
+    tables = []
+    for use, layers in found.uses.items():
+        for reading, words in READINGS.items():
+            if reading == "joint" and all(layer.joint == layer.mass for layer in layers):
+                continue
+            names = list(getattr(layers[0], reading))
+            title = f"{use}: {words.format(tau=found.tau)} (% of each sentence, mean of {found.sentences:,})"
+            rows = [_row(layer, getattr(layer, reading), names) for layer in layers]
+            tables.append(f"{title}\n" + terminal(["layer", *names], rows))
+    return tables
+
+
+def _row(layer: Shares, values: dict[str, float | None], names: list[str]) -> list[Any]:
+    return [layer.layer, *("–" if values[n] is None else values[n] for n in names)]
+
+
+def _parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    from phraseloom.text.lines import read_lines
+
+    sources, targets = (list(read_lines(path, invalid="stop")) for path in (source, target))
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{plural(len(sources), 'line')}, but {target} has {len(targets)}",
+            file=source,
+            hint="the files must be parallel line by line",
+        )
+    return sources, targets

@@ -1,0 +1,188 @@
+"""`phraseloom analyse alignment`: how well the attention of each decoder layer aligns words, as in Figure 2 of paper 004."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.align.gold_links import Base, Format, Reverse
+from phraseloom.cli.options import AlignmentMethod, BySentence, Device, require_json
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.metrics.ratio import plain
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.alignment import MeasuredAlignment
+    from phraseloom.cli.align.gold_links import GoldText
+
+
+Heads = Literal["mean", "max"]
+HEADS_IN_WORDS: dict[Heads, str] = {"mean": "mean of the heads", "max": "largest weight over the heads"}
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[
+        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
+    ],
+    gold: Annotated[Path, typer.Option("-g", "--gold", metavar="FILE", help="Gold links of the pairs.")],
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
+    method: Annotated[
+        AlignmentMethod, typer.Option(help="How links are made from attention in the first table and in the plot.")
+    ] = "union",
+    heads: Annotated[
+        Heads, typer.Option(help="How all heads of a layer are combined in the first table and in the plot.")
+    ] = "mean",
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
+    ] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the results of every layer, head and method as one JSON object."),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Plot the AER of all heads together by layer: .png, .svg or .pdf."),
+    ] = None,
+    by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
+    device: Device = "cpu",
+) -> None:
+    """Print the alignment error rate, precision and recall of each decoder layer's attention against gold links, in
+    per cent.
+
+    The model decodes the given target (forced decoding). The first table shows, for each layer, the mean of its
+    heads and the head with the lowest AER. The second shows the AER by every method: of the mean,
+    of the largest weight over the heads, and of the best head. Paper 004 uses the mean of the heads and the union.
+    --heads max uses the largest weight instead of the mean (its footnote 7). docs/alignment.md has the details.
+
+    Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
+    """
+    repeated = next((m for m in models if models.count(m) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, gold, trees], overwrite=overwrite)
+    if plot is not None:
+        from phraseloom.report.charts.layers import can_draw
+
+        can_draw(plot, len(models))
+    require_json(by_sentence, json is not None, "--json FILE")
+    from phraseloom.cli.align import gold_links
+
+    text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
+    found = _measure(models, text, (source, target), trees, device)
+    print("\n".join(_tables(found, method, heads, len(text.gold))))
+    if json is not None:
+        from phraseloom.files import atomic_write_json
+
+        given = {"source": str(source), "target": str(target), "gold": str(gold)}
+        systems = [
+            {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in some]} for name, some in found.items()
+        ]
+        atomic_write_json(json, {**given, "systems": systems})
+    if plot is not None:
+        _draw(found, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
+
+
+def _measure(
+    models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
+) -> dict[str, list[MeasuredAlignment]]:
+    """Every model on the text; all are loaded before the first one works."""
+    from phraseloom.analysis.alignment import measure
+    from phraseloom.analysis.attention import cross_structures
+    from phraseloom.cli.align.gold_links import places
+    from phraseloom.decoding.translator import Translator
+
+    translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
+    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
+    for name, translator in translators.items():
+        cross_structures(translator.model)
+        translator.require_trees(trees is not None and reads[name])
+    if trees is not None and not any(reads.values()):
+        text_ = "--trees is of no use: no model here takes its phrases from trees"
+        print(f"phraseloom analyse: warning: {escape_controls(text_)}", file=sys.stderr)
+    found = {}
+    for name, translator in translators.items():
+        with places(trees):
+            of_sources = text.trees if reads[name] else None
+            found[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
+    return found
+
+
+def _tables(
+    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, sentences: int
+) -> Iterator[str]:
+    from phraseloom.decoding.alignment import METHODS
+    from phraseloom.report.markup import terminal
+
+    yield f"{plural(sentences, 'sentence')}; {method}, in per cent: {HEADS_IN_WORDS[heads]}, and the head with the lowest AER\n"
+    headers = ["model", "layer", "AER", "precision", "recall", "head", "AER", "precision", "recall"]
+    rows: list[list[Any]] = []
+    for name, layer in _layers(found):
+        together, best = _together(found[name], layer, method, heads), _best(found[name], layer, method)
+        rows.append([name, layer, *_percents(together), str(best.head), *_percents(best)])
+    yield terminal(headers, rows)
+    choices: list[tuple[str, Callable[[Sequence[MeasuredAlignment], int, str], MeasuredAlignment]]] = [
+        (f"the {words}", partial(_together, heads=name)) for name, words in HEADS_IN_WORDS.items()
+    ]
+    for title, chosen in [*choices, ("the head with the lowest AER (its number)", _best)]:
+        yield f"\nAER by method: {title}\n"
+        cells = [
+            [name, layer, *(_aer(chosen(found[name], layer, m)) for m in METHODS)] for name, layer in _layers(found)
+        ]
+        yield terminal(["model", "layer", *METHODS], cells)
+
+
+def _layers(found: Mapping[str, Sequence[MeasuredAlignment]]) -> Iterator[tuple[str, int]]:
+    for name, some in found.items():
+        yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in some))
+
+
+def _together(measured: Sequence[MeasuredAlignment], layer: int, method: str, heads: Heads) -> MeasuredAlignment:
+    head = None if heads == "mean" else heads
+    return next(m for m in measured if (m.layer, m.head, m.method) == (layer, head, method))
+
+
+def _best(measured: Sequence[MeasuredAlignment], layer: int, method: str) -> MeasuredAlignment:
+    from phraseloom.analysis.alignment import ranked
+
+    return ranked([m for m in measured if m.layer == layer and isinstance(m.head, int) and m.method == method])[0]
+
+
+def _percents(one: MeasuredAlignment) -> list[float]:
+    return [100 * value for value in (one.score.aer, one.score.precision, one.score.recall)]
+
+
+def _aer(one: MeasuredAlignment) -> str:
+    return f"{100 * one.score.aer:.2f}" + (f" ({one.head})" if isinstance(one.head, int) else "")
+
+
+def _draw(
+    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, output: Path, about: str
+) -> None:
+    from phraseloom.report.charts.layers import LayerSeries, draw
+
+    aer = {
+        name: [100 * _together(some, layer, method, heads).score.aer for _, layer in _layers({name: some})]
+        for name, some in found.items()
+    }
+    links = method if "-to-" in method else f"{method} of both directions"
+    draw(
+        [LayerSeries(name, values) for name, values in aer.items()],
+        output,
+        quantity="alignment error rate (%)",
+        title="Alignment error rate by decoder layer",
+        note=f"cross-attention, {HEADS_IN_WORDS[heads]}; {links}\n{about}",
+    )

@@ -1,0 +1,308 @@
+"""What `phraseloom analyse contrastive` reads: contrastive items in one of three forms, with trees or without.
+
+`phraseloom analyse contrastive`: how often a model finds the correct translation more likely than one with an error.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.analysis.contrastive_items import Item, read_items, read_lingeval, read_parallel, read_set, with_trees
+from phraseloom.cli.options import BySentence, Device, given, require_json, workers
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import UsageError, escape_controls, plural
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.contrastive import JudgedItem
+    from phraseloom.analysis.contrastive_items import Item
+
+MOST_BINS = 1000
+
+
+def read(
+    items: Sequence[Path],
+    sets: Sequence[Path],
+    three: Mapping[str, Path | None],
+    *,
+    lingeval: Path | None = None,
+    distances: Path | None,
+    category: str | None,
+    trees: Sequence[Path],
+) -> list[Item]:
+    """The items of JSON lines files, or of sets, or of `three` parallel files (option → file), or of LingEval97's file.
+
+    Raises UsageError for anything but one of the four forms, DataError, FileProblem.
+    """
+    given = [option for option, path in three.items() if path is not None]
+    forms = ["--items"] * bool(items) + ["--set"] * bool(sets) + ["--lingeval"] * bool(lingeval) + given[:1]
+    if len(forms) != 1:
+        what = f"{' and '.join(forms)} together" if forms else "no items"
+        raise UsageError(what, hint="give --items, or --set, or --lingeval, or --source with --correct and --wrong")
+    missing = [option for option in three if option not in given]
+    if given and missing:
+        raise UsageError(f"{given[0]} without {missing[0]}", hint="the three files go together")
+    for option, value in (("--distances", distances), ("--category", category)):
+        if value is not None and not given and (option, forms[0]) != ("--category", "--lingeval"):
+            raise UsageError(f"{option} goes with --source, not with {forms[0]}")
+    if items:
+        parts = [read_items(path) for path in items]
+    elif sets:
+        parts = [read_set(stem) for stem in sets]
+    elif lingeval is not None:
+        parts = [read_lingeval(lingeval, category)]
+    else:
+        parts = [
+            read_parallel(*(path for path in three.values() if path), distances=distances, category=category or "")
+        ]
+    if trees:
+        if len(trees) != len(parts):
+            what = f"{plural(len(trees), 'file')} of trees for {len(parts)} of items"
+            raise UsageError(what, hint="give --trees once for each, in the same order")
+        parts = [with_trees(part, path) for part, path in zip(parts, trees, strict=True)]
+    return [item for part in parts for item in part]
+
+
+def edges(text: str) -> list[int]:
+    """`0-5,10,20` as [0, 1, 2, 3, 4, 5, 10, 20]: where bins end. Raises UsageError."""
+    found: list[int] = []
+    for part in text.split(","):
+        ends = re.fullmatch(r"\s*([0-9]{1,9})(?:-([0-9]{1,9}))?\s*", part)
+        last = int(ends[2] or ends[1]) if ends else -1
+        if not ends or last - int(ends[1]) >= MOST_BINS:
+            break
+        found += range(int(ends[1]), last + 1)
+    else:
+        if found and found == sorted(set(found)) and len(found) <= MOST_BINS:
+            return found
+    raise UsageError(
+        f"--bins {text}: not at most {MOST_BINS} rising whole numbers from 0", hint="such as 0-15 or 0,2,5,10"
+    )
+
+
+Output = Literal["table", "markdown", "json"]
+
+
+Estimate = Literal["position"]
+
+
+DISTANCE = {None: "distance", "given": "distance", "position": "distance (estimate: position)"}
+SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "log_prob_wrong", "right")
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
+    ],
+    items: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines with source, correct and wrong; optionally "
+            "distance, and category or phenomenon. Repeatable.",
+        ),
+    ] = None,
+    sets: Annotated[
+        list[Path] | None,
+        typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
+    ] = None,
+    lingeval: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
+    ] = None,
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line per item.")
+    ] = None,
+    correct: Annotated[Path | None, typer.Option(metavar="FILE", help="Their correct translations.")] = None,
+    wrong: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same translations with one error each.")
+    ] = None,
+    distances: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --source: the distance of each item; a blank line for none."),
+    ] = None,
+    category: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --source: the category of the items. With --lingeval: use only this error type."
+        ),
+    ] = None,
+    trees: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Parse trees of the sources: one file for each --items or --set, in the same order."
+        ),
+    ] = None,
+    estimate_distance: Annotated[
+        Estimate | None,
+        typer.Option(
+            help="If no item has a distance, use an estimate. position: index of the first word that differs, from 0."
+        ),
+    ] = None,
+    bins: Annotated[
+        str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins, such as 0-5,10,20.")
+    ] = "0-15",
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plot accuracy by distance: .png, .svg or .pdf.")
+    ] = None,
+    scores: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
+    ] = None,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+    batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
+    workers_: Annotated[
+        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
+    ] = None,
+    by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
+    device: Device = "cpu",
+) -> None:
+    """Print how often models prefer a correct translation to the same translation with one error.
+
+    Models score both. An item is right if the log-probability of the correct one is strictly greater; it is the sum
+    over tokens, without length normalisation. Results are by category and distance, with 95 % intervals (Wilson).
+    Each model is compared with the first by the exact McNemar test. Give the items by --items, by --set, by
+    --lingeval, or by --source with --correct and --wrong.
+
+    Example: phraseloom analyse contrastive runs/base runs/phrases --items worlds/small/contrastive.jsonl --plot
+    by.svg
+
+    Example: phraseloom analyse contrastive runs/base --lingeval lingeval97.json --category subj_verb_agreement
+
+    Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
+    """
+    sources = [*models, *(items or []), source, correct, wrong, lingeval, distances, *(trees or [])]
+    sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
+    check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
+    repeated = next((m for m in models if models.count(m) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    require_json(by_sentence, output == "json", "--output json")
+    from phraseloom.analysis.contrastive import contrastive_report
+    from phraseloom.analysis.contrastive_items import with_positions
+    from phraseloom.cli.analyse import contrastive as contrastive_input
+
+    options = given(batch_sentences=batch, workers=workers(workers_))
+    edges = contrastive_input.edges(bins)
+    three = {"--source": source, "--correct": correct, "--wrong": wrong}
+    found = contrastive_input.read(
+        items or [], sets or [], three, lingeval=lingeval, distances=distances, category=category, trees=trees or []
+    )
+    if estimate_distance is not None:
+        found = with_positions(found)
+    measured = any(item.distance is not None for item in found)
+    kind = None if not measured else "given" if estimate_distance is None else estimate_distance
+    _can_draw(plot, measured)
+    judged = _judge(models, found, device, options)
+    groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
+    report = {"items": len(found), "distance": kind, "groups": groups}
+    if scores is not None:
+        _write_scores(scores, found, judged)
+    if output == "json":
+        cropped = {name: of_model.cropped for name, of_model in judged.items()}
+        print(json.dumps({**report, "cropped": cropped}, ensure_ascii=False, allow_nan=False))
+    else:
+        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
+    if plot is not None:
+        from phraseloom.report.charts.contrastive import draw
+
+        draw(groups, plot, estimate=kind == "position")
+
+
+def _can_draw(plot: Path | None, measured: bool) -> None:
+    """What would fail at the end is refused before the models work."""
+    if plot is not None:
+        from phraseloom.report.charts.contrastive import can_draw
+
+        if not measured:
+            hint = "--distances gives them, --estimate-distance position estimates them"
+            raise UsageError("--plot draws accuracy by distance, and no item has one", hint=hint)
+        can_draw(plot)
+
+
+def _judge(
+    models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]
+) -> dict[str, JudgedItem]:
+    """Every model on all items; all are loaded before the first one works. Warns of what was not as it should be."""
+    from phraseloom.analysis.contrastive import judge
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.phrases.source import count_flat
+
+    blank = [item for item in items if item.blank]
+    if blank:
+        _warn(f"{len(blank)} items have a blank text, the first is line {blank[0].line} of {blank[0].file}")
+    translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
+    given = all(item.tree is not None for item in items)
+    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
+    for name, translator in translators.items():
+        translator.require_trees(given and reads[name])
+    if given and items[0].tree_file != items[0].file and not any(reads.values()):
+        _warn("--trees is of no use: no model here takes its phrases from trees")
+    elif given and any(reads.values()):
+        flat = count_flat([item.source for item in items], [item.tree or "" for item in items])
+        if flat:
+            _warn(f"{flat} items have no tree: all words are children of the root")
+    judged = {}
+    for model, translator in translators.items():
+        judged[model] = found = judge(translator, items)
+        if found.cropped:
+            limits = (
+                f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
+            )
+            _warn(f"{model}: {found.cropped} items have texts of more than {limits}, which were cropped")
+        if any(found.same):
+            what = "items are not distinguishable, both translations being the same subwords: counted as wrong"
+            _warn(f"{model}: {sum(found.same)} {what}")
+    return judged
+
+
+def _warn(text: str) -> None:
+    print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
+
+
+def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:
+    from phraseloom.text.lines import write_lines
+
+    rows = ["\t".join(SCORES)]
+    for name, found in judged.items():
+        values = zip(items, found.correct, found.wrong, found.right, strict=True)
+        for item, correct, wrong, right in values:
+            distance = "" if item.distance is None else item.distance
+            cells = (name, item.file, item.line, item.category, distance, f"{correct:.6f}", f"{wrong:.6f}", int(right))
+            rows.append("\t".join(escape_controls(str(cell)) for cell in cells))
+    write_lines(path, rows)
+
+
+def _table(groups: Sequence[Mapping[str, Any]], distance: str, *, several: bool, markdown: bool) -> str:
+    """A row for each group and system; columns that say nothing are left out."""
+    from phraseloom.report import markup as tables
+
+    named = any(group["category"] for group in groups)
+    measured = any(group["distance"] for group in groups)
+    headers = ["category"] * named + [distance] * measured + ["items", "system", "right %", "95 %"]
+    headers += ["difference", "won:lost", "p"] if several else []
+    rows: list[list[object]] = []
+    for group in groups:
+        label = "all" if group["category"] is None else group["category"] or "–"
+        first = [label] * named + [group["distance"] or "all"] * measured + [group["items"]]
+        for number, entry in enumerate(group["systems"]):
+            low, high = (f"{100 * bound:.1f}" for bound in entry["interval"])
+            row: list[object] = [*([None] * len(first) if number else first)]
+            row += [entry["system"], f"{100 * entry['accuracy']:.1f}", f"{low} … {high}"]
+            if several:
+                row += _comparison(entry) if number else [None] * 3
+            rows.append(row)
+    return (tables.markdown if markdown else tables.terminal)(headers, rows)
+
+
+def _comparison(entry: Mapping[str, Any]) -> list[object]:
+    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
+    return [f"{100 * entry['difference']:+.1f}", f"{entry['won']}:{entry['lost']}", p]

@@ -1,0 +1,120 @@
+"""`phraseloom analyse coverage`: do the phrase slots that a model's attention fires on cover the gold phrases?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.options import Device
+from phraseloom.errors import plural
+
+Output = Literal["table", "markdown", "json"]
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, run folder or checkpoint.")],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text.")],
+    target: Annotated[
+        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
+    ],
+    phrases: Annotated[
+        Path, typer.Option(metavar="FILE", help="Gold phrases: s1:s2 spans of source words, or the world's .phrases.")
+    ],
+    alignments: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Word links i-j, which give the target words of a phrase.")
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,compound.")
+    ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
+    ] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+    device: Device = "cpu",
+) -> None:
+    """Print how much of the attention to phrase slots covers gold phrases, compared with uniform attention over
+    these slots.
+
+    Results are for encoder self-attention and cross-attention, by layer and order. They give the share of the mass
+    that is exactly on, inside, across the border of, and outside gold phrases of two or more words; chance; and the
+    lift (covered / chance). For each phrase they also tell whether the strongest slot is in it. Without
+    --alignments, the target words of a phrase are those given in the phrase file.
+
+    Example: phraseloom analyse coverage runs/12 -s test.en -t test.de --phrases test.phrases --alignments
+    test.align
+    """
+    from phraseloom.analysis.coverage import measure, read_phrases
+    from phraseloom.analysis.gold import same_length
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.errors import DataError
+    from phraseloom.text.lines import read_lines
+
+    paths = [path for path in (source, target, phrases, alignments, trees) if path is not None]
+    lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
+    same_length({str(path): some for path, some in lines.items()})
+    wanted = [k.strip() for k in (kinds or "").split(",") if k.strip()]
+    links = lines[alignments] if alignments else None
+    gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=wanted)
+    if wanted and not any(gold):
+        raise DataError(f"no phrase of two and more source words is of the kind {', '.join(wanted)}", file=phrases)
+    translator = Translator.from_pretrained(model, device=device)
+    of_source = lines[trees] if trees else None
+    report = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
+    if output == "json":
+        print(json.dumps({"model": str(model), "bootstrap": bootstrap, "seed": seed, **report}, ensure_ascii=False))
+    else:
+        print("\n".join(_text(report, markdown=output == "markdown")))
+
+
+def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:
+    from phraseloom.report import markup as tables
+
+    form = tables.markdown if markdown else tables.terminal
+    left = report["left_out"]
+    yield (
+        f"{plural(report['phrases'], 'phrase')} in {plural(report['sentences'], 'sentence')}; left out: "
+        f"{plural(left['without_phrases'], 'sentence')} without one, {left['too_long']:,} too long. "
+        "% of the mass of each order; (chance).\n"
+    )
+    headers = ["attention", "layer", "order", "mass", "exact", "inside", "crossing", "covered", "lift", "95 %"]
+    layers = [(use, layer) for use, some in report["uses"].items() for layer in some]
+    yield form(headers, [row for use, layer in layers for row in _mass_rows(use, layer)])
+    rows = [row for use, layer in layers for row in _phrase_rows(use, layer)]
+    if rows:
+        yield "\nThe strongest phrase slot of each phrase: % in it for its own queries, for all others, by chance.\n"
+        names = ["attention", "layer", "kind", "phrases", "own", "95 %", "others", "chance", "exact", "mass"]
+        yield form(names, rows)
+
+
+def _mass_rows(use: str, layer: dict[str, Any]) -> Iterator[list[object]]:
+    for entry in layer["orders"]:
+        cells = [
+            f"{_percent(c['share'])} ({_percent(c['chance'])})"
+            for c in (entry[n] for n in ("exact", "inside", "crossing"))
+        ]
+        covered = entry["covered"]
+        cells.append(f"{_percent(covered['share']['value'])} ({_percent(covered['chance'])})")
+        lift = entry["lift"]
+        ends = lift["interval"] and "{:.2f} … {:.2f}".format(*lift["interval"])
+        yield [use, layer["layer"], str(entry["order"]), _percent(entry["mass"]["value"]), *cells, lift["value"], ends]
+
+
+def _phrase_rows(use: str, layer: dict[str, Any]) -> Iterator[list[object]]:
+    for kind, entry in layer["strongest"].items():
+        ends = " … ".join(_percent(bound) for bound in entry["hit"]["interval"] or ())
+        values = [_percent(entry[n]["value"]) for n in ("others", "exact", "share")]
+        values.insert(1, _percent(entry["chance"]))
+        yield [use, layer["layer"], kind or "all", entry["phrases"], _percent(entry["hit"]["value"]), ends, *values]
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f}"

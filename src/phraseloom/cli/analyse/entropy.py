@@ -1,0 +1,189 @@
+"""`phraseloom analyse entropy`: how spread the attention of each decoder layer is, as in Figure 1 of paper 004."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.options import BySentence, Device, require_json
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import DataError, UsageError, escape_controls, plural
+from phraseloom.metrics.ratio import plain
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.entropy import AttentionEntropy, Reading
+    from phraseloom.decoding.config import DecodingConfig
+
+
+Average = Literal["steps", "sentences"]
+
+
+def command(
+    models: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Its translation, for forced decoding. Default: each model's own output.",
+        ),
+    ] = None,
+    trees: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
+    ] = None,
+    mean: Annotated[
+        Average,
+        typer.Option(
+            help="How the table averages: over all steps, or first over "
+            "the steps of a sentence and then over sentences."
+        ),
+    ] = "steps",
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write all results, with each head, as one JSON object.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Plot the entropy over tokens by layer: .png, .svg or .pdf.")
+    ] = None,
+    by_sentence: BySentence = False,
+    overwrite: Overwrite = False,
+    device: Device = "cpu",
+) -> None:
+    """Print the entropy of the cross-attention of each decoder layer, in nats. The row `all` is for the mean of all
+    layers.
+
+    Heads are averaged first. The steps are those of the model's own translation with its own settings, or of a
+    given translation; EOS counts. `uniform` is the entropy of uniform attention, the maximum over tokens. Models
+    with phrase slots have a second row, over slots. docs/analysis.md has the details.
+
+    Example: phraseloom analyse entropy runs/base runs/noenc -s test.en --plot entropy.svg
+    """
+    repeated = next((m for m in models if models.count(m) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, trees], overwrite=overwrite)
+    if plot is not None:
+        from phraseloom.report.charts.layers import can_draw
+
+        can_draw(plot, len(models))
+    require_json(by_sentence, json is not None, "--json FILE")
+    found = _measure(models, source, target, trees, device)
+    print(_table(found, mean))
+    if json is not None:
+        from phraseloom.files import atomic_write_json
+
+        given = {"source": str(source), "target": None if target is None else str(target)}
+        systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
+        atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
+    if plot is not None:
+        _draw(found, mean, plot)
+
+
+def _measure(
+    models: Sequence[Path], source: Path, target: Path | None, trees: Path | None, device: str
+) -> dict[str, AttentionEntropy]:
+    """Every model on the text; all are loaded before the first one works. Warns of what was not as it should be."""
+    from phraseloom.analysis.attention import cross_structures
+    from phraseloom.analysis.entropy import attention_entropy
+    from phraseloom.analysis.gold import same_length
+    from phraseloom.decoding.source_phrases import TREES
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.text.lines import read_lines
+
+    paths = [path for path in (source, target, trees) if path is not None]
+    lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
+    same_length({str(path): some for path, some in lines.items()})
+    translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
+    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
+    for name, translator in translators.items():
+        cross_structures(translator.model)
+        translator.require_trees(trees is not None and reads[name])
+    if trees is not None and not any(reads.values()):
+        _warn("--trees is of no use: no model here takes its phrases from trees")
+    of_target, found = None if target is None else lines[target], {}
+    for name, translator in translators.items():
+        of_source = lines[trees] if trees is not None and reads[name] else None
+        try:
+            found[name] = attention_entropy(translator, lines[source], of_target, trees=of_source)
+        except DataError as error:
+            if error.file != TREES:
+                raise
+            raise DataError(error.what, file=trees, line=error.line, hint=error.hint) from error
+        _warn_of(found[name], name, translator.config)
+    return found
+
+
+def _warn_of(found: AttentionEntropy, name: str, config: DecodingConfig) -> None:
+    limits = f"{config.max_input_tokens} source or {config.max_target_tokens} target subwords"
+    for count, noun, text in (
+        (found.blank, "line", "with a blank side: left out"),
+        (found.cropped, "pair", f"of more than {limits}: cropped"),
+        (found.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
+    ):
+        if count:
+            _warn(f"{name}: {plural(count, noun)} {text}")
+
+
+def _warn(text: str) -> None:
+    print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
+
+
+def _table(found: Mapping[str, AttentionEntropy], mean: str) -> str:
+    """A row a model and reading; `over` is left out where no model has phrase slots."""
+    from phraseloom.report.markup import terminal
+
+    layers = max(len(of_model.tokens.layers) for of_model in found.values())
+    readings = any(of_model.slots is not None for of_model in found.values())
+    headers = ["model", *["over"] * readings, "steps", *map(str, range(1, layers + 1)), "all", "uniform"]
+    rows = [
+        [name, *[over] * readings, of_model.steps, *_cells(reading, layers, mean)]
+        for name, of_model in found.items()
+        for over, reading in _readings(of_model)
+    ]
+    return terminal(headers, rows)
+
+
+def _readings(found: AttentionEntropy) -> Iterator[tuple[str, Reading]]:
+    yield "tokens", found.tokens
+    if found.slots is not None:
+        yield "slots", found.slots
+
+
+def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
+    values = [f"{getattr(value, mean):.3f}" for value in reading.layers]
+    ends = [f"{getattr(value, mean):.3f}" for value in (reading.whole, reading.uniform)]
+    return [*values, *[""] * (layers - len(values)), *ends]
+
+
+def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
+    from phraseloom.report.charts.layers import LayerSeries, draw
+
+    def value(of_model: Any) -> float:
+        return float(getattr(of_model, mean))
+
+    systems = [
+        LayerSeries(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
+        for name, r in ((name, of_model.tokens) for name, of_model in found.items())
+    ]
+    first = next(iter(found.values()))
+    targets = "each model's own translations" if first.own else "the given translation"
+    over = "the steps of " * (mean == "steps") + f"{plural(first.sentences, 'sentence')}"
+    note = f"cross-attention to tokens, heads averaged; mean over {over}\n{targets}"
+    draw(
+        systems,
+        output,
+        quantity="attention entropy (nats)",
+        title="Attention entropy by decoder layer",
+        level="uniform",
+        note=note,
+    )

@@ -1,0 +1,106 @@
+"""`phraseloom analyse phenomena`: how often translations of the built-in world get each of its phenomena right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Output = Literal["table", "markdown", "json"]
+
+
+def command(
+    world: Annotated[Path, typer.Argument(metavar="WORLD", help="A folder that phraseloom world wrote.")],
+    outputs: Annotated[
+        list[Path],
+        typer.Argument(metavar="OUTPUT", help="Translations of the split, line by line; the first is the baseline."),
+    ],
+    split: Annotated[str, typer.Option(help="test, valid, challenge-idioms, challenge-long, train.")] = "test",
+    by_frequency: Annotated[
+        str | None,
+        typer.Option(metavar="EDGES", help="Also group by the phrase's frequency in training: edges such as 1,10,50."),
+    ] = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+) -> None:
+    """Print the accuracy of translations of the built-in world on idioms, compounds and all its other phenomena.
+
+    An instance is right if the translation contains its gold words, in the right order and form (docs/world.md).
+    Accuracies have 95 % intervals (Wilson). Each system is compared with the first: the difference with its 95 %
+    bootstrap interval over sentences, and the exact McNemar test.
+
+    Example: phraseloom analyse phenomena worlds/small base.de phrases.de --split test
+    """
+    from phraseloom.analysis.gold import read_world
+    from phraseloom.analysis.phenomena import compare_systems
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.text.lines import read_lines
+
+    repeated = next((o for o in outputs if outputs.count(o) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
+    edges = _edges(by_frequency)
+    for path in outputs:
+        require_file(path, "translation")
+    truth = read_world(world, split, edges=edges)
+    systems = {str(path): list(read_lines(path, invalid="stop")) for path in outputs}
+    found = compare_systems(truth, systems, samples=bootstrap, seed=seed)
+    if output == "json":
+        report = {
+            "world": str(world),
+            "split": split,
+            "sentences": len(truth.gold),
+            "bootstrap": bootstrap,
+            "seed": seed,
+        }
+        print(json.dumps({**report, "phenomena": found}, ensure_ascii=False))
+    else:
+        print(_table(found, several=len(outputs) > 1, markdown=output == "markdown"))
+
+
+def _edges(text: str | None) -> list[int]:
+    from phraseloom.errors import UsageError
+
+    if text is None:
+        return []
+    parts = [p.strip() for p in text.split(",")]
+    edges = [int(p) for p in parts if p.isascii() and p.isdigit() and len(p) < 10]
+    if len(edges) != len(parts) or edges != sorted(set(edges)) or edges[0] < 1:
+        raise UsageError(f"--by-frequency {text}: not a rising list of whole numbers from 1", hint="such as 1,10,50")
+    return edges
+
+
+def _table(found: list[dict[str, Any]], *, several: bool, markdown: bool) -> str:
+    from phraseloom.report import markup as tables
+
+    headers = ["phenomenon", "instances", "system", "right %", "95 %", "sentences exact %"]
+    headers += ["difference", "95 %", "won:lost", "p"] if several else []
+    rows: list[list[object]] = []
+    for group in found:
+        for number, entry in enumerate(group["systems"]):
+            row = [None, None] if number else [group["phenomenon"], group["instances"]]
+            row += [
+                entry["system"],
+                *_percent(entry["accuracy"], entry["interval"]),
+                f"{100 * entry['exact_sentences']:.1f}",
+            ]
+            if several:
+                row += [None] * 4 if not number else _comparison(entry)
+            rows.append(row)
+    return (tables.markdown if markdown else tables.terminal)(headers, rows)
+
+
+def _percent(value: float, interval: list[float]) -> list[object]:
+    return [f"{100 * value:.1f}", f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"]
+
+
+def _comparison(entry: dict[str, Any]) -> list[object]:
+    low, high = (f"{100 * bound:+.1f}" for bound in entry["difference_interval"])
+    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
+    return [f"{100 * entry['difference']:+.1f}", f"{low} … {high}", f"{entry['won']}:{entry['lost']}", p]

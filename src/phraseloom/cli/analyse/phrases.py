@@ -1,0 +1,79 @@
+"""`phraseloom analyse phrases`: how a model with source phrase representations cuts and weighs its sentences."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from phraseloom.cli.options import Device
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.phrases import PhraseWeights
+
+
+Output = Literal["text", "json"]
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    trees: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Its parse trees, for a model that takes phrases from trees.")
+    ] = None,
+    level: Annotated[
+        int, typer.Option(min=0, help="Level of the phrase vectors: 0 for the embeddings, n for encoder layer n.")
+    ] = 0,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
+    device: Device = "cpu",
+) -> None:
+    """Print the phrases of each sentence and the weight of each subword in its phrase, in per cent.
+
+    For transparent attention, also print how much each decoder layer reads from each encoder level.
+
+    Example: phraseloom analyse phrases runs/mine -s test.en
+    """
+    from phraseloom.analysis.phrases import source_phrases
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.errors import UsageError
+    from phraseloom.text.lines import read_lines
+
+    lines = list(read_lines(source, invalid="stop"))
+    of_lines = None if trees is None else list(read_lines(trees, invalid="stop"))
+    translator = Translator.from_pretrained(model, device=device)
+    found = source_phrases(translator, lines, of_lines)
+    levels = len(translator.model.encoder.layers)
+    if level > levels:
+        raise UsageError(f"--level {level}: the levels of this model are 0 to {levels}")
+    if found.cropped:
+        limit = translator.config.max_input_tokens
+        print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
+    if output == "json":
+        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        return
+    for sentence in found.sentences:
+        print(" ".join(_phrase(phrase, level) for phrase in sentence))
+    if found.shares is not None:
+        print("\n" + _shares(found.shares))
+
+
+def _phrase(phrase: PhraseWeights, level: int) -> str:
+    weights = phrase.weights[level]
+    if weights is None:
+        return f"[{' '.join(phrase.pieces)}]"
+    return "[" + " ".join(f"{p}:{100 * w:.0f}" for p, w in zip(phrase.pieces, weights, strict=True)) + "]"
+
+
+def _shares(shares: list[list[float]]) -> str:
+    from phraseloom.report.markup import terminal
+
+    headers = ["level, %", *(f"decoder layer {j}" for j in range(1, len(shares[0]) + 1))]
+    names = ["0 (embeddings)", *map(str, range(1, len(shares)))]
+    rows = [[name, *(f"{100 * share:.1f}" for share in row)] for name, row in zip(names, shares, strict=True)]
+    return "transparent attention: how much of each level a decoder layer reads\n" + terminal(headers, rows)

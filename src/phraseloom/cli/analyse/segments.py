@@ -1,0 +1,139 @@
+"""`phraseloom analyse segments`: how a segmental model cuts sentences, and whether known phrases are segments."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.options import Device
+from phraseloom.errors import UsageError, escape_controls
+
+if TYPE_CHECKING:
+    from phraseloom.npmt.analysis import Forced, Segmented
+
+
+Output = Literal["text", "json"]
+
+
+def command(
+    model: Annotated[
+        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
+    ],
+    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Its translation, which is segmented. Default: the model's own output.",
+        ),
+    ] = None,
+    phrases: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Known phrases of the pairs, s1:s2-t1:t2=kind, as in the built-in world."),
+    ] = None,
+    kinds: Annotated[
+        str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,separable.")
+    ] = None,
+    reverse: Annotated[
+        bool, typer.Option("--reverse", help="The phrase file has source and target exchanged.")
+    ] = False,
+    sentences: Annotated[
+        int, typer.Option("-n", "--sentences", min=0, help="Number of sentences to print, from the first.")
+    ] = 10,
+    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
+    device: Device = "cpu",
+) -> None:
+    """Print which source subword writes which words, how long segments are, and how many known phrases are
+    segments.
+
+    Subwords that write nothing are not shown. A known phrase counts if it is a contiguous run of two or more target
+    words. The table shows how many of them are one segment, lie inside a longer segment, or are split; the same by
+    chance; and the probability of the segment given both sides.
+
+    Example: phraseloom analyse segments runs/npmt -s test.de -t test.en --phrases test.phrases --reverse
+    """
+    if phrases is None and (kinds is not None or reverse):
+        raise UsageError(
+            f"{'--kinds' if kinds is not None else '--reverse'} is about known phrases", hint="give --phrases"
+        )
+    if phrases is not None and target is None:
+        raise UsageError("--phrases are those of a given target", hint="give it with -t")
+    from phraseloom.analysis.gold import same_length
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.errors import DataError
+    from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
+    from phraseloom.text.lines import read_lines
+
+    lines = {path: list(read_lines(path, invalid="stop")) for path in (source, target, phrases) if path is not None}
+    same_length({str(path): some for path, some in lines.items()})
+    gold = None
+    if phrases is not None:
+        wanted = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
+        gold = read_target_phrases(lines[phrases], file=phrases, kinds=wanted, reverse=reverse)
+        if not any(gold):
+            of = f" of the kind {', '.join(wanted)}" if wanted else ""
+            raise DataError(f"no phrase{of} that is a run of two and more target words", file=phrases)
+    translator = Translator.from_pretrained(model, device=device)
+    forced = None if target is None else of_pairs(translator, lines[source], lines[target], gold)
+    found: Sequence[Segmented | None] = (
+        of_translations(translator, lines[source]) if forced is None else forced.sentences
+    )
+    sizes = lengths_of(found)
+    if output == "json":
+        print(json.dumps(_plain(found, sizes, forced), ensure_ascii=False, allow_nan=False))
+    else:
+        print("\n".join(_text(found[:sentences], sizes, forced)))
+
+
+def _plain(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> dict[str, Any]:
+    result: dict[str, Any] = {"lengths": {str(size): count for size, count in sizes.items()}}
+    if forced is not None:
+        result |= {"left_out": forced.left_out}
+        result |= {"phrases": forced.phrases} if forced.phrases else {}
+    sentences = [
+        None if one is None else {**asdict(one), "segments": [s._asdict() for s in one.segments]} for one in found
+    ]
+    return {**result, "sentences": sentences}
+
+
+def _text(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> Iterator[str]:
+    from phraseloom.report.markup import terminal
+
+    for number, one in enumerate(found, 1):
+        yield escape_controls(f"{number}  " + ("(left out)" if one is None else _sentence(one)))
+    total = sum(sizes.values())
+    yield ("\n" if found else "") + "subwords that a source subword writes"
+    yield terminal(["subwords", "times", "%"], [[size, n, 100 * n / total] for size, n in sizes.items()])
+    if forced is None:
+        return
+    reasons = {
+        "blank": "with a blank side",
+        "too_long": "too long",
+        "impossible": "too long for the segments of the source",
+    }
+    left = [f"{n:,} {reasons[why]}" for why, n in forced.left_out.items() if n]
+    yield f"\npairs left out: {', '.join(left) or 'none'}"
+    if forced.phrases:
+        yield "\nknown phrases of two and more target words, in %; in brackets 95 %\n"
+        headers = ["kind", "phrases", "segment", "", "chance", "inside", "split", "posterior", "from its source"]
+        yield terminal(headers, [_row(kind, entry) for kind, entry in forced.phrases.items()])
+
+
+def _sentence(one: Segmented) -> str:
+    return " ".join(f"{one.source[s.source]}→[{' '.join(one.target[s.start : s.end])}]" for s in one.segments)
+
+
+def _row(kind: str, entry: Mapping[str, Any]) -> list[object]:
+    def percent(name: str) -> float | None:
+        return None if entry[name] is None else 100 * entry[name]
+
+    low, high = (100 * bound for bound in entry["interval"])
+    names = ("chance", "inside", "split", "posterior", "from_its_source")
+    return [kind or "all", entry["phrases"], percent("segment"), f"({low:.1f} … {high:.1f})", *map(percent, names)]

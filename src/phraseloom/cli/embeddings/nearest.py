@@ -1,0 +1,85 @@
+"""`phraseloom embeddings nearest`: the nearest tokens of a file of vectors."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
+if TYPE_CHECKING:
+    from phraseloom.text.vectors import VectorNeighbour
+
+SEARCHED = 200_000  # tokens among which one spelt alike is looked for
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
+    tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Words, or phrases such as quality_of_life.")],
+    count: Annotated[int, typer.Option("-k", "--count", min=1, help="Number of neighbours per token.")] = 10,
+    phrases_only: Annotated[
+        bool, typer.Option("--phrases-only", help="Print only neighbours that are phrases.")
+    ] = False,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Print the tokens whose vectors have the largest cosine to the vector of a token.
+
+    A token with spaces, "quality of life", means the phrase. The file can come from embeddings train, fastText or
+    word2vec. The whole file is read: 4 bytes of memory per number.
+
+    Example: phraseloom embeddings nearest en.vec went quality_of_life -k 5
+    """
+    from phraseloom.report.markup import terminal
+    from phraseloom.text.vectors import nearest, read_vectors
+    from phraseloom.text.words import is_phrase
+
+    check_outputs({"--json": json}, inputs=[file], overwrite=overwrite)
+    vectors = read_vectors(file)
+    wanted = list(dict.fromkeys(_token(text) for text in tokens))
+    rows = _rows(vectors.tokens, wanted, file)
+    candidates = [row for row, token in enumerate(vectors.tokens) if not phrases_only or is_phrase(token)]
+    found = dict(zip(wanted, nearest(vectors, rows, count, candidates), strict=True))
+    print(
+        terminal(
+            ["token", "neighbour", "cosine"], [row for token, some in found.items() for row in _table(token, some)]
+        )
+    )
+    if json is not None:
+        from phraseloom.files import atomic_write_json
+
+        neighbours = {token: [[one.token, one.cosine] for one in some] for token, some in found.items()}
+        atomic_write_json(
+            json, {"file": str(file), "count": count, "phrases_only": phrases_only, "neighbours": neighbours}
+        )
+
+
+def _token(text: str) -> str:
+    from phraseloom.text.words import join
+
+    words = [word for word in text.split(" ") if word]
+    return join(words) if len(words) > 1 else text
+
+
+def _rows(tokens: Sequence[str], wanted: Sequence[str], file: Path) -> list[int]:
+    from phraseloom.errors import DataError
+
+    places = {token: row for row, token in enumerate(tokens)}
+    for token in wanted:
+        if token not in places:
+            near = difflib.get_close_matches(token, tokens, n=3) if len(tokens) <= SEARCHED else []
+            raise DataError(
+                f"no vector of {token!r}", file=file, hint=f"did you mean {', '.join(near)}?" if near else None
+            )
+    return [places[token] for token in wanted]
+
+
+def _table(token: str, neighbours: Sequence[VectorNeighbour]) -> Iterator[list[object]]:
+    if not neighbours:
+        yield [token, None, None]
+    for number, one in enumerate(neighbours):
+        yield [None if number else token, one.token, f"{one.cosine:.3f}"]

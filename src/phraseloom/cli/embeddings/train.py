@@ -1,0 +1,155 @@
+"""`phraseloom embeddings train`: fastText vectors for the words and phrases of joined text."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.embeddings import EmbeddingProgress, TokenCounts
+    from phraseloom.text.lines import LineReport
+
+SECONDS = 10.0  # between two messages in an epoch
+ALIKE = 0.5  # mean cosine above which the vectors are called alike
+REMEDY = "the text is too short to tell words apart; more --epochs, a larger --sample (0.001) or more text help"
+
+
+def command(
+    text: Annotated[Path, typer.Argument(metavar="TEXT", help="Joined text, as phrases segment writes it.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The vectors to write: .vec, .vec.gz or .vec.xz.")
+    ],
+    width: Annotated[int, typer.Option(min=1, max=2**16, help="Size of the vectors.")] = 300,
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the text.")] = 5,
+    min_count: Annotated[int, typer.Option(min=1, help="Skip rarer tokens.")] = 5,
+    vocabulary: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also write vectors for these tokens or phrases (one per line), "
+            "built from character n-grams if they are not in the text.",
+        ),
+    ] = None,
+    window: Annotated[int, typer.Option(min=1, max=1000, help="Largest context window, in words on each side.")] = 5,
+    ngrams: Annotated[str, typer.Option(metavar="MIN-MAX", help="Lengths of character n-grams.")] = "3-6",
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=2**31 - 1, help="Hash buckets for n-grams. Default: twice their number, at most 2000000."
+        ),
+    ] = None,
+    negative: Annotated[int, typer.Option(min=1, max=1000, help="Negative samples per predicted word.")] = 5,
+    rate: Annotated[float, typer.Option(help="Initial learning rate; decays to 0.")] = 0.05,
+    sample: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Subsample tokens with a larger relative frequency. 0: never."),
+    ] = 1e-4,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Random seed.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, max=256, help="Threads. With more than 1, the vectors differ from run to run.")
+    ] = 1,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train vectors with fastText's skip-gram, which also learns vectors of character n-grams.
+
+    A phrase joined to one token, quality_of_life, gets a vector in the same space as words. The file lists the
+    tokens of the text by frequency, then those of --vocabulary, for example all phrases of a table. The same text
+    and options with --jobs 1 give the same bytes. You need gensim: pip install 'phraseloom[embeddings]'.
+
+    Example: phraseloom embeddings train train.joined.en -o en.vec --vocabulary phrases.tsv
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.embeddings import (
+        EmbeddingSettings,
+        count_tokens,
+        read_tokens,
+        require_gensim,
+        train_vectors,
+    )
+    from phraseloom.text.lines import LineReport, read_lines
+    from phraseloom.text.vectors import mean_cosine, write_vectors
+
+    check_outputs({"-o": output}, inputs=[text, vocabulary], overwrite=overwrite)
+    if not 0 < rate < math.inf:
+        raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
+    if math.isnan(sample):
+        raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
+    settings = EmbeddingSettings(
+        width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed
+    )
+    require_gensim()
+    extra = [] if vocabulary is None else read_tokens(vocabulary)
+    report = LineReport()
+    counted = count_tokens(lambda: read_lines(require_file(text, "text file"), report=report), min_count, name=text)
+    _note_changes(text, report)
+    _say(_counted(counted, min_count))
+    if jobs > 1:
+        _say(f"{jobs} threads: another run will give other vectors; --jobs 1 gives the same again")
+    vectors = train_vectors(lambda: read_lines(text), counted, settings, extra=extra, jobs=jobs, report=_Told())
+    write_vectors(output, vectors.tokens, vectors.matrix_VM)
+    _say(_summary(vectors.tokens, counted, extra, output))
+    alike = mean_cosine(vectors.matrix_VM)
+    if alike is not None and alike > ALIKE:
+        _say(f"warning: two vectors have a cosine of {alike:.2f} on average: {REMEDY}")
+
+
+def _range(text: str) -> tuple[int, int]:
+    from phraseloom.errors import UsageError
+
+    found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise UsageError(f"--ngrams {text}", hint="the shortest and the longest length, such as 3-6")
+    return int(found[1]), int(found[2])
+
+
+def _counted(counted: TokenCounts, min_count: int) -> str:
+    kept = sum(counted.tokens.values())
+    return (
+        f"{plural(counted.lines, 'line')}, {plural(counted.words, 'token')}; {len(counted.tokens):,} "
+        f"are there at least {min_count} times, {kept / counted.words:.2%} of the text"
+    )
+
+
+def _summary(tokens: list[str], counted: TokenCounts, extra: list[str], output: Path) -> str:
+    from phraseloom.text.words import is_phrase
+
+    added = len(tokens) - len(counted.tokens)
+    short = sum(token not in counted.tokens for token in extra) - added
+    more = f", {added:,} of them of n-grams alone" if extra else ""
+    left_out = f"; left out: {short:,} shorter than every n-gram" if short else ""
+    return f"{output}: {plural(len(tokens), 'vector')}, {sum(map(is_phrase, tokens)):,} of phrases{more}{left_out}"
+
+
+class _Told:
+    """Says how far training is: each epoch, and now and then in a long one."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, now: EmbeddingProgress) -> None:
+        moment, whole = time.monotonic(), now.done == now.lines
+        if whole or moment - self._last >= SECONDS:
+            self._last = moment
+            part = "" if whole else f": {now.done / now.lines:.0%}"
+            _say(f"epoch {now.epoch} of {now.epochs}{part}")
+
+
+def _note_changes(path: Path, report: LineReport) -> None:
+    for change in report.changes():
+        _say(f"{path}: {change}")
+
+
+def _say(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom embeddings: {escape_controls(text)}", file=sys.stderr)

@@ -1,0 +1,55 @@
+"""`phraseloom phrases extract`: candidates for phrases, from the links of words that are linked to several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.extract import PhraseCandidate
+
+
+def command(
+    source: Source,
+    target: Target,
+    links: LinkFile,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of candidates to write.")],
+    overwrite: Overwrite = False,
+) -> None:
+    """Extract candidate phrases of the target language: target words that are linked to one source word.
+
+    The output has one row per candidate and source word, most frequent candidates first. The tab-separated columns
+    are: phrase, source word, how often the two are linked, how often this source word is linked at all. phrases
+    filter turns it into a phrase table (docs/phrases.md).
+
+    Example: phraseloom phrases extract -s train.de -t train.en -a train.links -o candidates.tsv
+    """
+    from phraseloom.phrases.extract import extract, format_candidates, read_aligned
+    from phraseloom.text.lines import write_lines
+
+    single_stdin(source, target, links)
+    check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
+    inputs = InputFiles()
+    found = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
+    candidates = 0
+
+    def counted() -> Iterator[PhraseCandidate]:
+        nonlocal candidates
+        for candidate in found:
+            candidates += 1
+            yield candidate
+
+    rows = write_lines(output, format_candidates(counted()))
+    inputs.note_changes()
+    note(
+        f"{plural(found.pairs, 'pair')}, {found.blank:,} with a blank side, {found.unlinked:,} without links; "
+        f"{found.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
+    )
+    if found.with_tab:
+        note(f"{found.with_tab:,} more have a word with a tab, which a table cannot hold: left out")

@@ -1,0 +1,80 @@
+"""What the verbs of aligned text and phrase tables read: lines of files or standard input, and what was changed in them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.extract import Lines
+    from phraseloom.text.lines import LineReport
+
+STDIN = "-"
+
+Source = Annotated[str, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        "-t", "--target", metavar="FILE", help="Its translation, line by line, tokenised (words separated by spaces)."
+    ),
+]
+LinkFile = Annotated[
+    str,
+    typer.Option("-a", "--links", metavar="FILE", help="Word links i-j (source word i, target word j, both from 0)."),
+]
+Table = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="Phrases, one per line; further columns after a tab are ignored."),
+]
+
+
+class InputFiles:
+    """The files of a command of `verb`, each with a report."""
+
+    def __init__(self, verb: str = "phrases") -> None:
+        self._verb = verb
+        self._reports: dict[str, LineReport] = {}
+
+    def lines(self, path: str) -> Lines:
+        """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
+        from phraseloom.files import require_file
+        from phraseloom.phrases.extract import Lines
+        from phraseloom.text.lines import LineReport, read_lines, read_stream
+
+        name = "stdin" if path == STDIN else path
+        report = self._reports[name] = LineReport()
+        if path == STDIN:
+            return Lines(name, read_stream(sys.stdin.buffer, invalid="stop", report=report))
+        return Lines(name, read_lines(require_file(path, "text file"), report=report))
+
+    def note_changes(self) -> None:
+        """Say on standard error what was changed in reading."""
+        for name, report in self._reports.items():
+            for change in report.changes():
+                note(f"{name}: {change}", self._verb)
+
+
+def note(text: str, verb: str = "phrases") -> None:
+    """Say something on standard error."""
+    from phraseloom.errors import escape_controls
+
+    print(f"phraseloom {verb}: {escape_controls(text)}", file=sys.stderr)
+
+
+def single_stdin(*paths: str | None) -> None:
+    """Raise UsageError where more than one file is -."""
+    from phraseloom.errors import UsageError
+
+    if paths.count(STDIN) > 1:
+        raise UsageError("only one of the files can be - (standard input)")
+
+
+def plain_name(path: str) -> str:
+    """`path`, where a file is to be written. Raises UsageError for the name of a compressed file: what is written is plain."""
+    from phraseloom.errors import UsageError
+
+    if path.endswith((".gz", ".xz")):
+        raise UsageError(f"{path}: what is written is plain text", hint="choose a name without .gz or .xz")
+    return path

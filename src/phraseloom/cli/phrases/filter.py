@@ -1,0 +1,190 @@
+"""`phraseloom phrases filter`: which candidates are phrases."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.phrases.files import STDIN, InputFiles, note, plain_name
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.filter import Filtered, Filters, Tags
+
+
+Preset = Literal["paper", "released"]
+
+
+Characters = Literal["no-punctuation", "letters", "any"]
+
+
+StopRule = Literal["only", "any"]
+
+
+def command(
+    candidates: Annotated[
+        Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
+    ],
+    output: Annotated[str, typer.Option("-o", "--output", metavar="FILE", help="The table of phrases to write.")],
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "-t",
+            "--target",
+            metavar="FILE",
+            help="Target text for PMI: the text given to phrases extract, or a larger one.",
+        ),
+    ] = None,
+    preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
+        "paper"
+    ),
+    min_count: Annotated[int | None, typer.Option(min=1, help="Drop rarer candidates. Default: 2.")] = None,
+    max_words: Annotated[
+        int | None, typer.Option(min=0, help="Drop longer candidates. 0: no limit. Default: 4.")
+    ] = None,
+    characters: Annotated[
+        Characters | None,
+        typer.Option(help="Characters allowed in words. Default: no-punctuation; with --preset released: letters."),
+    ] = None,
+    repetition: Annotated[bool, typer.Option("--repetition", help="Allow a repeated word.")] = False,
+    stop_words: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|FILE",
+            help="en, released, none, or a file with one word per line. Default: the preset's list.",
+        ),
+    ] = None,
+    stop_rule: Annotated[
+        StopRule | None,
+        typer.Option(help="Drop phrases made only of stop-words, or phrases with any. Default: the preset's rule."),
+    ] = None,
+    tags: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
+        ),
+    ] = None,
+    parts_of_speech: Annotated[
+        bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
+    ] = None,
+    min_pmi: Annotated[
+        float | None, typer.Option(help="Keep phrases with a PMI (in bits) above this. Default: 0.")
+    ] = None,
+    no_pmi: Annotated[
+        bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")
+    ] = False,
+    within_lines: Annotated[
+        bool, typer.Option("--within-lines", help="For PMI, do not count phrases across line ends.")
+    ] = False,
+    moses: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Also write a phrase table in Moses format.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Drop candidates that are not phrases: too rare, too long, punctuation, repeated words, stop-words, PMI of 0
+    or less.
+
+    The output has one row per phrase, most frequent first. The tab-separated columns are: phrase, count, PMI,
+    occurrences as adjacent words, most frequent source word. The number of candidates that each filter dropped goes
+    to standard error (docs/phrases.md).
+
+    Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
+    """
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.extract import read_candidates
+    from phraseloom.phrases.filter import PRESETS, filter_candidates, format_moses, format_phrases
+    from phraseloom.text.lines import write_lines
+
+    outputs = {"-o": plain_name(output), "--moses": moses and plain_name(moses)}
+    check_outputs(outputs, inputs=[candidates, target, stop_words, tags], overwrite=overwrite)
+    if no_pmi and min_pmi is not None:
+        raise UsageError("--min-pmi and --no-pmi exclude each other")
+    given: dict[str, Any] = {
+        "min_count": min_count,
+        "max_words": max_words,
+        "characters": characters,
+        "repetition": repetition or None,
+        "stop_words": _stop_words(stop_words),
+        "stop_rule": stop_rule,
+        "parts_of_speech": True if tags is not None and parts_of_speech is None else parts_of_speech,
+        "min_pmi": min_pmi,
+    }
+    filters = replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
+    if no_pmi:
+        filters = replace(filters, min_pmi=None)
+    inputs = InputFiles()
+    found = filter_candidates(
+        read_candidates(require_file(candidates, "table of candidates")),
+        filters,
+        tags=_tags(filters, target, tags),
+        across_lines=not within_lines,
+        text=_text(filters, target, inputs),
+    )
+    write_lines(output, format_phrases(found.phrases))
+    if moses is not None:
+        write_lines(moses, format_moses(found.phrases))
+    inputs.note_changes()
+    print(summary(found, filters), file=sys.stderr)
+    if not found.phrases:
+        note("no candidate passed: the table is empty")
+
+
+def _stop_words(name: str | None) -> frozenset[str] | None:
+    from phraseloom.phrases.filter import STOP_WORDS, read_stop_words
+
+    return None if name is None else STOP_WORDS[name] if name in STOP_WORDS else read_stop_words(name)
+
+
+def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:
+    from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
+    from phraseloom.phrases.filter import Tags
+
+    if not filters.parts_of_speech:
+        if tags is not None:
+            raise UsageError("--tags is for the filter by part of speech")
+        return None
+    if tags is None:
+        hint = "give --tags FILE, or --no-parts-of-speech"
+        raise UsageError("the filter by part of speech needs the tags of the target text", hint=hint)
+    if target is None or target == STDIN:
+        raise UsageError("--tags needs the target text that they are of as a file", hint="give -t FILE")
+    return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
+
+
+def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
+    from phraseloom.errors import UsageError
+
+    if filters.min_pmi is None:
+        return ()
+    if target is None:
+        raise UsageError("PMI needs the target text", hint="give -t FILE, or --no-pmi")
+    return inputs.lines(target).lines
+
+
+def summary(found: Filtered, filters: Filters) -> str:
+    """What each filter dropped, and how many phrases were left after it."""
+    from phraseloom.phrases.filter import REASONS
+    from phraseloom.report.markup import terminal
+
+    names = {
+        "form": "the word ||| in it",
+        "length": f"more than {filters.max_words} words",
+        "count": f"count below {filters.min_count}",
+        "characters": "not letters only" if filters.characters == "letters" else "punctuation",
+        "repetition": "a word twice in a row",
+        "stop-words": f"{filters.stop_rule} stop-words" if filters.stop_rule == "only" else "a stop-word",
+        "part of speech": "not the parts of speech",
+        "pmi": "no PMI asked" if filters.min_pmi is None else f"PMI not above {filters.min_pmi:g}",
+    }
+    left, rows = found.candidates, [["candidates", None, found.candidates]]
+    for reason in REASONS:
+        if dropped := found.dropped[reason]:
+            left -= dropped
+            rows.append([names[reason], dropped, left])
+    return terminal(["filter", "dropped", "left"], rows)

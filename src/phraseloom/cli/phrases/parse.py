@@ -1,0 +1,94 @@
+"""`phraseloom phrases parse`: English lines in, one parse tree a line out."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.text.lines import LineReport
+
+
+def command(
+    text: Annotated[
+        Path | None, typer.Argument(help="Text file (plain, .gz, .xz). Default: standard input.", metavar="TEXT")
+    ] = None,
+    seconds: Annotated[
+        int, typer.Option(min=1, help="Time limit for one sentence. A slower sentence is cut at punctuation.")
+    ] = 2,
+    max_words: Annotated[
+        int, typer.Option(min=1, help="Longer lines are cut at punctuation and parsed in parts.")
+    ] = 60,
+    linkages: Annotated[
+        int, typer.Option(min=1, help="Number of analyses to compare. Fewer is faster but less accurate.")
+    ] = 1000,
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=512, help="Number of parallel parsers. Default: one per core. The output does not depend on it."
+        ),
+    ] = None,
+) -> None:
+    """Parse English text with link-grammar: one Penn-style tree per line, in order.
+
+    A line that is too long, or has no parse in time, is cut after punctuation; one root joins the trees of its parts.
+    If that fails too, the line gives a blank line, and so does a blank line; prepare then treats the sentence as flat.
+    The number of such lines, and the first of them, go to standard error. You need the program link-parser (Debian: apt install
+    link-grammar). Trees of another parser work as well: see docs/trees.md.
+
+    Example: phraseloom phrases parse train.en > train.trees
+    """
+    from phraseloom.phrases.parser import LinkParser
+    from phraseloom.text.lines import LineReport
+
+    report = LineReport()
+    begin = time.monotonic()
+    with LinkParser(seconds=seconds, max_words=max_words, linkages=linkages, processes=processes) as parser:
+        for lines in _windows(text, parser.window, report):
+            sys.stdout.write("".join(tree + "\n" for tree in parser.parse(lines)))
+            sys.stdout.flush()
+    print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
+    if parser.in_parts:
+        flat = f", {plural(parser.flat_parts, 'part')} flat" if parser.flat_parts else ""
+        said = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
+        print(f"phraseloom phrases: {said}", file=sys.stderr)
+    if parser.first_flat is not None:
+        number, why = parser.first_flat
+        print(f"phraseloom phrases: warning: the first line without a tree is line {number}: {why}", file=sys.stderr)
+    if report.invalid_utf8:
+        first = report.first.get("invalid_utf8")
+        bad = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"
+        print(f"phraseloom phrases: warning: {bad}", file=sys.stderr)
+
+
+def _windows(text: Path | None, size: int, report: LineReport) -> Iterator[list[str]]:
+    from phraseloom.cli.streams import standard_input, windows
+    from phraseloom.text.lines import open_binary
+
+    if text is None:
+        yield from windows(standard_input(), size, report=report)
+        return
+    with open_binary(text) as handle:
+        yield from windows(handle, size, report=report)
+
+
+def summary(counts: Counter[str], seconds: float) -> str:
+    """What became of the lines, in one line for people."""
+    lines = sum(counts.values())
+    without = {name: counts[name] for name in ("too long", "no parse", "lost") if counts[name]}
+    missing = sum(without.values())
+    parts = [f"{plural(lines, 'line')}, {plural(counts['parsed'], 'tree')}"]
+    if counts["blank"]:
+        parts.append(f"{plural(counts['blank'], 'blank line')}")
+    share = missing / max(1, lines - counts["blank"])
+    why = f" ({', '.join(f'{number:,} {name}' for name, number in without.items())})" if without else ""
+    parts.append(f"{missing:,} without a tree, {share:.2%}{why}")
+    return "; ".join(parts) + f"; {lines / max(seconds, 1e-9):,.0f} lines/s"

@@ -1,0 +1,139 @@
+"""`phraseloom phrases sample`: phrases of a system for people to judge, and the count of their judgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.phrases.files import InputFiles, note, plain_name, single_stdin
+from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.phrases.sample import SampleCounts
+
+SIZE, SEED = 100, 1
+
+
+def command(
+    source: Annotated[str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text.")] = None,
+    reference: Annotated[
+        str | None, typer.Option("-r", "--reference", metavar="FILE", help="Its translation, line by line.")
+    ] = None,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="NAME=FILE: translations as text, or as .jsonl from translate "
+            "--output json. Phrases are drawn from the first system.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Look for these phrases in the first system's words, instead of joined tokens."
+        ),
+    ] = None,
+    size: Annotated[int, typer.Option("-n", "--size", metavar="N", min=1, help="Number of phrases to draw.")] = SIZE,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the draw.")] = SEED,
+    output: Annotated[str | None, typer.Option("-o", "--output", metavar="FILE", help="The sheet to write.")] = None,
+    overwrite: Overwrite = False,
+    tally: Annotated[
+        str | None,
+        typer.Option(metavar="SHEET", help="Count the judgements on a completed sheet and print the result."),
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="With --tally: also write the counts to a file as JSON."),
+    ] = None,
+) -> None:
+    """Sample phrases that a system wrote and make a sheet for human judgements; --tally counts the judgements.
+
+    The sheet is a tab-separated table with one row per phrase. Judges fill in the category (CN compound noun, VP
+    verb phrase, CO collocation, other) and, for each system, correct (1 or 0). The sheet already says whether the
+    reference and the other systems have the phrase.
+
+    Example: phraseloom phrases sample -s test.de -r test.en --system new=new.jsonl --system base=base.en -o
+    sheet.tsv
+
+    Example: phraseloom phrases sample --tally sheet.tsv
+    """
+    from phraseloom.errors import UsageError
+
+    if tally is not None:
+        if any((source, reference, system, table, output)) or (size, seed) != (SIZE, SEED):
+            raise UsageError("--tally takes nothing but a sheet, --json and --overwrite")
+        check_outputs({"--json": json_file}, inputs=[tally], overwrite=overwrite)
+        _tally(tally, json_file)
+        return
+    wanted = {"-s FILE": source, "-r FILE": reference, "--system NAME=FILE": system, "-o FILE": output}
+    missing = [name for name, value in wanted.items() if not value]
+    if missing or source is None or reference is None or output is None:
+        raise UsageError(
+            f"a sheet needs {', '.join(missing)}", hint="to count the judgements of one, give --tally SHEET"
+        )
+    if json_file is not None:
+        raise UsageError("--json is for --tally")
+    files = _systems(system or [])
+    single_stdin(source, reference, table, *files.values())
+    check_outputs({"-o": plain_name(output)}, inputs=[source, reference, table, *files.values()], overwrite=overwrite)
+    _draw(source, reference, files, table, size, seed, output)
+
+
+def _systems(given: list[str]) -> dict[str, str]:
+    """File by name."""
+    from phraseloom.errors import UsageError
+
+    files: dict[str, str] = {}
+    for text in given:
+        name, equals, file = text.partition("=")
+        name = name.strip()
+        if not (name and equals and file) or not name.isprintable():
+            raise UsageError(f"--system {text}: not NAME=FILE", hint="such as --system new=new.en")
+        if name in files:
+            raise UsageError(f"two systems are called {name}")
+        files[name] = file
+    return files
+
+
+def _draw(
+    source: str, reference: str, systems: dict[str, str], table: str | None, size: int, seed: int, output: str
+) -> None:
+    from phraseloom.errors import DataError
+    from phraseloom.phrases.sample import draw, generated, write_sheet
+    from phraseloom.phrases.segmenters import index_phrases, read_phrases
+
+    phrases = None if table is None else index_phrases(read_phrases(table))
+    inputs = InputFiles()
+    texts = [inputs.lines(path) for path in (source, reference, *systems.values())]
+    drawn, counts = draw(generated(texts[0], texts[1], texts[2:], phrases), size, seed)
+    if not drawn:
+        first = next(iter(systems.values()))
+        what = "phrases of the table" if table else "tokens of joined words, such as quality_of_life"
+        hint = None if table else "give translate's --output json of a model with phrases, or --table FILE"
+        raise DataError(f"no {what} in {plural(counts.lines, 'line')}", file=first, hint=hint)
+    write_sheet(output, drawn, list(systems))
+    inputs.note_changes()
+    note(_summary(counts, len(drawn)))
+
+
+def _summary(counts: SampleCounts, drawn: int) -> str:
+    from phraseloom.phrases.sample import FOUND
+
+    shares = ", ".join(f"{kind} {counts.in_reference[kind] / counts.phrases:.1%}" for kind in FOUND)
+    return (
+        f"{plural(counts.lines, 'line')}, {counts.with_phrase:,} with a phrase; {plural(counts.phrases, 'phrase')}, "
+        f"{len(counts.different):,} different; in the reference: {shares}; {drawn:,} drawn"
+    )
+
+
+def _tally(sheet: str, json_file: str | None) -> None:
+    from phraseloom.files import atomic_write_json
+    from phraseloom.phrases.sample import read_sheet
+    from phraseloom.report.phrase_sample import render, tally
+
+    found = tally(read_sheet(sheet))
+    print(render(found), end="")
+    if json_file is not None:
+        atomic_write_json(json_file, found)

@@ -1,0 +1,1 @@
+"""Charts, as SVG inside pages and as files by matplotlib."""

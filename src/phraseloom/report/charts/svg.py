@@ -1,0 +1,351 @@
+"""Charts as inline SVG: lines with bands or whiskers, dots with intervals, stacked bars.
+
+They print as they are shown, need no script, and say each of their numbers in a `<title>`, for the pointer; the same numbers
+stand in tables beside them. Colours are those of `assets/base.css`; every series also has a dash and a marker of its own.
+
+From numbers to places on a chart: linear and logarithmic axes with round ticks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+from phraseloom.errors import escape_controls
+
+WIDTH, HEIGHT = 560, 300
+TOP, RIGHT, BOTTOM = 14, 14, 46
+CROWDED = 24  # places × series that one column of a page has room for
+LETTER = 6.6  # pixels of a letter of 12 px
+MOST_LOOKS = 7
+DASHES = ("", "7 3", "7 3 1.5 3", "1.5 3", "12 3", "2 2", "9 2 2 2 2 2")
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: points (x, y), and of each, where known, the ends of an interval (shown as a band or as whiskers).
+
+    `look` numbers colour, dash and marker; two series of one system share it, the second one `faint`. `tips`: what the title
+    of each point says, by default its numbers.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    look: int = 0
+    low: Sequence[float | None] = ()
+    high: Sequence[float | None] = ()
+    band: bool = False
+    marked: bool = True
+    joined: bool = True
+    faint: bool = False
+    tips: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Axes:
+    """What the axes say. `places`: labelled positions in place of a scale of x; `level`: a line across, with what it is."""
+
+    x: str
+    y: str
+    x_log: bool = False
+    y_log: bool = False
+    x_zero: bool = False
+    y_zero: bool = False
+    places: Sequence[tuple[float, str]] = ()
+    level: tuple[float, str] | None = None
+    digits: int = 2
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One row of a dot chart."""
+
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+    look: int = 0
+    tip: str = ""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One row of stacked shares in per cent; `gap`: some room above it."""
+
+    name: str
+    shares: Sequence[float]
+    gap: bool = False
+    tips: Sequence[str] = field(default_factory=tuple)
+
+
+def lines(title: str, series: Sequence[Series], axes: Axes, *, legend: bool = False) -> str:
+    """A chart of lines; "" where no series has a point. Many places make it twice as wide. `legend`: also of one series."""
+    series = [s for s in series if s.points]
+    if not series:
+        return ""
+    known = [y for s in series for y in _heights(s)] + ([axes.level[0]] if axes.level else [])
+    y = scale_of(known, HEIGHT - BOTTOM, TOP, log=axes.y_log, zero=axes.y_zero)
+    ticks = y.ticks()
+    left = 26 + LETTER * max((len(number(t)) for t in ticks), default=1)
+    right = (2 * WIDTH if len(axes.places) * len(series) > CROWDED else WIDTH) - RIGHT
+    x = _x_scale(series, axes, left, right)
+    parts = [*_y_axis(y, ticks, (left, right), axes.y), *_x_axis(x, axes, (left, right))]
+    if axes.level:
+        at = y(axes.level[0])
+        parts.append(f'<line class="level" x1="{left:.1f}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        parts.append(f'<text class="small" x="{left + 4:.1f}" y="{at - 4:.1f}">{_text(axes.level[1])}</text>')
+    for one in series:
+        parts += _series(one, x, y, axes.digits)
+    named = [(s.name, s.look) for s in series if not s.faint]
+    return _figure(title, "".join(parts), right + RIGHT, HEIGHT, _legend(named) if legend or len(named) > 1 else "")
+
+
+def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False, digits: int = 2) -> str:
+    """A chart of one row a system: the value as a dot, its interval as a whisker; `zero` draws a line at 0."""
+    if not rows:
+        return ""
+    left = 16 + LETTER * min(34, max(len(r.name) for r in rows))
+    height = 20 + 30 * len(rows) + BOTTOM
+    ends = [v for r in rows for v in (r.value, r.low, r.high) if v is not None]
+    scale = scale_of([*ends, 0.0] if zero else ends, left + 12, WIDTH - RIGHT, pad=0.08)
+    parts = [*_x_axis(scale, Axes(x=x, y=""), (left, WIDTH - RIGHT), height=height)]
+    if zero:
+        parts.append(f'<line class="level" x1="{scale(0):.1f}" x2="{scale(0):.1f}" y1="6" y2="{height - BOTTOM}"/>')
+    for i, row in enumerate(rows):
+        at = 22 + 30 * i
+        ends_said = f" ({row.low:.{digits}f} … {row.high:.{digits}f})" if _both(row.low, row.high) else ""
+        tip = row.tip or f"{row.name}: {row.value:.{digits}f}{ends_said}"
+        name = row.name if len(row.name) <= 34 else row.name[:33] + "…"
+        parts.append(f'<text class="end" x="{left:.1f}" y="{at + 4}">{_text(name)}</text><g class="s{row.look % 7}">')
+        if row.low is not None and row.high is not None:
+            parts.append(
+                f'<line class="whisker" x1="{scale(row.low):.1f}" x2="{scale(row.high):.1f}" y1="{at}" y2="{at}"/>'
+            )
+        parts.append(_mark(scale(row.value), at, row.look, tip) + "</g>")
+    return _figure(title, "".join(parts), WIDTH, height)
+
+
+def bars(title: str, rows: Sequence[Bar], names: Sequence[str]) -> str:
+    """Stacked shares that add up to 100 %, one row a bar; the share is written into every part that has room for it."""
+    if not rows:
+        return ""
+    left = 16 + LETTER * min(30, max(len(r.name) for r in rows))
+    scale, parts, at = Scale(0, 100, left + 6, WIDTH - RIGHT), [], 8.0
+    for row in rows:
+        at += 10 if row.gap else 0
+        name = row.name if len(row.name) <= 30 else row.name[:29] + "…"
+        parts.append(f'<text class="end" x="{left:.1f}" y="{at + 15:.1f}">{_text(name)}</text>')
+        begin = 0.0
+        for i, share in enumerate(row.shares):
+            a, b = scale(begin), scale(begin + share)
+            tip = row.tips[i] if i < len(row.tips) else f"{row.name}: {names[i]} {share:.1f} %"
+            parts.append(
+                f'<g class="b{i % 7}"><rect x="{a:.1f}" y="{at:.1f}" width="{max(0.0, b - a):.1f}" height="20">'
+                f"<title>{_text(tip)}</title></rect>"
+            )
+            if b - a > 30:
+                parts.append(f'<text class="in" x="{(a + b) / 2:.1f}" y="{at + 14.5:.1f}">{share:.1f}</text>')
+            parts.append("</g>")
+            begin += share
+        at += 25
+    key = "".join(f'<span class="key"><i class="b{i % 7}"></i>{_text(n)}</span>' for i, n in enumerate(names))
+    return _figure(title, "".join(parts), WIDTH, math.ceil(at + 6), f'<p class="keys">{key}</p>')
+
+
+# --- parts ------------------------------------------------------------------------------------------------------------
+
+
+def _both(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None
+
+
+def _heights(series: Series) -> Iterator[float]:
+    yield from (y for _, y in series.points)
+    yield from (y for y in (*series.low, *series.high) if y is not None)
+
+
+def _x_scale(series: Sequence[Series], axes: Axes, left: float, right: float) -> Scale:
+    if axes.places:
+        at = [p for p, _ in axes.places]
+        return Scale(min(at) - 0.5, max(at) + 0.5, left, right)
+    values = [x for s in series for x, _ in s.points]
+    return scale_of(values, left, right, log=axes.x_log, zero=axes.x_zero, pad=0.02)
+
+
+def _y_axis(y: Scale, ticks: Sequence[float], ends: tuple[float, float], label: str) -> Iterator[str]:
+    left, right = ends
+    for tick in ticks:
+        at = y(tick)
+        yield f'<line class="grid" x1="{left:.1f}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        yield f'<text class="end" x="{left - 6:.1f}" y="{at + 4:.1f}">{number(tick)}</text>'
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    yield f'<text class="mid" transform="translate(11 {middle:.0f}) rotate(-90)">{_text(label)}</text>'
+
+
+def _x_axis(x: Scale, axes: Axes, ends: tuple[float, float], *, height: int = HEIGHT) -> Iterator[str]:
+    (left, right), bottom = ends, height - BOTTOM
+    yield f'<line class="axis" x1="{left:.1f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
+    ticks = list(axes.places) or [(t, number(t)) for t in x.ticks(7)]
+    room = max((len(t) for _, t in ticks), default=1) * LETTER + 8
+    step = max(1, math.ceil(room * len(ticks) / (right - left)))
+    for tick, text in ticks[::step]:
+        yield f'<line class="axis" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
+        yield f'<text class="mid" x="{x(tick):.1f}" y="{bottom + 17}">{_text(text)}</text>'
+    yield f'<text class="mid" x="{(left + right) / 2:.1f}" y="{height - 8}">{_text(axes.x)}</text>'
+
+
+def _series(series: Series, x: Scale, y: Scale, digits: int) -> Iterator[str]:
+    places = [(x(a), y(b)) for a, b in series.points]
+    yield f'<g class="s{series.look % MOST_LOOKS}{" faint" if series.faint else ""}">'
+    ends = list(zip(places, series.low, series.high, strict=False))
+    whole = [(at, y(low), y(high)) for (at, _), low, high in ends if low is not None and high is not None]
+    if series.band and len(whole) > 1:
+        around = [(at, high) for at, _, high in whole] + [(at, low) for at, low, _ in reversed(whole)]
+        yield f'<path class="band" d="{_path(around)}Z"/>'
+    elif not series.band:
+        yield from (f'<line class="whisker" x1="{a:.1f}" x2="{a:.1f}" y1="{b:.1f}" y2="{c:.1f}"/>' for a, b, c in whole)
+    if series.joined and len(places) > 1:
+        dash = _dash(series.look)
+        yield f'<path class="line" d="{_path(places)}"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
+    for i, ((a, b), (value_x, value_y)) in enumerate(zip(places, series.points, strict=True)):
+        tip = series.tips[i] if i < len(series.tips) else _tip(series, i, value_x, value_y, digits)
+        if series.marked:
+            yield _mark(a, b, series.look, tip)
+        elif tip:
+            yield f'<circle class="hit" cx="{a:.1f}" cy="{b:.1f}" r="6"><title>{_text(tip)}</title></circle>'
+    yield "</g>"
+
+
+def _tip(series: Series, i: int, x: float, y: float, digits: int) -> str:
+    low, high = (ends[i] if i < len(ends) else None for ends in (series.low, series.high))
+    ends = f" ({low:.{digits}f} … {high:.{digits}f})" if low is not None and high is not None else ""
+    return f"{series.name}, {number(x)}: {y:.{digits}f}{ends}"
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+
+
+def _mark(x: float, y: float, look: int, tip: str = "") -> str:
+    """One of seven shapes, with what it says; beyond seven series the shapes go with other colours."""
+    r, a = 4.2, 1.4
+    title = f"<title>{_text(tip)}</title>" if tip else ""
+    shape = (look + look // MOST_LOOKS) % MOST_LOOKS
+    if shape == 0:
+        return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{r}">{title}</circle>'
+    corners: dict[int, list[tuple[float, float]]] = {
+        1: [(-r, -r), (r, -r), (r, r), (-r, r)],
+        2: [(0, -r - 1), (r + 0.6, r), (-r - 0.6, r)],
+        3: [(0, -r - 1.4), (r + 1.4, 0), (0, r + 1.4), (-r - 1.4, 0)],
+        4: [(0, r + 1), (r + 0.6, -r), (-r - 0.6, -r)],
+        5: [(-a, -r), (a, -r), (a, -a), (r, -a), (r, a), (a, a), (a, r), (-a, r), (-a, a), (-r, a), (-r, -a), (-a, -a)],
+        6: [(-r, -r - 1), (0, -1.8), (r, -r - 1), (1.8, 0), (r, r + 1), (0, 1.8), (-r, r + 1), (-1.8, 0)],
+    }
+    d = _path([(x + right, y + down) for right, down in corners[shape]])
+    return f'<path class="mark" d="{d}Z">{title}</path>'
+
+
+def _dash(look: int) -> str:
+    return DASHES[(look + 2 * (look // MOST_LOOKS)) % MOST_LOOKS]
+
+
+def _legend(names: Sequence[tuple[str, int]]) -> str:
+    return f'<p class="keys">{"".join(key(name, look) for name, look in names)}</p>'
+
+
+def key(name: str, look: int) -> str:
+    """The entry of a legend: line, marker and name of a series."""
+    dash = _dash(look)
+    line = '<path class="line" d="M1 8L31 8"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
+    mark = _mark(16, 8, look)
+    svg = f'<svg class="s{look % MOST_LOOKS}" width="32" height="16" aria-hidden="true">{line}{mark}</svg>'
+    return f'<span class="key">{svg}{_text(name)}</span>'
+
+
+def _text(text: str) -> str:
+    return escape(escape_controls(text))
+
+
+def _figure(title: str, inside: str, width: int, height: int, legend: str = "") -> str:
+    svg = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}">{inside}</svg>'
+    kind = "chart wide" if width > WIDTH else "chart"
+    return f'<figure class="{kind}"><figcaption>{_text(title)}</figcaption>{legend}{svg}</figure>'
+
+
+STEPS = (1.0, 2.0, 5.0, 10.0)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The values from `low` to `high` (low < high) on the pixels from `start` to `end`."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; a value outside is put on the border."""
+        value = min(max(value, self.low), self.high)
+        if self.log:
+            share = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            share = (value - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, most: int = 6) -> list[float]:
+        """At most `most` round values that are on the scale, in rising order."""
+        return _log_ticks(self.low, self.high, most) if self.log else _ticks(self.low, self.high, most)
+
+
+def scale_of(
+    values: Iterable[float], start: float, end: float, *, log: bool = False, zero: bool = False, pad: float = 0.05
+) -> Scale:
+    """A scale that holds all finite values (on a logarithmic one, the positive ones) with some room; `zero`: and 0."""
+    known = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+    low, high = min(known), max(known)
+    if log:
+        room = max(pad, 0.02) * math.log(high / low) if high > low else math.log(1.2)
+        return Scale(low / math.exp(room), high * math.exp(room), start, end, log=True)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if high <= low:
+        half = abs(low) * 0.1 or 1.0
+        return Scale(low - half, high + half, start, end)
+    room = pad * (high - low)
+    keep_low, keep_high = zero and low == 0, zero and high == 0
+    return Scale(low if keep_low else low - room, high if keep_high else high + room, start, end)
+
+
+def _ticks(low: float, high: float, most: int) -> list[float]:
+    rough = (high - low) / max(1, most - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    for step in (s * power for s in (*STEPS, 20.0, 50.0)):
+        first = math.ceil(low / step - 1e-9)
+        count = math.floor(high / step + 1e-9) - first + 1
+        if count <= most:
+            return [float(f"{(first + i) * step:.12g}") + 0.0 for i in range(count)]
+    return [low]  # not reached: a step of 50 powers leaves one tick at most
+
+
+def _log_ticks(low: float, high: float, most: int) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,)):
+        found = [float(f"{d * 10.0**p:.12g}") for p in decades for d in digits if low <= d * 10.0**p <= high]
+        if 2 <= len(found) <= most:
+            return found
+    some = [10.0**p for p in decades if low <= 10.0**p <= high]
+    return some[:: -(-len(some) // most)] if len(some) > most else some or _ticks(low, high, most)
+
+
+def number(value: float) -> str:
+    """A tick as short text: 0.002, 15, 1,500, 20k, 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if letter == 'k' else size):g}{letter}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}".replace("-", "\u2212")

@@ -1,0 +1,158 @@
+"""The comparison of two systems (`run_diff.py`) as text for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from phraseloom.errors import escape_controls, plural
+from phraseloom.report.markup import terminal
+from phraseloom.report.run.scores import ONE_RUN, duration
+
+CURVES = {"perplexity": "Validation perplexity", "bleu": "Validation BLEU", "nll": "Training loss (nats per subword)"}
+MOST_ROWS = 8
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The text, with a final newline."""
+    text = "\n\n".join(_blocks(document))
+    return "\n".join(map(escape_controls, text.split("\n"))) + "\n"
+
+
+def _blocks(document: Mapping[str, Any]) -> Iterator[str]:
+    names = [s["name"] for s in document["systems"]]
+    yield "\n".join(
+        f"{s['name']}: {', '.join(run['folder'] for run in s['runs']) or 'translations only'}"
+        for s in document["systems"]
+    )
+    if document["warnings"]:
+        yield "\n".join(f"! {warning}" for warning in document["warnings"])
+    config = document["configuration"]
+    title = f"Configuration: {len(config['different'])} keys differ, {config['same']} are the same"
+    rows = [[r["key"], *r["values"]] for r in config["different"]]
+    yield _titled(title, ["key", *names], rows)
+    for key, title in (("data", "Data"), ("versions", "Versions and machine")):
+        yield _compared(title, document[key], names)
+    rows = [[r["what"], *(value(r["key"], v) for v in r["values"]), *change(r)] for r in document["training"]]
+    yield _titled("Training", ["", *names, "difference", ""], [r for r in rows if any(r[1:])])
+    for curve in document["curves"]:
+        if curve["key"] != "nll" or len(document["curves"]) == 1:
+            yield _curve(curve, names)
+    if document["scores"]:
+        yield _scores(document["scores"])
+    if document["sentences"]:
+        yield from sentences(document["sentences"], names)
+    if document["lacks"]:
+        lacks = [[lack["system"] or "both", lack["what"], lack["why"]] for lack in document["lacks"]]
+        yield _titled("Not compared", ["system", "what", "why"], lacks)
+
+
+def _titled(title: str, headers: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return f"{title}\n\n{terminal(headers, rows, indent=2)}" if rows else title
+
+
+def _compared(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """What differs in full, what does not in one column."""
+    if all(row["same"] for row in rows):
+        return _titled(f"{title}: the same", ["", "both"], [[r["what"], r["values"][0]] for r in rows])
+    return _titled(title, ["", *names, ""], [[r["what"], *r["values"], None if r["same"] else "≠"] for r in rows])
+
+
+def value(key: str, found: Mapping[str, Any] | None) -> str | None:
+    """A mean over runs as text."""
+    if found is None:
+        return None
+    if key == "seconds":
+        return duration(found["mean"])
+    digits = 2 if key.startswith("valid") else 0
+    text = f"{found['mean']:,.{digits}f}"
+    return text if found["deviation"] is None else f"{text} ± {found['deviation']:,.{digits}f}"
+
+
+def change(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The difference of a number as text, and relative to the first; None where one is not known."""
+    difference, first = row["difference"], row["values"][0]
+    if not difference:
+        return (None if difference is None else "0"), None
+    unit = " s" if row["key"] == "seconds" else ""
+    text = f"{difference:+,.{2 if row['key'].startswith('valid') else 0}f}{unit}"
+    return text, f"{100 * difference / first['mean']:+.1f} %" if first["mean"] else None
+
+
+def _curve(curve: Mapping[str, Any], names: Sequence[str]) -> str:
+    rows = curve["rows"]
+    step = -(-len(rows) // MOST_ROWS) if rows else 1
+    some = [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % step == 0]
+    cells = [[f"{r['update']:,.0f}", *map(float, r["values"]), f"{r['difference']:+.2f}"] for r in some]
+    text = _titled(f"{CURVES[curve['key']]} by update", ["update", *names, "difference"], cells)
+    if not rows:
+        text += ": no update that both have"
+    said = [reached(names[i], names[1 - i], r) for i, r in enumerate(curve["reached"])]
+    return text + "\n\n" + "\n".join(f"  {line}" for line in said)
+
+
+def reached(name: str, other: str, found: Mapping[str, Any]) -> str:
+    """When a system was as good as the other ever was."""
+    place = f"at update {found['update']:,.0f}" if found["update"] is not None else "never"
+    return f"{name} reaches the best of {other} ({found['value']:.2f}) {place}"
+
+
+def _scores(part: Mapping[str, Any]) -> str:
+    rows = []
+    for metric in part["metrics"]:
+        for system in part["systems"]:
+            e = system["scores"][metric["metric"]]
+            score = f"{e['value']:.2f}" + (f" ± {e['deviation']:.2f}" if e["deviation"] is not None else "")
+            row: list[object] = [metric["metric"], system["name"], score]
+            row.append(None if e["low"] is None else f"{e['low']:.2f} … {e['high']:.2f}")
+            known = e["difference"] is not None
+            ends = None if e["difference_low"] is None else f"{e['difference_low']:+.2f} … {e['difference_high']:+.2f}"
+            p = None if e["p"] is None else "<0.0001" if e["p"] < 0.0001 else f"{e['p']:.4f}"
+            row += [f"{e['difference']:+.2f}", ends, p] if known else [None, None, None]
+            rows.append(row)
+    signatures = "\n".join(f"  {m['metric']}: {m['signature']}" for m in part["metrics"])
+    title = f"Scores on {plural(part['sentences'], 'sentence')}"
+    headers = ["metric", "system", "score", "95 %", "difference", "95 % of it", "p"]
+    one_run = any(e["one_seed"] for system in part["systems"] for e in system["scores"].values())
+    note = f"\n\n  {ONE_RUN}." if one_run else ""
+    return f"{_titled(title, headers, rows)}{note}\n\n{signatures}"
+
+
+def sentences(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """The summary over all sentences, then every listed one."""
+    yield summary(found, names)
+    for one in found["listed"]:
+        lines = [f"line {one['line']}: {differences(one)}"]
+        lines += [f"  {what}: {one[what]}" for what in ("source", "reference") if one[what] is not None]
+        for system in one["systems"]:
+            said = numbers(system)
+            lines += [f"  {system['name']}{said}: {text}" for text in dict.fromkeys(system["translations"])]
+            if system["phrases"]:
+                lines.append(f"    phrases: {system['phrases']}")
+        yield "\n".join(lines)
+
+
+def summary(found: Mapping[str, Any], names: Sequence[str]) -> str:
+    """What holds of all sentences, in one sentence each."""
+    total = found["sentences"]
+    said = [f"{plural(total, 'sentence')}, {found['same_translation']:,} translated alike."]
+    for key, what in (("better", "sentence chrF is higher"), ("likelier", "log P of the reference is higher")):
+        if found[key] is not None:
+            first, second, even = found[key]
+            said.append(f"{what[0].upper()}{what[1:]}: {names[0]} {first:,}, {names[1]} {second:,}, neither {even:,}.")
+    how = "log P" if found["by"] == "log-prob" else "chrF" if found["better"] is not None else "unlikeness"
+    listed = len(found["listed"])
+    return "\n".join([*said, f"The {listed} with the greatest difference in {how}:"] if listed else said)
+
+
+def differences(one: Mapping[str, Any]) -> str:
+    """Such as `chrF +31.2, log P +4.05`."""
+    names = (("chrf_difference", "chrF"), ("unlike", "unlike"), ("log_prob_difference", "log P"))
+    signs = {"unlike": ""}
+    return ", ".join(f"{name} {one[k]:{signs.get(k, '+')}.2f}" for k, name in names if one[k] is not None)
+
+
+def numbers(system: Mapping[str, Any]) -> str:
+    """Such as ` (chrF 61.20, log P -12.40)`."""
+    said = [f"{name} {system[k]:.2f}" for k, name in (("chrf", "chrF"), ("log_prob", "log P")) if system[k] is not None]
+    return f" ({', '.join(said)})" if said else ""

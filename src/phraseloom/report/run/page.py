@@ -1,0 +1,451 @@
+"""The page of a report (`run_report.py`): one HTML file, charts as inline SVG, a script for sorting and hovering only.
+
+The sections of the report page on attention by layer: alignment, entropy, shares of tokens and phrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from phraseloom.errors import escape_controls, plural
+from phraseloom.report.charts import svg
+from phraseloom.report.markup import TableCell, charts, details, mono, note, page, section, table
+from phraseloom.report.run.parts import METHOD, Part
+from phraseloom.report.run.report import (
+    contrastive_section,
+    coverage_section,
+    fertility_section,
+    phenomena_section,
+)
+from phraseloom.report.run.scores import (
+    Looks,
+    duration,
+    neighbours_section,
+    p_value,
+    plus_minus,
+    score_section,
+    segments_section,
+    source_phrases_section,
+    speed_section,
+)
+
+QUADRANTS = ("token-to-token", "token-to-phrase", "phrase-to-token", "phrase-to-phrase")
+
+
+def alignment_section(part: Part, looks: Looks, number: int) -> str:
+    """Alignment error rate by layer: the mean of the heads, and the best head."""
+    series, rows = [], []
+    for system in part["systems"]:
+        by_layer = list(_alignment_layers(system["settings"]))
+        look = looks[system["name"]]
+        means = [(layer, 100 * mean["aer"]) for layer, mean, _ in by_layer]
+        tips = [f"{system['name']}, layer {layer}: {aer:.2f} %" for layer, aer in means]
+        series.append(svg.Series(system["name"], means, look, tips=tips))
+        bests = [(float(layer), 100 * best["aer"]) for layer, _, best in by_layer if best is not None]
+        faint = [
+            f"{system['name']}, layer {layer}, head {best['head']}: {100 * best['aer']:.2f} %"
+            for layer, _, best in by_layer
+            if best
+        ]
+        series.append(svg.Series(system["name"], bests, look, joined=False, faint=True, tips=faint))
+        lowest = min(means, key=lambda pair: pair[1])[0]
+        for layer, mean, best in by_layer:
+            row: list[object] = [
+                system["name"],
+                layer,
+                TableCell(f"{100 * mean['aer']:.2f}", mean["aer"], strong=layer == lowest),
+            ]
+            row += [TableCell(f"{100 * mean[k]:.2f}", mean[k]) for k in ("precision", "recall")]
+            row += (
+                [None, None]
+                if best is None
+                else [int(best["head"]), TableCell(f"{100 * best['aer']:.2f}", best["aer"])]
+            )
+            rows.append(row)
+    axes = svg.Axes(
+        x="decoder layer",
+        y="AER (%)",
+        places=_layers([layer for s in part["systems"] for layer in {m["layer"] for m in s["settings"]}]),
+    )
+    text = (
+        f"Gold links of {part['gold']}, {part['sentences']:,.0f} sentences. Target forced, words linked by the {METHOD} of "
+        "both directions; less is better. Lines: mean of the heads; pale marks: the head with the lowest rate, which was "
+        "chosen on these sentences."
+    )
+    headers = ["system", "layer", "AER %", "precision %", "recall %", "best head", "its AER %"]
+    if all(row[-1] is None for row in rows):
+        headers, rows = headers[:-2], [row[:-2] for row in rows]
+    return section(
+        f"alignment-{number}",
+        "Alignment error rate by layer",
+        note(text),
+        charts(svg.lines("Alignment error rate by decoder layer", series, axes)),
+        table(headers, rows),
+    )
+
+
+def _alignment_layers(
+    settings: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any] | None]]:
+    some = [m for m in settings if m["method"] == METHOD] or list(settings)
+    for layer in sorted({m["layer"] for m in some}):
+        of = [m for m in some if m["layer"] == layer]
+        heads = [m for m in of if m["head"] is not None]
+        best = min(heads, key=lambda m: m["aer"]) if len(heads) > 1 else None
+        yield int(layer), next(m for m in of if m["head"] is None), best
+
+
+def links_section(part: Part, looks: Looks, number: int) -> str:
+    """Links of files against gold links."""
+    keys = ("aer", "precision", "recall", "f1")
+    rows = [[s["name"], *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
+    text = f"Gold links of {part['gold']}, {plural(part['sentences'], 'sentence')}."
+    return section(
+        f"links-{number}",
+        f"Word alignments: {part['name']}",
+        note(text),
+        table(["system", "AER %", "precision %", "recall %", "F1 %"], rows),
+    )
+
+
+def entropy_section(part: Part, looks: Looks, number: int) -> str:
+    """Entropy of the cross-attention by layer, over tokens, and over slots where there are some."""
+    figures, rows = [], []
+    for over in ("tokens", "slots"):
+        series = []
+        for system in part["systems"]:
+            reading = system[over]
+            if reading is None:
+                continue
+            spread = (system.get("deviation") or {}).get(over)
+            points = [(float(i), v) for i, v in enumerate(reading["layers"], 1)]
+            low, high = [], []
+            if spread:
+                low, high = (
+                    [v + sign * d for (_, v), d in zip(points, spread["layers"], strict=True)] for sign in (-1, 1)
+                )
+            tips = [f"{system['name']}, layer {i:.0f}: {v:.3f} nats" for i, v in points]
+            series.append(svg.Series(system["name"], points, looks[system["name"]], low, high, tips=tips))
+            cells = [
+                plus_minus(v, d, 3)
+                for v, d in zip(reading["layers"], spread["layers"] if spread else [None] * len(points), strict=True)
+            ]
+            rows.append(
+                [
+                    system["name"],
+                    over,
+                    cells,
+                    plus_minus(reading["whole"], spread and spread["whole"], 3),
+                    TableCell(f"{reading['uniform']:.3f}", reading["uniform"]),
+                ]
+            )
+        layers = [x for s in series for x, _ in s.points]
+        if series:
+            axes = svg.Axes(x="decoder layer", y="entropy (nats)", places=_layers(layers), y_zero=True)
+            figures.append(svg.lines(f"Entropy over {over} by decoder layer", series, axes))
+    most = max(len(row[2]) for row in rows)
+    headers = ["system", "over", *(f"layer {i}" for i in range(1, most + 1)), "all layers", "uniform"]
+    shown = [
+        [name, over, *cells, *[None] * (most - len(cells)), whole, even] for name, over, cells, whole, even in rows
+    ]
+    first = part["systems"][0]
+    targets = "each model's own translations" if first["own"] else "the reference, forced"
+    text = (
+        f"Cross-attention, heads averaged, mean over the steps of {first['sentences']:,.0f} sentences ({targets}). uniform: "
+        "attention spread evenly, the greatest there is over tokens."
+    )
+    return section(
+        f"entropy-{number}", "Attention entropy by layer", note(text), charts(*figures), table(headers, shown)
+    )
+
+
+def activation_section(part: Part, looks: Looks, number: int) -> str:
+    """Shares of attention mass among tokens and phrases, by use, system and layer."""
+    uses = list(dict.fromkeys(use for s in part["systems"] for use in s["uses"]))
+    figures, rows = [], []
+    for use in uses:
+        names = [
+            q
+            for q in QUADRANTS
+            if any(layer["joint"].get(q) is not None for s in part["systems"] for layer in s["uses"].get(use, ()))
+        ]
+        some: list[svg.Bar] = []
+        for system in part["systems"]:
+            for i, layer in enumerate(system["uses"].get(use, ())):
+                label = (
+                    f"{system['name']}, {layer['layer']:.0f}"
+                    if len(part["systems"]) > 1
+                    else f"layer {layer['layer']:.0f}"
+                )
+                some.append(svg.Bar(label, [layer["joint"].get(q) or 0.0 for q in names], gap=i == 0 and bool(some)))
+                row: list[object] = [system["name"], use, int(layer["layer"])]
+                row += [
+                    None if layer["mass"].get(q) is None else TableCell(f"{layer['mass'][q]:.1f}", layer["mass"][q])
+                    for q in QUADRANTS
+                ]
+                row += [
+                    None
+                    if layer["activation"].get(q) is None
+                    else TableCell(f"{layer['activation'][q]:.1f}", layer["activation"][q])
+                    for q in QUADRANTS
+                ]
+                rows.append(row)
+        figures.append(svg.bars(f"Attention mass, {use} (% by layer)", some, names))
+    tau = part["systems"][0]["tau"]
+    short = [f"{a} → {b}" for a in "TP" for b in "TP"]
+    headers = ["system", "attention", "layer", *(f"mass {s}" for s in short), *(f"active {s}" for s in short)]
+    text = (
+        f"Mean over {part['systems'][0]['sentences']:,.0f} sentences, target forced. Bars: of all mass. Table: mass within the "
+        f"queries of tokens (T) and of phrases (P), and cells above {tau:g}; in per cent."
+    )
+    return section(
+        f"activation-{number}",
+        f"Token and phrase attention: {part['name']}",
+        note(text),
+        charts(*figures),
+        details("The numbers", table(headers, rows)),
+    )
+
+
+def _layers(layers: Sequence[float]) -> list[tuple[float, str]]:
+    return [(float(n), str(n)) for n in range(1, int(max(layers, default=1)) + 1)]
+
+
+SECTIONS: dict[str, Callable[[Any, Looks, int], str]] = {
+    "scores": score_section,
+    "contrastive": contrastive_section,
+    "alignment": alignment_section,
+    "links": links_section,
+    "entropy": entropy_section,
+    "activation": activation_section,
+    "fertility": fertility_section,
+    "coverage": coverage_section,
+    "phenomena": phenomena_section,
+    "segments": segments_section,
+    "source_phrases": source_phrases_section,
+    "neighbours": neighbours_section,
+}
+Document = Mapping[str, Any]
+CURVES = (
+    ("perplexity", "Validation perplexity", "perplexity (log scale)", True),
+    ("bleu", "Validation BLEU", "BLEU", False),
+    ("cosine_loss", "Validation cosine loss", "1 − cosine with the vector of the word", False),
+    ("lr", "Learning rate", "learning rate", False),
+    ("grad_norm", "Gradient norm before clipping", "L2 norm (log scale)", True),
+)
+
+
+def report_page(document: Document) -> str:
+    """The whole page."""
+    looks = {s["name"]: s["look"] for s in document["systems"]}
+    speed: dict[str, Any] = next((p for p in document["parts"] if p["kind"] == "speed"), {"systems": []})
+    sections = [
+        section("overview", "Overview", overview(document)),
+        section("curves", "Learning curves", curves(document["systems"])),
+        *(SECTIONS[p["kind"]](p, looks, i) for i, p in enumerate(document["parts"], 1) if p["kind"] in SECTIONS),
+        speed_section(speed, [s for s in document["systems"] if s["runs"]]),
+        section("provenance", "Configuration and provenance", provenance(document)),
+        section("lacks", "What is not in this report", lacks(document)),
+    ]
+    there = [s for s in sections if s]
+    head = f"<h1>{_text(document['title'])}</h1>{_lead(document)}{cautions(document['warnings'])}"
+    body = f"<header>{head}</header>{_contents(there)}<main>{''.join(there)}</main>"
+    return page(escape_controls(document["title"]), body, styles=["report.css"], scripts=["report.js"])
+
+
+def overview(document: Document) -> str:
+    """The figures of every system, a row each; columns that nobody has are left out."""
+    rows = []
+    base = document["systems"][0]["name"] if document["systems"] else ""
+    scores = next((p for p in document["parts"] if p["kind"] == "scores" and p["of"] is None), None)
+    metrics = [m["metric"] for m in scores["metrics"]] if scores else []
+    for system in document["systems"]:
+        s = system["summary"]
+        row: dict[str, object] = {
+            "system": TableCell(system["name"], html=svg.key(escape_controls(system["name"]), system["look"]))
+        }
+        row["runs"] = s["runs"] if any(o["summary"]["runs"] > 1 for o in document["systems"]) else None
+        row["parameters"] = _mean(s["parameters"], lambda v: f"{v:,.0f}")
+        row["updates"] = _mean(s["updates"], lambda v: f"{v:,.0f}")
+        row["training"] = _mean(s["seconds"], duration)
+        row["valid. perplexity"] = _with_deviation(s["valid_perplexity"])
+        row["valid. BLEU"] = _with_deviation(s["valid_bleu"])
+        for metric in metrics:
+            e = s.get("scores", {}).get(metric)
+            row[metric] = e and plus_minus(e["value"], e["deviation"])
+            low, high = (e["low"], e["high"]) if e else (None, None)
+            if metric == metrics[0]:
+                row[f"{metric} 95 %"] = None if low is None else TableCell(f"{low:.1f} … {high:.1f}", low)
+        first = s.get("scores", {}).get(metrics[0]) if metrics else None
+        row[f"p vs. {base}"] = p_value(first["p"]) if first else None
+        subset, contrast, aligned = s.get("subset"), s.get("contrastive"), s.get("alignment")
+        row["lines with phrases"] = subset and plus_minus(subset["value"], subset["deviation"])
+        row["contrastive %"] = contrast and plus_minus(100 * contrast["accuracy"], None, 1)
+        row["AER %"] = aligned and TableCell(
+            f"{100 * aligned['aer']:.1f} (layer {aligned['layer']:.0f})", aligned["aer"]
+        )
+        row["sentences / s"] = _mean(s.get("speed"), lambda v: f"{v:,.1f}")
+        rows.append(row)
+    headers = [h for h in rows[0] if any(row[h] is not None for row in rows)] if rows else []
+    shown = [[row[h] if row[h] is not None else "–" for h in headers] for row in rows]
+    text = (
+        "± standard deviation over runs with other seeds. "
+        if any(s["summary"]["runs"] > 1 for s in document["systems"])
+        else ""
+    )
+    if metrics and len(rows) > 1:
+        one_run = any(s["summary"]["runs"] == 1 for s in document["systems"])
+        text += f"p: two-sided, on {metrics[0]}" + (
+            ", between these runs alone where a system has one. " if one_run else ". "
+        )
+    return table(headers, shown, name="Overview") + note(
+        text + "–: not known; see the end of the page. A click on a heading sorts."
+    )
+
+
+def curves(systems: Sequence[Mapping[str, Any]]) -> str:
+    """Loss, validation perplexity and BLEU by update and by wall time, learning rate and gradient norm."""
+    kinds = list(dict.fromkeys(_kind(s) for s in systems if "nll" in s["curves"]))
+    losses = [_loss([s for s in systems if _kind(s) == kind], kind, alone=len(kinds) == 1) for kind in kinds]
+    figures = {
+        key: svg.lines(title, _series(systems, key, None), svg.Axes(x="updates", y=label, y_log=log, x_zero=True))
+        for key, title, label, log in CURVES
+    }
+    unit, seconds = _unit(systems)
+    timed = [
+        svg.lines(
+            f"{title} by wall time",
+            _series(systems, key, seconds),
+            svg.Axes(x=f"wall time ({unit})", y=label, y_log=log, x_zero=True),
+        )
+        for key, title, label, log in CURVES[:2]
+    ]
+    several = any(len(s["runs"]) > 1 for s in systems)
+    band = "Lines of several runs are their mean, the band is one standard deviation. " if several else ""
+    text = f"{band}Training values are means over intervals of updates; validation is of the checkpoint that was training then."
+    main = charts(*losses, *(figures[key] for key in ("perplexity", "bleu", "cosine_loss")), *timed)
+    rest = details("Learning rate and gradient norm", charts(figures["lr"], figures["grad_norm"]))
+    return main + (note(text) if main else "") + rest
+
+
+def _kind(system: Mapping[str, Any]) -> str:
+    return next((str(run["output"]) for run in system["runs"] if run["output"]), "")
+
+
+def _loss(systems: Sequence[Mapping[str, Any]], kind: str, *, alone: bool) -> str:
+    """The training loss of models whose losses have one meaning."""
+    label = "nats per target subword" if kind in ("", "softmax") else f"loss of {kind} output"
+    axes = svg.Axes(x="updates", y=label, x_zero=True)
+    title = "Training loss" + ("" if alone else f": {kind or 'other'} output")
+    return svg.lines(title, _series(systems, "nll", None), axes, legend=not alone)
+
+
+def _series(systems: Sequence[Mapping[str, Any]], key: str, seconds: float | None) -> list[svg.Series]:
+    found = []
+    for system in systems:
+        curve = system["curves"].get(key)
+        if not curve or (seconds and curve["seconds"] is None):
+            continue
+        places = [s / seconds for s in curve["seconds"]] if seconds else curve["updates"]
+        spread = curve["deviation"]
+        low, high = (
+            [v + sign * d for v, d in zip(curve["values"], spread, strict=True)] if spread else [] for sign in (-1, 1)
+        )
+        marked = len(places) <= 40
+        digits = 5 if key == "lr" else 3
+        tips = [
+            f"{system['name']}, update {u:,.0f}: {v:.{digits}f}"
+            for u, v in zip(curve["updates"], curve["values"], strict=True)
+        ]
+        points = list(zip(places, curve["values"], strict=True))
+        found.append(svg.Series(system["name"], points, system["look"], low, high, band=True, marked=marked, tips=tips))
+    return found
+
+
+def _unit(systems: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
+    longest = max((max(c["seconds"] or [0]) for s in systems for c in s["curves"].values()), default=0)
+    return ("hours", 3600.0) if longest > 3 * 3600 else ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
+
+
+def provenance(document: Document) -> str:
+    """Recipes, data, versions and machines: what differs first, what is the same folded away."""
+    systems = [s for s in document["systems"] if s["runs"]]
+    names = [s["name"] for s in systems]
+    rows = document["configuration"]
+    different = [[TableCell(r["key"], html=mono(r["key"])), *r["values"]] for r in rows if not r["same"]]
+    same = [[TableCell(r["key"], html=mono(r["key"])), r["values"][0]] for r in rows if r["same"]]
+    parts = []
+    if len(names) > 1:
+        parts.append("<h3>Where the recipes differ</h3>")
+        parts.append(table(["key", *names], different, sortable=False) if different else note("Nowhere."))
+    parts.append(
+        details(
+            f"{'The same in all' if len(names) > 1 else 'The recipe'} ({len(same)} keys)",
+            table(["key", "value"], same, sortable=False),
+        )
+    )
+    facts = [[system["name"], mono_cell(run["folder"]), *_facts(run)] for system in systems for run in system["runs"]]
+    headers = ["system", "folder", "checkpoint", "seed", "phraseloom", "torch", "Python", "machine", "dataset"]
+    parts += ["<h3>Runs</h3>", table(headers, facts)] if facts else []
+    files = [[key, mono_cell(str(value))] for key, value in document["about"].items() if value is not None]
+    parts += ["<h3>Made from</h3>", table(["", "what"], files, sortable=False)] if files else []
+    return "".join(parts)
+
+
+def cautions(warnings: Sequence[str]) -> str:
+    """What a reader should know before comparing, in a box."""
+    entries = "".join(f"<li>{_text(warning)}</li>" for warning in warnings)
+    return f'<ul class="panel" aria-label="Cautions">{entries}</ul>' if entries else ""
+
+
+def mono_cell(text: str) -> TableCell:
+    """A path or a checksum."""
+    return TableCell(text, html=mono(text))
+
+
+def _facts(run: Mapping[str, Any]) -> list[object]:
+    facts = run["facts"] or {}
+    seed = "–" if run["seed"] is None else str(run["seed"])
+    said = [str(facts.get(k) or "–") for k in ("phraseloom", "torch", "python", "machine")]
+    return [run["checkpoint"] or "–", seed, *said, mono_cell(str(facts.get("dataset") or "–")[:12])]
+
+
+def lacks(document: Document) -> str:
+    """What is not known, and why or how to get it."""
+    rows = [[lack["system"] or "all", lack["what"], lack["why"]] for lack in document["lacks"]]
+    return (
+        table(["system", "what", "why"], rows, sortable=False)
+        if rows
+        else note("Nothing that can be measured is missing.")
+    )
+
+
+def _lead(document: Document) -> str:
+    systems = document["systems"]
+    runs = sum(len(s["runs"]) for s in systems)
+    count = f"{len(systems)} system{'s' * (len(systems) != 1)}, {runs} run{'s' * (runs != 1)}"
+    base = f"; the base of comparisons is {systems[0]['name']}" if len(systems) > 1 else ""
+    return f'<p class="soft">{_text(count + base)}. Made by phraseloom {_text(document["version"])}.</p>'
+
+
+def _contents(sections: Sequence[str]) -> str:
+    def entry(html: str) -> str:
+        anchor = html.split('id="', 1)[1].split('"', 1)[0]
+        title = html.split("<h2>", 1)[1].split("</h2>", 1)[0]
+        return f'<a href="#{anchor}">{title}</a>'
+
+    return f'<nav aria-label="Contents" class="contents no-print">{"".join(map(entry, sections))}</nav>'
+
+
+def _mean(value: Mapping[str, Any] | None, form: Callable[[float], str]) -> TableCell | None:
+    return None if value is None else TableCell(form(value["mean"]), value["mean"])
+
+
+def _with_deviation(value: Mapping[str, Any] | None) -> TableCell | None:
+    return None if value is None else plus_minus(value["mean"], value["deviation"])
+
+
+def _text(text: str) -> str:
+    return escape(escape_controls(text))

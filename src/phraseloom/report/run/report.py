@@ -1,0 +1,361 @@
+"""The report on runs as one plain document (JSON), format 1, from which the page is made.
+
+    {"format": 1, "version", "title", "systems": [{"name", "look", "runs": [facts], "curves", "summary"}], "parts": [part],
+     "configuration": [{"key", "values": [text of each system], "same"}], "about": {…}, "lacks": [{"system", "what", "why"}],
+     "warnings": [text]}
+
+`facts` are those of `runs.py`, a part one of `parts.py` (or `speed`), `summary` the figures of the first table, `about` the
+files it was made of. There is no time in it: the same runs and texts give the same document, but for speed.
+
+The sections of the report page on what is right or wrong: contrastive items, phenomena, classes of fertility, spans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from phraseloom import __version__
+from phraseloom.errors import UsageError, plural
+from phraseloom.report.charts import svg
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
+from phraseloom.report.run.parts import METHOD, ORDER, Part
+from phraseloom.report.run.runs import over_runs
+from phraseloom.report.run.scores import Looks, p_value, plus_minus
+
+FORMAT = 1
+OF_A_SEED = {"name", "training.seed"}
+Document = dict[str, Any]
+NOT_ASKED = {
+    "scores": ("test scores", "give --test-source and --reference, or --outputs with --reference"),
+    "contrastive": ("contrastive accuracy", "give --contrastive"),
+    "alignment": ("alignment error rate", "give --test-source, --reference and --gold"),
+    "entropy": ("attention entropy", "give --test-source and --reference"),
+    "activation": ("activation shares", "give --test-source and --reference"),
+    "fertility": ("fertility scores", "give --fertility-source and --fertility-labels"),
+    "speed": ("speed of translation", "give --test-source without --outputs: it is measured while translating"),
+}
+
+
+def build(
+    systems: Sequence[Mapping[str, Any]],
+    parts: Sequence[Part] = (),
+    *,
+    lacks: Sequence[Mapping[str, Any]] = (),
+    about: Mapping[str, Any] | None = None,
+    title: str = "Report on runs",
+) -> Document:
+    """The document on systems as `runs.read_system` gives them (first: the base), with measured and added parts."""
+    order = [*ORDER, "speed"]
+    parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part["kind"]))
+    names = list(dict.fromkeys([*(s["name"] for s in systems), *(e["name"] for p in parts for e in p["systems"])]))
+    known = {s["name"]: s for s in systems}
+    bare: dict[str, Any] = {"runs": [], "curves": {}}
+    shown = [
+        {"name": name, "look": i, **(known.get(name) or bare), "known": name in known} for i, name in enumerate(names)
+    ]
+    for system in shown:
+        system["summary"] = _summary(system, parts)
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "title": title,
+        "systems": shown,
+        "parts": parts,
+        "configuration": configuration(systems),
+        "about": dict(about or {}),
+        "warnings": warnings(systems),
+        "lacks": [*(_missing(known.values())), *lacks, *_not_asked(parts, lacks)],
+    }
+
+
+def configuration(systems: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Every key of the recipes with the value of each system; several values, where its runs differ, with commas."""
+    flats = [[dict(leaves(run["config"] or {})) for run in system["runs"]] for system in systems]
+    keys = list(dict.fromkeys(key for runs in flats for flat in runs for key in flat))
+    rows = []
+    for key in keys:
+        values = [", ".join(dict.fromkeys(_said(flat.get(key)) for flat in runs)) for runs in flats]
+        rows.append({"key": key, "values": values, "same": len(set(values)) == 1})
+    return rows
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """What a recipe says by dotted key; lists of sections are numbered from 0, other lists are one value. None is left out."""
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{prefix}.{key}" if prefix else str(key))
+    elif value is not None:
+        yield prefix, value
+
+
+def warnings(systems: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What makes systems, or the runs that count as one system, hard to compare."""
+    found = []
+    for system in systems:
+        rows = configuration([{"runs": [run]} for run in system["runs"]])
+        different = [row["key"] for row in rows if not row["same"] and row["key"] not in OF_A_SEED]
+        if different:
+            keys = ", ".join(different[:5]) + (", …" if len(different) > 5 else "")
+            found.append(
+                f"The runs of {system['name']} differ in more than their seed ({keys}): ± is not that of seeds."
+            )
+        seeds = [run["seed"] for run in system["runs"]]
+        if not different and len(set(seeds)) < len(seeds) and None not in seeds:
+            found.append(f"Runs of {system['name']} have the same seed: they are no independent repetitions.")
+    runs = [run for system in systems for run in system["runs"]]
+    if len({run["facts"]["dataset"] for run in runs if run["facts"] and run["facts"].get("dataset")}) > 1:
+        found.append(
+            "Not all runs were trained on the same dataset: perplexities cannot be compared where subwords differ."
+        )
+    if len({run["output"] for run in runs if run["output"]}) > 1:
+        found.append(
+            "Not all models have the same kind of output: losses and perplexities of different ones do not compare."
+        )
+    return found
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return "–"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _renamed(part: Part, systems: Sequence[Mapping[str, Any]]) -> Part:
+    """The part with the report's names for systems that a file calls by the path of a run or of its translation."""
+    names = {}
+    for system in systems:
+        for path in (*(run["folder"] for run in system["runs"]), *system.get("outputs", ())):
+            names[str(path).rstrip("/")] = system["name"]
+
+    def name(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return {
+                k: names.get(v.rstrip("/"), v)
+                if k in ("name", "baseline", "system", "other") and isinstance(v, str)
+                else name(v)
+                for k, v in entry.items()
+            }
+        return [name(e) for e in entry] if isinstance(entry, list) else entry
+
+    renamed: Part = {**name(part), "name": part["name"]}
+    seen = [entry["name"] for entry in renamed["systems"]]
+    if len(set(seen)) != len(seen):
+        what = f"{part['name']}: two of its systems are runs of one system of this report"
+        raise UsageError(what, hint="give the runs as systems of their own")
+    return renamed
+
+
+def _summary(system: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
+    """The figures of the first table; None for what is not known."""
+    runs = system["runs"]
+    found: dict[str, Any] = {"runs": len(runs), "seeds": [run["seed"] for run in runs]}
+    keys = ("parameters", "updates", "seconds", "tokens_per_second", "valid_perplexity", "valid_bleu")
+    found |= {key: over_runs(dict(system), key) for key in keys}
+    for part in parts:
+        entry = next((e for e in part["systems"] if e["name"] == system["name"]), None)
+        if entry is None:
+            continue
+        if part["kind"] == "scores" and part["of"] is None:
+            found.setdefault("scores", entry["scores"])
+        elif part["kind"] == "scores":
+            found.setdefault("subset", next(iter(entry["scores"].values())))
+        elif part["kind"] == "contrastive":
+            found.setdefault("contrastive", next(e for e in part["groups"][0]["systems"] if e["name"] == entry["name"]))
+        elif part["kind"] == "alignment":
+            means = [m for m in entry["settings"] if m["head"] is None]
+            some = [m for m in means if m["method"] == METHOD] or means
+            best = min(some, key=lambda m: m["aer"])
+            found.setdefault("alignment", {k: best[k] for k in ("layer", "method", "aer")})
+        elif part["kind"] == "speed":
+            found.setdefault("speed", entry["sentences_per_second"])
+    return found
+
+
+def _missing(systems: Any) -> list[dict[str, Any]]:
+    """What the folders of each system do not hold."""
+    found = []
+    for system in systems:
+        name, runs, curves = system["name"], system["runs"], system["curves"]
+        models = [run["folder"] for run in runs if run["kind"] != "run"]
+
+        def lack(what: str, why: str, name: str = name) -> None:
+            found.append({"system": name, "what": what, "why": why})
+
+        if not runs:
+            lack("everything but its translations", "no run or model folder of it was given")
+            continue
+        if models:
+            lack("training, learning curves, machine", f"{', '.join(models)}: a model folder, not a run folder")
+        elif "nll" not in curves and "perplexity" not in curves:
+            lack("learning curves", "metrics.jsonl has no update yet")
+        elif not any(key in curves for key in ("perplexity", "bleu")):
+            lack("validation", "no validation was run yet")
+        if "perplexity" in curves and "bleu" not in curves and translates(system):
+            lack("validation BLEU", "the recipe did not ask for it (training.bleu_every: 0)")
+        if any(curve["seconds"] is None for curve in curves.values()):
+            lack("wall time", "timing.jsonl is missing or empty")
+        for run in runs:
+            if not run["has_model"]:
+                lack("model", f"{run['folder']} has no checkpoint yet")
+            if run["unreadable_lines"]:
+                lack(
+                    f"{plural(run['unreadable_lines'], 'line')} of the log", f"{run['folder']}: they could not be read"
+                )
+    return found
+
+
+def translates(system: Mapping[str, Any]) -> bool:
+    """Whether the runs of a system are models of translations, as far as is known."""
+    return all(run["task"] in (None, "translation") for run in system["runs"])
+
+
+def _not_asked(parts: Sequence[Part], lacks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    from phraseloom.report.run.parts import NAMES
+
+    there = {part["kind"] for part in parts} | {k for k, name in NAMES.items() if any(n["what"] == name for n in lacks)}
+    return [
+        {"system": None, "what": what, "why": f"not measured; {how}"}
+        for kind, (what, how) in NOT_ASKED.items()
+        if kind not in there
+    ]
+
+
+TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
+
+
+def contrastive_section(part: Part, looks: Looks, number: int) -> str:
+    """Accuracy by distance, a chart for each category that has distances, and the table of all groups."""
+    figures = []
+    for category in dict.fromkeys(g["category"] for g in part["groups"]):
+        some = [g for g in part["groups"] if g["category"] == category and g["distance"] is not None]
+        if some:
+            title = f"Accuracy by distance: {category}" if category else "Accuracy by distance"
+            figures.append(_by_place(title, [(g["distance"], g["items"], g) for g in some], looks, "distance in words"))
+    rows = [
+        [
+            "all" if g["category"] is None else g["category"] or "–",
+            g["distance"] or "all",
+            g["items"],
+            e["name"],
+            _percent(e["accuracy"], e["deviation"]),
+            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
+            None if e["difference"] is None else TableCell(f"{100 * e['difference']:+.1f}", e["difference"]),
+            p_value(e["p"]),
+        ]
+        for g in part["groups"]
+        for e in g["systems"]
+    ]
+    headers = ["category", "distance", "items", "system", "right %", "95 %", "difference", "p"]
+    whole = [
+        row
+        for row, g in zip(rows, (g for g in part["groups"] for _ in g["systems"]), strict=True)
+        if g["distance"] is None
+    ]
+    estimate = (
+        " (distance estimated by the position of the first word that differs)" if part["distance"] == "position" else ""
+    )
+    text = f"{part['items']:,} items{estimate}; right: the correct translation is likelier than the wrong one. {TESTS}"
+    return section(
+        f"contrastive-{number}",
+        f"Contrastive accuracy: {part['name']}",
+        note(text),
+        charts(*figures),
+        table(headers, whole),
+        details(f"All {plural(len(rows), 'row')}, by distance", table(headers, rows)) if len(whole) < len(rows) else "",
+    )
+
+
+def phenomena_section(part: Part, looks: Looks, number: int) -> str:
+    """Accuracy of the phenomena of the built-in world."""
+    rows = [
+        [
+            g["phenomenon"],
+            g["instances"],
+            e["name"],
+            _percent(e["accuracy"]),
+            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
+            p_value(e["p"]),
+        ]
+        for g in part["groups"]
+        for e in g["systems"]
+    ]
+    groups = [(g["phenomenon"], g["instances"], g) for g in part["groups"]]
+    figure = _by_place("Accuracy by phenomenon", groups, looks, "", joined=False)
+    headers = ["phenomenon", "instances", "system", "right %", "95 %", "p"]
+    text = f"{plural(part['sentences'], 'sentence')} of {part['split']}. {TESTS}"
+    return section(
+        f"phenomena-{number}", f"Phenomena: {part['name']}", note(text), charts(figure), table(headers, rows)
+    )
+
+
+def fertility_section(part: Part, looks: Looks, number: int) -> str:
+    """Precision, recall and F1 of the classes of the fertility module."""
+    rows = [
+        [
+            system["name"],
+            of,
+            name,
+            int(s["total"]),
+            *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in ("precision", "recall", "f1")),
+        ]
+        for system in part["systems"]
+        for of, scored in (("fertility", system["classes"]), ("word or phrase", system["gate"]))
+        for name, s in scored.items()
+    ]
+    headers = ["system", "about", "class", "tokens", "precision %", "recall %", "F1 %"]
+    accuracy = "; ".join(
+        f"{s['name']}: accuracy {100 * s['accuracy']:.2f} %, loss {s['loss']:.4f}" for s in part["systems"]
+    )
+    return section(f"fertility-{number}", f"Fertility: {part['name']}", table(headers, rows), note(accuracy + "."))
+
+
+def coverage_section(part: Part, looks: Looks, number: int) -> str:
+    """How much of the attention to phrase slots is on gold phrases."""
+    rows = [
+        [
+            s["name"],
+            r["use"],
+            int(r["layer"]),
+            int(r["order"]),
+            *(None if r[k] is None else TableCell(f"{100 * r[k]:.1f}", r[k]) for k in ("covered", "chance")),
+            r["lift"],
+            None if not r["interval"] else TableCell("{:.2f} … {:.2f}".format(*r["interval"]), r["interval"][0]),
+        ]
+        for s in part["systems"]
+        for r in s["rows"]
+    ]
+    headers = ["system", "attention", "layer", "order", "on gold phrases %", "by chance %", "lift", "95 %"]
+    return section(
+        f"coverage-{number}",
+        f"Gold phrases under phrase slots: {part['name']}",
+        note(f"{plural(part['phrases'], 'phrase')} in {plural(part['sentences'], 'sentence')}."),
+        table(headers, rows),
+    )
+
+
+def _by_place(
+    title: str, groups: Sequence[tuple[str, int, Mapping[str, Any]]], looks: Looks, x: str, *, joined: bool = True
+) -> str:
+    names = list(dict.fromkeys(e["name"] for _, _, g in groups for e in g["systems"]))
+    series = []
+    for i, name in enumerate(names):
+        aside = 0.5 * (i - (len(names) - 1) / 2) / max(1, len(names))
+        points, low, high, tips = [], [], [], []
+        for place, (label, items, group) in enumerate(groups):
+            e = next(e for e in group["systems"] if e["name"] == name)
+            points.append((place + aside, 100 * e["accuracy"]))
+            low.append(100 * e["low"])
+            high.append(100 * e["high"])
+            tips.append(f"{name}, {label} ({items:,}): {points[-1][1]:.1f} % ({low[-1]:.1f} … {high[-1]:.1f})")
+        series.append(svg.Series(name, points, looks[name], low, high, joined=joined, tips=tips))
+    places = [(float(i), label) for i, (label, _, _) in enumerate(groups)]
+    level = (50.0, "guessing") if joined else None
+    return svg.lines(title, series, svg.Axes(x=x, y="right (%)", places=places, level=level))
+
+
+def _percent(value: float, deviation: float | None = None) -> TableCell:
+    found = plus_minus(100 * value, None if deviation is None else 100 * deviation, 1)
+    return TableCell(found.text, value)

@@ -1,0 +1,366 @@
+"""What is known of a system: one or more runs that differ in their seed only, read from their folders.
+
+A system is given as RUN, NAME=RUN or NAME=RUN,RUN,…; a run is a run folder, or a model folder, of which no training is
+known. What a folder lacks is left None and said by `gaps`.
+
+What a run wrote while it trained: `metrics.jsonl` and `timing.jsonl`, read back for pictures and descriptions.
+
+A run may have been killed in the middle of a line and resumed: a line that is not whole JSON is left out and counted,
+and of several lines for one update the last one counts.
+
+Means over runs that differ in their seed: of single numbers, of whole JSON objects, of learning curves.
+
+mean = Σ x / n,   deviation = √(Σ (x − mean)² / (n − 1))       (that of a sample; None for one run)
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from phraseloom.config import read_yaml
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.files import read_json
+from phraseloom.reading import MIB, inside
+from phraseloom.report.run.folders import RUN_CONFIG, describe
+from phraseloom.text.lines import read_lines
+
+FACTS = "run.json"
+CURVES = {
+    "nll": "training",
+    "lr": "training",
+    "grad_norm": "training",
+    "perplexity": "validation",
+    "bleu": "validation",
+    "cosine_loss": "validation",
+}
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class System:
+    """A name and the folders of its runs; none for a system of which only translations are known."""
+
+    name: str
+    folders: tuple[Path, ...] = ()
+
+
+def parse_systems(texts: Sequence[str]) -> list[System]:
+    """The systems of a command line. Raises UsageError for a name or a folder that is there twice, or is empty."""
+    found: list[System] = []
+    given: set[Path] = set()
+    names = _names(texts)
+    for text, name in zip(texts, names, strict=True):
+        parts = _folders(text)
+        if not name or not all(parts):
+            raise UsageError(f"{text!r}: a run is RUN, NAME=RUN or NAME=RUN,RUN", hint="give each run its folder")
+        folders = tuple(Path(part) for part in parts)
+        for folder in folders:
+            if folder.resolve() in given:
+                raise UsageError(f"{folder} is given twice")
+            given.add(folder.resolve())
+        if any(name == other.name for other in found):
+            raise UsageError(f"two systems are called {name}", hint="give them names: NAME=RUN")
+        found.append(System(name, folders))
+    return found
+
+
+def _folders(text: str) -> list[str]:
+    if Path(text).is_dir():
+        return [text]
+    return text.partition("=")[2].split(",") if "=" in text else text.split(",")
+
+
+def _names(texts: Sequence[str]) -> list[str]:
+    """What stands before `=`, else the last part of the folder, or the whole text where that is not unique."""
+    said = ["" if Path(t).is_dir() or "=" not in t else t.partition("=")[0].strip() for t in texts]
+    ends = [Path(_folders(t)[0]).resolve().name for t in texts]
+    return [
+        (name if "=" in text and not Path(text).is_dir() else end if ends.count(end) == 1 else text)
+        for text, name, end in zip(texts, said, ends, strict=True)
+    ]
+
+
+def read_system(system: System) -> dict[str, Any]:
+    """`{name, runs, curves}`: the facts of every run, and their curves as one.
+
+    Raises FileProblem, CorruptError for a folder that is none of ours or cannot be read.
+    """
+    histories = [read_history(folder) for folder in system.folders]
+    runs = [_facts(folder, h) for folder, h in zip(system.folders, histories, strict=True)]
+    return {"name": system.name, "runs": runs, "curves": curves_of(histories)}
+
+
+def curves_of(histories: Sequence[RunHistory]) -> dict[str, Any]:
+    """The curves that any of the runs has: {key: {updates, values, deviation, seconds}}; seconds None without timing."""
+    found: dict[str, Any] = {}
+    last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
+    for key, of in CURVES.items():
+        some = [h.curve(key, of=of) for h in histories]
+        if key == "nll":
+            some = [c if len(c[0]) else h.curve("loss") for c, h in zip(some, histories, strict=True)]
+        if of == "training":
+            some = [thin(c, last) for c in some]
+        curve: dict[str, Any] = common_curve(some)
+        if curve["updates"]:
+            clocks = [h.at_time(np.array(curve["updates"])) for h in histories]
+            known = [c for c in clocks if c is not None]
+            curve["seconds"] = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
+            found[key] = curve
+    return found
+
+
+def _facts(folder: Path, history: RunHistory) -> Facts:
+    found = describe(folder, verify=False)
+    if found["kind"] not in ("run", "model", "checkpoint"):
+        raise FileProblem(f"a run or a model was expected, but this is a {found['kind']} folder", file=folder)
+    if found["problems"]:
+        raise FileProblem(f"damaged: {found['problems'][0]}", file=folder, hint="phraseloom inspect says more")
+    model = found if found["kind"] != "run" else found.get("model_folder")
+    config = _config(folder)
+    facts: Facts = {
+        "folder": str(folder),
+        "kind": found["kind"],
+        "has_model": model is not None,
+        "parameters": model and model["parameters"],
+        "parts": model and {p["part"]: p["parameters"] for p in model["parts"]},
+        "languages": model and model.get("languages"),
+        "output": _output_kind(config if config is not None else _of_model(model)),
+        "task": (model or {}).get("task") or (config or {}).get("task"),
+        "seed": ((config or {}).get("training") or {}).get("seed"),
+        "config": config if config is not None else _of_model(model),
+        "facts": _run_facts(folder),
+        "updates": found.get("updates"),
+        "checkpoint": found.get("best") or found.get("last"),
+        "unreadable_lines": history.unreadable,
+    }
+    return facts | _speed(folder) | _best(history)
+
+
+def _run_facts(folder: Path) -> Any:
+    """What `run.json` says; None where there is none."""
+    if not os.path.lexists(folder / FACTS):
+        return None
+    return read_json(inside(folder, FACTS, "facts of the run"), "facts of the run", limit=MIB)
+
+
+def _config(folder: Path) -> dict[str, Any] | None:
+    path = folder / RUN_CONFIG
+    if not os.path.lexists(path):
+        return None
+    value, _ = read_yaml(inside(folder, RUN_CONFIG, "recipe of the run"))
+    if not isinstance(value, dict):
+        raise FileProblem("not a recipe", file=path)
+    return value
+
+
+def _of_model(model: dict[str, Any] | None) -> dict[str, Any] | None:
+    return model and {"model": model.get("model"), "decoding": model.get("generation")}
+
+
+def _output_kind(config: dict[str, Any] | None) -> str | None:
+    """What the model's output is, such as softmax and continuous: losses of different ones cannot be compared."""
+    model = (config or {}).get("model")
+    output = model.get("output") if isinstance(model, dict) else None
+    return output.get("kind") if isinstance(output, dict) else None
+
+
+def _speed(folder: Path) -> dict[str, Any]:
+    """Wall time of the training and target tokens in a second of it; None where no timing was written."""
+    records, _ = read_records(folder / TIMING)
+    seconds = [r["seconds"] for r in records if isinstance(r.get("seconds"), int | float)]
+    tokens = [r["target_tokens"] for r in records if isinstance(r.get("target_tokens"), int)]
+    whole = max(seconds, default=0.0)
+    return {
+        "seconds": whole or None,
+        "tokens_per_second": max(tokens) / whole if whole and tokens else None,
+    }
+
+
+def _best(history: RunHistory) -> dict[str, Any]:
+    """The lowest validation perplexity and the highest BLEU, each with its update."""
+    found: dict[str, Any] = {}
+    for name, choose in (("perplexity", min), ("bleu", max)):
+        values = [(v[name], u) for u, v in sorted(history.validation.items()) if isinstance(v.get(name), int | float)]
+        best = choose(values, key=lambda pair: pair[0]) if values else None
+        found[f"valid_{name}"] = best and {"value": best[0], "update": best[1]}
+    return found
+
+
+def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """Mean, deviation and values of a number that every run has; None where one lacks it."""
+    values = [run.get(key) for run in system["runs"]]
+    values = [v["value"] if isinstance(v, dict) else v for v in values]
+    if not values or any(v is None for v in values):
+        return None
+    return {"mean": mean(values), "deviation": deviation(values), "values": values}
+
+
+METRICS = "metrics.jsonl"
+TIMING = "timing.jsonl"
+Curve = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """A run by update: `training` and `validation` records, and `seconds` of wall time since its start."""
+
+    name: str
+    training: dict[int, dict[str, Any]] = field(default_factory=dict)
+    validation: dict[int, dict[str, Any]] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
+    unreadable: int = 0
+
+    def curve(self, key: str, *, of: str = "training") -> Curve:
+        """(updates, values) of one finite number, in the order of updates."""
+        records = self.training if of == "training" else self.validation
+        points = [(u, float(r[key])) for u, r in sorted(records.items()) if _finite(r.get(key))]
+        return np.array([u for u, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
+
+    def clock(self) -> Curve:
+        """(updates, seconds), both rising; two empty arrays without timing."""
+        updates, seconds = [0.0], [0.0]
+        for update, second in sorted(self.seconds.items()):
+            if update > updates[-1] and second > seconds[-1]:
+                updates.append(float(update))
+                seconds.append(second)
+        if len(updates) < 2:
+            return np.zeros(0), np.zeros(0)
+        return np.array(updates), np.array(seconds)
+
+    def at_time(self, updates: np.ndarray) -> np.ndarray | None:
+        """Seconds at each update, interpolated; None without timing."""
+        known, seconds = self.clock()
+        return np.interp(updates, known, seconds) if len(known) else None
+
+
+def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
+    """The history of a run folder; empty where the files are missing. Raises FileProblem for unreadable files."""
+    folder = Path(folder)
+    history = RunHistory(name or folder.resolve().name)
+    unreadable = 0
+    for file in (METRICS, TIMING):
+        records, bad = read_records(folder / file)
+        unreadable += bad
+        for record in records:
+            _take(history, record)
+    return RunHistory(history.name, history.training, history.validation, history.seconds, unreadable)
+
+
+def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """The JSON objects of a file of JSON lines that have an update number, and how many lines could not be read."""
+    if not path.exists():
+        return [], 0
+    records, bad = [], 0
+    for line in read_lines(inside(path.parent, path.name, "log of the run"), invalid="replace"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and _is_update(record.get("update")):
+            records.append(record)
+        else:
+            bad += 1
+    return records, bad
+
+
+def _take(history: RunHistory, record: dict[str, Any]) -> None:
+    update = record["update"]
+    if isinstance(record.get("validation"), dict):
+        history.validation.setdefault(update, {}).update(record["validation"])
+    if _finite(record.get("seconds")):
+        history.seconds[update] = float(record["seconds"])
+    if "loss" in record or "nll" in record:
+        history.training[update] = record
+
+
+def _is_update(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+MOST_POINTS = 120
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean."""
+    return math.fsum(values) / len(values)
+
+
+def deviation(values: Sequence[float]) -> float | None:
+    """The standard deviation of a sample; None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    middle = mean(values)
+    return math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (len(values) - 1))
+
+
+def average(trees: Sequence[Any]) -> Any:
+    """JSON values of one shape, number by number: their mean. What is not a number is that of the first.
+
+    None where one of them has None. Raises ValueError for different shapes.
+    """
+    return _leafwise(trees, mean)
+
+
+def spread(trees: Sequence[Any]) -> Any:
+    """The same with the deviation in place of the mean."""
+    return _leafwise(trees, deviation)
+
+
+def _leafwise(trees: Sequence[Any], of: Callable[[Sequence[float]], float | None]) -> Any:
+    first = trees[0]
+    if any(tree is None for tree in trees):
+        return None
+    if isinstance(first, dict):
+        if any(not isinstance(t, dict) or set(t) != set(first) for t in trees):
+            raise ValueError("objects of different keys have no mean")
+        return {key: _leafwise([t[key] for t in trees], of) for key in first}
+    if isinstance(first, list | tuple):
+        if len({len(t) for t in trees}) != 1:
+            raise ValueError("lists of different lengths have no mean")
+        return [_leafwise(some, of) for some in zip(*trees, strict=True)]
+    if _is_number(first):
+        return of(list(trees))
+    return first
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def common_curve(curves: Sequence[Curve]) -> dict[str, list[float] | None]:
+    """The curves of several runs as one, at the places that all of them have: updates, values (mean), deviation."""
+    curves = [c for c in curves if len(c[0])]
+    if not curves:
+        return {"updates": [], "values": [], "deviation": None}
+    places = sorted(set.intersection(*(set(updates.tolist()) for updates, _ in curves)))
+    rows = [[dict(zip(u.tolist(), v.tolist(), strict=True))[p] for p in places] for u, v in curves]
+    columns = list(zip(*rows, strict=True))
+    spreads = [deviation(c) or 0.0 for c in columns] if len(curves) > 1 else None
+    return {"updates": places, "values": [mean(c) for c in columns], "deviation": spreads}
+
+
+def thin(curve: Curve, last: float, *, points: int = MOST_POINTS) -> Curve:
+    """The mean of a noisy curve in at most `points` equal intervals of 0 … `last`, each put at its end.
+
+    Curves of runs of one length become comparable place by place; a short curve stays as it is.
+    """
+    updates, values = curve
+    if len(updates) <= points:
+        return curve
+    width = max(1.0, math.ceil(last / points))
+    groups = np.ceil(updates / width)
+    places = np.unique(groups)
+    means = np.array([values[groups == g].mean() for g in places])
+    return np.minimum(places * width, last), means

@@ -1,0 +1,383 @@
+"""The sections of the report page that are about translations: scores, intervals and tests, by length, speed.
+
+The sections of the report page on what is cut out of sentences, and on embeddings: segments, source phrases, neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from phraseloom.errors import plural
+from phraseloom.metrics.seeds import LEVEL
+from phraseloom.report.charts import svg
+from phraseloom.report.markup import TableCell, charts, details, note, section, table
+from phraseloom.report.run.parts import PLACES, Part
+
+Looks = Mapping[str, int]
+TESTS = "p: two-sided, of no difference"
+ONE_RUN = "Where a system has one run, this is between these two runs and says nothing about other seeds"
+
+
+def plus_minus(value: float, deviation: float | None, digits: int = 2) -> TableCell:
+    """`27.31 ± 0.12`, the deviation over runs where there are several."""
+    text = f"{value:.{digits}f}"
+    return TableCell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
+
+
+def ends(
+    entry: Mapping[str, Any], low: str = "low", high: str = "high", digits: int = 2, sign: str = ""
+) -> TableCell | None:
+    """An interval as text, sorted by its lower end."""
+    if entry.get(low) is None or entry.get(high) is None:
+        return None
+    return TableCell(f"{entry[low]:{sign}.{digits}f} … {entry[high]:{sign}.{digits}f}", entry[low])
+
+
+def p_value(p: float | None) -> TableCell | None:
+    """Four decimals, or less than can be told."""
+    return None if p is None else TableCell("<0.0001" if p < 0.0001 else f"{p:.4f}", p)
+
+
+def score_section(part: Part, looks: Looks, number: int) -> str:
+    """One test set or subset: dots, differences to the base, the tables and the signatures."""
+    boot, several = part["bootstrap"], len(part["systems"]) > 1
+    chosen = part["of"]
+    title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part['name']}"
+    text = plural(part["sentences"], "sentence") + (
+        f", those of {chosen['file']} among {chosen['sentences']:,}" if chosen else ""
+    )
+    if boot:
+        text += f". Intervals: 95 %, from {boot['samples']:,} resamples of the sentences (seed {boot['seed']}) and the seeds"
+        text += f"; differences are paired, against {boot['baseline']}; {TESTS}" if several else ""
+    if any(_several(e) for system in part["systems"] for e in system["scores"].values()):
+        text += ". ±: standard deviation over runs with other seeds, which is in the intervals"
+    if any(e["one_seed"] for system in part["systems"] for e in system["scores"].values()):
+        text += f". {ONE_RUN}"
+    figures = []
+    for metric in part["metrics"]:
+        figures.append(_dots(part, metric["metric"], looks))
+    differences = [_difference_dots(part, metric["metric"], looks) for metric in part["metrics"]]
+    signatures = "; ".join(f"{m['metric']}: {m['signature']}" for m in part["metrics"])
+    return section(
+        f"scores-{number}",
+        title,
+        note(text + "."),
+        charts(*figures, *differences),
+        _table(part),
+        _pairs(part),
+        note(signatures),
+        _lengths(part, looks),
+    )
+
+
+def _several(entry: Mapping[str, Any]) -> bool:
+    return entry["deviation"] is not None
+
+
+def _dots(part: Part, metric: str, looks: Looks) -> str:
+    rows = [
+        svg.Dot(s["name"], e["value"], e["low"], e["high"], looks[s["name"]])
+        for s in part["systems"]
+        if (e := s["scores"].get(metric))
+    ]
+    return svg.dots(metric + (" with 95 % intervals" if part["bootstrap"] else ""), rows, x=metric)
+
+
+def _difference_dots(part: Part, metric: str, looks: Looks) -> str:
+    rows = [
+        svg.Dot(s["name"], e["difference"], e["difference_low"], e["difference_high"], looks[s["name"]])
+        for s in part["systems"]
+        if (e := s["scores"].get(metric)) and e["difference"] is not None
+    ]
+    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    return svg.dots(f"{metric}: difference to {base}", rows, x=f"{metric} − {metric} of {base}", zero=True)
+
+
+def _table(part: Part) -> str:
+    boot, rows = part["bootstrap"], []
+    compared = boot is not None and len(part["systems"]) > 1
+    headers = ["system", "metric", "score"] + ["95 %"] * bool(boot)
+    headers += ["difference", "95 % of it", "p"] if compared else []
+    for metric in part["metrics"]:
+        values = [s["scores"][metric["metric"]]["value"] for s in part["systems"]]
+        best = max(values) if metric["higher_is_better"] else min(values)
+        for system in part["systems"]:
+            e = system["scores"][metric["metric"]]
+            score = plus_minus(e["value"], e["deviation"])
+            row: list[object] = [system["name"], metric["metric"]]
+            row.append(TableCell(score.text, score.value, strong=compared and e["value"] == best))
+            row += [ends(e)] if boot else []
+            if compared and e["difference"] is not None:
+                row += [
+                    TableCell(f"{e['difference']:+.2f}", e["difference"]),
+                    ends(e, "difference_low", "difference_high", sign="+"),
+                ]
+                row.append(p_value(e["p"]))
+            rows.append(row + [None] * (len(headers) - len(row)))
+    return table(headers, rows, name="Scores")
+
+
+def _pairs(part: Part) -> str:
+    pairs = part["pairs"] or []
+    if len(pairs) < 2:
+        return ""
+    rows = [
+        [
+            f"{p['system']} − {p['other']}",
+            p["metric"],
+            TableCell(f"{p['difference']:+.2f}", p["difference"]),
+            ends(p, "difference_low", "difference_high", sign="+"),
+            p_value(p["p"]),
+            TableCell(p_value(p["p_holm"]).text + (" *" if p["p_holm"] < LEVEL else ""), p["p_holm"]),  # type: ignore[union-attr]
+        ]
+        for p in pairs
+    ]
+    headers = ["pair", "metric", "difference", "95 %", "p", "p after Holm"]
+    return details(
+        f"Every pair of systems ({len(pairs)})",
+        table(headers, rows),
+        note(f"* below {LEVEL} after Holm's correction for the number of pairs of a metric."),
+    )
+
+
+def _lengths(part: Part, looks: Looks) -> str:
+    found = part["by_length"]
+    if not found:
+        return ""
+    groups = [g for g in found["groups"] if any(e["value"] is not None for e in g["systems"])]
+    if not groups:
+        return ""
+    places = [(float(i), f"{g['label']} ({g['sentences']:,})") for i, g in enumerate(groups)]
+    metric = found["metric"]
+    axes = svg.Axes(x="source tokens (sentences)", y=metric, places=places)
+    names = [s["name"] for s in part["systems"]]
+    main = [_line(groups, n, i, len(names), looks, ("value", "low", "high")) for i, n in enumerate(names)]
+    others = [
+        _line(groups, n, i, len(names), looks, ("difference", "difference_low", "difference_high"))
+        for i, n in enumerate(names)
+    ]
+    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    below = svg.Axes(x="source tokens (sentences)", y="difference", places=places, level=(0.0, base), y_zero=True)
+    rows = [
+        [
+            g["label"],
+            g["sentences"],
+            e["name"],
+            None if e["value"] is None else plus_minus(e["value"], e["deviation"]),
+            ends(e),
+            None if e["difference"] is None else TableCell(f"{e['difference']:+.2f}", e["difference"]),
+            ends(e, "difference_low", "difference_high", sign="+"),
+            p_value(e["p"]),
+        ]
+        for g in groups
+        for e in g["systems"]
+    ]
+    headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p"]
+    small = any(e["value"] is not None and e["low"] is None for g in groups for e in g["systems"]) and part["bootstrap"]
+    return (
+        f"<h3>{metric} by source length</h3>"
+        + charts(
+            svg.lines(f"{metric} by source length", main, axes),
+            svg.lines(f"{metric} by source length: difference to {base}", others, below),
+        )
+        + details("The numbers by length", table(headers, rows))
+        + (note("Groups of few sentences have no interval: resampling them says nothing.") if small else "")
+    )
+
+
+def _line(
+    groups: Sequence[Mapping[str, Any]], name: str, i: int, number: int, looks: Looks, keys: tuple[str, str, str]
+) -> svg.Series:
+    """A system over the groups, put a little aside so that whiskers do not cover each other."""
+    aside = 0.6 * (i - (number - 1) / 2) / max(1, number)
+    points, low, high, tips = [], [], [], []
+    for place, group in enumerate(groups):
+        entry = next((e for e in group["systems"] if e["name"] == name), None)
+        if entry is None or entry[keys[0]] is None:
+            continue
+        points.append((place + aside, entry[keys[0]]))
+        low.append(entry[keys[1]])
+        high.append(entry[keys[2]])
+        said = "" if entry[keys[1]] is None else f" ({entry[keys[1]]:.2f} … {entry[keys[2]]:.2f})"
+        tips.append(f"{name}, {group['label']}: {entry[keys[0]]:.2f}{said}")
+    return svg.Series(name, points, looks[name], low, high, tips=tips)
+
+
+def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
+    """Parameters, time of training and speed of translation."""
+    speeds = {s["name"]: s for s in part["systems"]}
+    rows = []
+    for system in systems:
+        s, fast = system["summary"], speeds.get(system["name"])
+        parameters, seconds, rate = (s[k] for k in ("parameters", "seconds", "tokens_per_second"))
+        row: list[object] = [system["name"], None if parameters is None else int(parameters["mean"])]
+        row.append(None if seconds is None else TableCell(duration(seconds["mean"]), seconds["mean"]))
+        row.append(None if rate is None else TableCell(f"{rate['mean']:,.0f}", rate["mean"]))
+        if fast:
+            row += [_rate(fast["sentences_per_second"], 1), _rate(fast["tokens_per_second"], 0), fast["beam"]]
+        rows.append(row + [None] * (7 - len(row)))
+    headers = [
+        "system",
+        "parameters",
+        "training time",
+        "target subwords / s in training",
+        "sentences / s",
+        "subwords / s",
+        "beam",
+    ]
+    headers = headers if speeds else headers[:4]
+    text = ""
+    if speeds:
+        first = part["systems"][0]
+        threads = f"{first['workers']} thread" + "s" * (first["workers"] != 1)
+        text = f"Translation: {plural(part['sentences'], 'sentence')} at once on {first['device']}, {threads}; measured once."
+    warned = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
+    return section(
+        "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warned
+    )
+
+
+def _rate(value: Mapping[str, Any], digits: int) -> TableCell:
+    text = f"{value['mean']:,.{digits}f}"
+    return TableCell(text if value["deviation"] is None else f"{text} ± {value['deviation']:.{digits}f}", value["mean"])
+
+
+def duration(seconds: float) -> str:
+    """`8 min 19 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(whole, 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+LONGEST = 6  # sizes from here on are one part of a bar
+SHOWN = 20  # tokens in sight; all of them are folded away
+
+
+def segments_section(part: Part, looks: Looks, number: int) -> str:
+    """How long segments are, and whether known phrases are segments."""
+    about = "given translations, forced" if part["forced"] else "the model's own translations"
+    text = f"{plural(part['sentences'], 'sentence')}, {about}" + (
+        f"; {part['left_out']:,} left out" if part["left_out"] else ""
+    )
+    kinds, rows = [], []
+    for system in part["systems"]:
+        for entry in system["phrases"]:
+            kind = entry["kind"] or "all"
+            if entry["segment"] is not None:
+                kinds.append(svg.Bar(kind, [100 * entry[place] for place in PLACES]))
+            cells = [_percent(entry[key]) for key in ("chance", "inside", "split", "posterior", "from_its_source")]
+            interval = TableCell(f"{100 * entry['low']:.1f} … {100 * entry['high']:.1f}", entry["low"])
+            rows.append([system["name"], kind, entry["phrases"], _percent(entry["segment"]), interval, *cells])
+    headers = ["system", "kind", "phrases", "one segment %", "95 %", "by chance %", "inside one %", "split %"]
+    headers += ["posterior %", "from its source %"]
+    said = "Known phrases of two and more target words in the likeliest segmentation. Intervals: Wilson; by chance: the same "
+    said += "segments elsewhere in their sentence; posterior: p(the phrase is a segment | both sides)."
+    return section(
+        f"segments-{number}",
+        f"Segments: {part['name']}",
+        note(text + "."),
+        charts(
+            _sizes("Subwords that a source subword writes (%)", part, "lengths"),
+            svg.bars("Known phrases (%)", kinds, ("one segment", "inside one", "split")) if kinds else "",
+        ),
+        table(headers, rows) + note(said) if rows else "",
+    )
+
+
+def source_phrases_section(part: Part, looks: Looks, number: int) -> str:
+    """How long source phrases are, how much their weightiest subword counts, which levels decoder layers read."""
+    text = plural(part["sentences"], "sentence") + (
+        f", of which {part['cropped']:,} were cropped" if part["cropped"] else ""
+    )
+    rows = [
+        [system["name"], _level(entry["level"]), entry["phrases"], _percent(entry["greatest"]), _percent(entry["even"])]
+        for system in part["systems"]
+        for entry in system["levels"]
+    ]
+    headers = ["system", "level", "phrases", "greatest weight %", "1 / size %"]
+    said = "Weight of the subword that counts most in its phrase, mean over phrases of two and more subwords; 1 / size: if all "
+    said += "counted the same."
+    return section(
+        f"source_phrases-{number}",
+        f"Source phrases: {part['name']}",
+        note(f"{text}; {plural(sum(s['phrases'] for s in part['systems']), 'phrase')}."),
+        charts(_sizes("Subwords of a phrase (%)", part, "sizes"), *map(_levels_read, part["systems"])),
+        table(headers, rows) + note(said) if rows else "",
+    )
+
+
+def neighbours_section(part: Part, looks: Looks, number: int) -> str:
+    """Cosines of the nearest embeddings by rank, how far two models agree, and the neighbours themselves."""
+    series = []
+    for system in part["systems"]:
+        points = [(float(rank), cosine) for rank, cosine in enumerate(system["cosines"], 1)]
+        tips = [f"{system['name']}, neighbour {rank:.0f}: {cosine:.3f}" for rank, cosine in points]
+        series.append(svg.Series(system["name"], points, looks[system["name"]], tips=tips))
+    places = [(float(rank), str(rank)) for rank in range(1, part["neighbours"] + 1)]
+    axes = svg.Axes(x="neighbour, nearest first", y="cosine", places=places)
+    text = f"{len(part['tokens']):,} {part['side']} tokens, neighbours among {part['candidates']:,} pieces."
+    counted, two = any(t["count"] is not None for t in part["tokens"]), part["agreement"] is not None
+    headers = ["token", *["count"] * counted, *["shared"] * two, *(system["name"] for system in part["systems"])]
+    rows = [_token(token, counted=counted, two=two) for token in part["tokens"]]
+    return section(
+        f"neighbours-{number}",
+        f"Nearest embeddings: {part['name']}",
+        note(text + _agreement(part)),
+        charts(svg.lines("Mean cosine of neighbours", series, axes)),
+        table(headers, rows[:SHOWN]),
+        details(f"All {plural(len(rows), 'token')}", table(headers, rows)) if len(rows) > SHOWN else "",
+    )
+
+
+def _sizes(title: str, part: Part, key: str) -> str:
+    """Stacked shares of sizes, one bar a system."""
+    sizes = sorted({min(entry["size"], LONGEST) for system in part["systems"] for entry in system[key]})
+    rows = []
+    for system in part["systems"]:
+        total = sum(entry["count"] for entry in system[key])
+        counts = [sum(e["count"] for e in system[key] if min(e["size"], LONGEST) == size) for size in sizes]
+        if total:
+            rows.append(svg.Bar(system["name"], [100 * count / total for count in counts]))
+    return svg.bars(title, rows, [f"{size} and more" if size == LONGEST else str(size) for size in sizes])
+
+
+def _levels_read(system: Mapping[str, Any]) -> str:
+    shares: Sequence[Sequence[float]] = system["shares"] or []
+    layers = list(zip(*shares, strict=True))
+    bars = [svg.Bar(f"decoder layer {j}", [100 * share for share in layer]) for j, layer in enumerate(layers, 1)]
+    return svg.bars(
+        "Levels of the encoder that a decoder layer reads (%)", bars, [_level(i) for i in range(len(shares))]
+    )
+
+
+def _level(level: int) -> str:
+    return f"level {level}" if level else "embeddings"
+
+
+def _agreement(part: Part) -> str:
+    found = part["agreement"]
+    if found is None:
+        return ""
+    named = (("Pearson", found["pearson"]), ("Spearman", found["spearman"]))
+    values = ", ".join(f"{name} {value:.3f}" for name, value in named if value is not None)
+    cosines = f" Cosines of {plural(found['pairs'], 'pair')} of tokens: {values}." if values else ""
+    return (
+        f" Overlap: {found['overlap']:.3f} of {part['neighbours']} neighbours are the same, by chance "
+        f"{found['chance']:.2g}.{cosines} *: a neighbour that only this model has."
+    )
+
+
+def _token(token: Mapping[str, Any], *, counted: bool, two: bool) -> list[object]:
+    row: list[object] = [token["piece"], *[token["count"]] * counted, *[token["shared"]] * two]
+    for i, own in enumerate(token["neighbours"]):
+        others = [{piece for piece, _ in some} for j, some in enumerate(token["neighbours"]) if j != i]
+        marks = ["*" if any(piece not in there for there in others) else "" for piece, _ in own]
+        row.append(", ".join(f"{mark}{piece} {cosine:.2f}" for mark, (piece, cosine) in zip(marks, own, strict=True)))
+    return row
+
+
+def _percent(share: float | None) -> TableCell | None:
+    return None if share is None else TableCell(f"{100 * share:.1f}", share)
