@@ -20,7 +20,7 @@ from phraseloom.layers.table import TargetTable
 from phraseloom.losses.vmf import concentration, vmf_loss
 from phraseloom.losses.vmf_normalizer import log_normalizer
 from phraseloom.models import translation as targets
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.outputs import ContinuousOutput, SoftmaxOutput
 from phraseloom.training.distributed import keep_pages
 

@@ -13,7 +13,7 @@ import torch
 from common import PEERS
 from phraseloom.layers.embeddings import sinusoid
 from phraseloom.layers.feedforward import NORM_EPSILON
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 MATRICES = {
     "source_embedding.weight": "source_embeddings",

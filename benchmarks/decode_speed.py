@@ -30,12 +30,12 @@ import torch
 from common import WORK, finish, parser, peer, reference_shape, table, take_cores
 from corpora import add_data_options, open_data
 from ctranslate import CTranslate, what_does_not_fit
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.layers.packed import pack_for_inference
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import find_model, load_model, read_config
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.lines import read_lines
 from training_speed import own_recipe
 

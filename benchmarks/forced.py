@@ -59,11 +59,11 @@ def translator_of(options: argparse.Namespace, name: str, vocabulary: int) -> An
     import torch
 
     from decode_speed import Ids
-    from phraseloom.decoding.config import DecodingConfig
     from phraseloom.decoding.translator import Translator
     from phraseloom.layers.packed import pack_for_inference
     from phraseloom.models.build import build_model
-    from phraseloom.models.config import ModelConfig
+    from phraseloom.options.decoding import DecodingConfig
+    from phraseloom.options.model import ModelConfig
 
     row, layers = ROWS[name], {"layers": options.layers}
     parts = {side: {**layers, **row.get(side, {})} for side in ("encoder", "decoder")}

@@ -19,9 +19,9 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.training import TrainingConfig
 from phraseloom.text.vocabulary import SPECIALS
-from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World, keep_pages
 from phraseloom.training.loop import TrainingJob, probe_largest, run_update
 from phraseloom.training.optimization import rate_function

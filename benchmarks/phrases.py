@@ -78,7 +78,7 @@ def arguments() -> argparse.Namespace:
 
 def model_config(options: argparse.Namespace, name: str) -> Any:
     """The shape of the options with the phrases of a row; base and rows normalise their embeddings, as in P001."""
-    from phraseloom.models.config import ModelConfig
+    from phraseloom.options.model import ModelConfig
 
     row, layers = ROWS[name], {"layers": options.layers}
     sizes = {"width": options.width, "heads": options.heads, "ffn_width": options.ffn_width}

@@ -80,7 +80,7 @@ def arguments() -> argparse.Namespace:
 
 def model_config(options: argparse.Namespace, name: str) -> Any:
     """Our model of a row; of an `onmt` row the one that it is compared with."""
-    from phraseloom.models.config import ModelConfig
+    from phraseloom.options.model import ModelConfig
 
     width, row, layers = options.width, ROWS[name], options.layers
     rates = {"dropout": options.dropout, "attention_dropout": options.dropout}

@@ -53,8 +53,8 @@ def measure(row: dict[str, Any], threads: int, seconds: float) -> dict[str, floa
     from phraseloom.data.tensors import make_batch
     from phraseloom.decoding.search import Limits, SearchOptions, search
     from phraseloom.models.build import build_model
-    from phraseloom.models.config import ModelConfig
-    from phraseloom.training.config import AdamConfig
+    from phraseloom.options.model import ModelConfig
+    from phraseloom.options.training import AdamConfig
     from phraseloom.training.distributed import keep_pages
     from phraseloom.training.optimization import FlatAdam, FlatParameters
 

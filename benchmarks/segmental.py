@@ -58,7 +58,7 @@ def arguments() -> argparse.Namespace:
 
 def configs(options: argparse.Namespace) -> dict[str, Any]:
     """The models."""
-    from phraseloom.models.config import ModelConfig
+    from phraseloom.options.model import ModelConfig
 
     width, rates = options.width, {"dropout": 0.1, "attention_dropout": 0.1}
     sizes = {"width": width, "heads": max(1, width // 64), "ffn_width": 4 * width, **rates}

@@ -59,7 +59,7 @@ class Work:
     """Loss and gradient of the pairs with one setting."""
 
     def __init__(self, model: Any, batches: list[Any], text: str) -> None:
-        from phraseloom.npmt.config import ApproximationConfig
+        from phraseloom.options.segmental import ApproximationConfig
 
         self.model, self.batches, self.approximation = model, batches, ApproximationConfig(**setting(text))
         self.loss, self.gradient = 0.0, torch.zeros(0)

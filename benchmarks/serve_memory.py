@@ -25,9 +25,9 @@ import torch
 
 from common import finish, parser, table, take_cores
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
-from phraseloom.text.config import SentencepieceConfig, TextConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import SentencepieceConfig, TextConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
 QUICK = {"requests": 60, "warm_up": 30, "clients": 4, "width": 16, "layers": 1, "report_every": 30}

@@ -19,7 +19,7 @@ LINES = [
 
 def tiny_tokenizer(folder: Path) -> Tokenizer:
     """A joint tokenizer of some 60 pieces, saved in `folder` and loaded from there."""
-    from phraseloom.text.config import SentencepieceConfig, TextConfig
+    from phraseloom.options.text import SentencepieceConfig, TextConfig
     from phraseloom.text.tokenizer import learn_subwords
 
     subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))

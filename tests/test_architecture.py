@@ -89,10 +89,10 @@ def test_imports_point_one_way() -> None:
 
 def test_models_know_the_options_and_the_model_of_npmt_only() -> None:
     """Search and analysis of segments are reached through tables, by what a model `writes`."""
-    known = {"phraseloom.npmt.config", "phraseloom.npmt.model"}
+    known = {"phraseloom.options.segmental", "phraseloom.npmt.model"}
     found = {m for p, t in TREES.items() if ids(p).startswith("models/") for m in imports(t) if ".npmt." in m}
     assert found <= known
-    inside = {m for p, t in TREES.items() if ids(p) in ("npmt/config.py", "npmt/model.py") for m in imports(t)}
+    inside = {m for p, t in TREES.items() if ids(p) in ("options/segmental.py", "npmt/model.py") for m in imports(t)}
     assert not {m for m in inside if m.startswith(("phraseloom.decoding", "phraseloom.analysis"))}
 
 
@@ -101,7 +101,7 @@ def test_relative_imports_are_not_used() -> None:
     assert not found
 
 
-LIGHT = {"phraseloom.config", "phraseloom.errors", "phraseloom.layers.naming"}
+LIGHT = {"phraseloom.config", "phraseloom.errors", "phraseloom.options.attention"}
 
 
 def test_config_modules_import_only_config_modules() -> None:

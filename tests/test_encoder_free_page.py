@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from phraseloom.cli import analyse
 from phraseloom.cli.main import load_verb
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.options.model import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parents[1]

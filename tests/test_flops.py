@@ -20,8 +20,8 @@ from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.table import TargetTable
 from phraseloom.models import flops
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.npmt.flops import segmental_parts
+from phraseloom.options.model import ModelConfig
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 VOCABULARY = 29

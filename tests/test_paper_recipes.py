@@ -10,13 +10,12 @@ import pytest
 import torch
 
 from phraseloom.layers.table import TargetTable
-from phraseloom.models.attention_config import AttentionsConfig
 from phraseloom.models.build import build_model
-from phraseloom.models.config import RecurrentDecoderConfig, RecurrentEncoderConfig
-from phraseloom.models.init_config import InitConfig
-from phraseloom.phrases.config import TreeSegmenterConfig
+from phraseloom.options.attention import AttentionsConfig
+from phraseloom.options.model import InitConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.options.segmenters import TreeSegmenterConfig
+from phraseloom.options.text import SubwordNmtConfig, WordsConfig
 from phraseloom.recipe import Recipe, load_recipe
-from phraseloom.text.config import SubwordNmtConfig, WordsConfig
 from phraseloom.text.vocabulary import SPECIALS
 
 ROOT = Path(__file__).resolve().parents[1] / "recipes"

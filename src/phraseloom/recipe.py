@@ -19,11 +19,11 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, TypeAdapter, model_validator
 
 from phraseloom.config import Config, Place, Places, Whole, merge, one_of, read_yaml, set_override, validate, value_at
-from phraseloom.data.config import DataConfig, TextDataConfig
-from phraseloom.decoding.config import DecodingConfig, GenerationConfig
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
-from phraseloom.training.config import TrainingConfig
+from phraseloom.options.data import DataConfig, TextDataConfig
+from phraseloom.options.decoding import DecodingConfig, GenerationConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.training import TrainingConfig
 
 FORMAT = 1
 

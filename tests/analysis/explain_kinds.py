@@ -9,9 +9,9 @@ import torch
 
 from phraseloom.decoding.translator import Translator
 from phraseloom.models import tasks
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.phrases.segmenters import TableSegmenter, TreeSegmenter
-from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 from phraseloom.text.words import Words

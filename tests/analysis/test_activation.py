@@ -15,7 +15,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 TT, TP, PT, PP = QUADRANTS
 HETEROGENEOUS = Structure.of_orders(1, [1, 2])

@@ -18,17 +18,17 @@ from phraseloom.analysis import alignment
 from phraseloom.analysis.alignment import MeasuredAlignment, align_pairs, measure, ranked, remember, word_of_piece
 from phraseloom.analysis.attention import Attended
 from phraseloom.decoding.alignment import METHODS, choose, combine, directions, link_words, word_weights
-from phraseloom.decoding.config import AlignmentMethod, DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import CorruptError, DataError, ModelError, UsageError
 from phraseloom.files import sha256_file
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.metrics.aer import AlignmentScore, score_alignment
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Side, Tokenizer, learn_subwords
 

@@ -18,7 +18,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
 from phraseloom.text.vocabulary import BOS
 

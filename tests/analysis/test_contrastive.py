@@ -30,7 +30,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.metrics.ratio import wilson
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.world.contrastive import contrasts
 from phraseloom.world.writer import write_world
 

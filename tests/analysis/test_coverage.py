@@ -22,12 +22,12 @@ from phraseloom.analysis.coverage import (
     summary,
     windows,
 )
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
 
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])
 THREE = Structure.of_orders(1, [1, 2, 3])

@@ -17,12 +17,12 @@ from tests.helpers import LINES, tiny_tokenizer
 from phraseloom.analysis import entropy as module
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
 from phraseloom.analysis.entropy import MeanEntropy, attention_entropy, entropy, own_targets, uniform_slots
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
 
 SIZES = {"width": 16, "heads": 4, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 3}}
 RECURRENT = {"kind": "recurrent", "layers": 1, "cell": "gru"}

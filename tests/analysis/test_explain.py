@@ -31,8 +31,8 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models import tasks
-from phraseloom.models.config import ModelConfig
 from phraseloom.npmt.analysis import of_pairs
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 

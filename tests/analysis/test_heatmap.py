@@ -20,7 +20,7 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import BOS, EOS
 
 INTERLEAVED = Structure.of_orders(2, [1, 2], query_orders=(1, 2))

@@ -21,8 +21,8 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.metrics.ratio import plain
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 2}}

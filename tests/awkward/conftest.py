@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 
 

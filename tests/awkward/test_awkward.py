@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from phraseloom.cli.main import run
-from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import DataError
+from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import LineReport, count_lines, read_lines, write_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import Vocabulary

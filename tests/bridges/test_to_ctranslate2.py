@@ -17,9 +17,9 @@ from phraseloom.bridges.to_ctranslate2 import export_ctranslate2, token_names
 from phraseloom.config import validate
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ModelError, UsageError
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
 from phraseloom.models.tasks import build
+from phraseloom.options.model import ModelConfig
 
 ctranslate2 = pytest.importorskip(
     "ctranslate2", reason="ctranslate2 is not installed: pip install 'phraseloom[ctranslate2]'"

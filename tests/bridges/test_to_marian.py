@@ -15,9 +15,9 @@ from phraseloom.bridges.to_marian import export_marian
 from phraseloom.config import validate
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ModelError
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import load_model, save_model
 from phraseloom.models.tasks import build
+from phraseloom.options.model import ModelConfig
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.decoding.test_added_phrases import SIZES, model, tokenizer
 
 from phraseloom.models import store
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 from .conftest import Command
 

@@ -23,8 +23,8 @@ from phraseloom.errors import DataError
 from phraseloom.files import read_json
 from phraseloom.metrics.aer import score_alignment
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import change_generation, save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 3}}

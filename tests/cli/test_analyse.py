@@ -13,8 +13,8 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.cli.analyse import ANALYSES
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 
 QUADRANTS = ["token-to-token", "token-to-phrase", "phrase-to-token", "phrase-to-phrase"]
 ATTENTION = {

@@ -16,8 +16,8 @@ from phraseloom.decoding.translator import Translator
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
 
 from .conftest import Command

@@ -11,9 +11,9 @@ import torch
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 
 from .conftest import Command
 

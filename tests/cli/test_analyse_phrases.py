@@ -17,8 +17,8 @@ from tests.reference import phrases as reference
 from phraseloom.analysis.phrases import source_phrases
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.segmenters import TreeSegmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 2}, "decoder": {"layers": 2}, "norm": "post"}

@@ -13,8 +13,8 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.metrics.ratio import Form, Ratio
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.reproduce.measure import select, split
 
 from .conftest import Command

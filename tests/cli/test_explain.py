@@ -16,8 +16,8 @@ from phraseloom.cli.explain import parse_lines
 from phraseloom.cli.options import named
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.report.explain_page import explain_page
 
 LINES = ["the old man sleeps .", "a cow .", "we invite them .", "the cow sleeps .", "a winter garden ."]

@@ -10,8 +10,8 @@ import torch
 from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 
 from .conftest import Command
 

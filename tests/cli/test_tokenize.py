@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.text.config import SubwordNmtConfig, TextConfig
+from phraseloom.options.text import SubwordNmtConfig, TextConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Side, learn_subwords
 

@@ -20,11 +20,11 @@ from phraseloom.layers.table import TargetTable
 from phraseloom.models import tasks
 from phraseloom.models import translation as targets
 from phraseloom.models.build import DECODERS, ENCODERS, build_model
-from phraseloom.models.config import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.store import load_model, read_config, save_model
 from phraseloom.models.translation import TranslationModel
-from phraseloom.text.config import TextConfig
+from phraseloom.options.model import ModelConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, Vocabulary
 from phraseloom.text.words import Words

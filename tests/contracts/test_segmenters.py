@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.helpers import LINES
 
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.phrases.segmenters import SEGMENTERS, FixedSegmenter, Segmenter, TableSegmenter, TreeSegmenter
 from phraseloom.phrases.source import cut_sizes, load_segmenter, segment_lines
 from phraseloom.phrases.trees import Tree
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Side, learn_subwords
 

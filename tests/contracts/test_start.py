@@ -10,8 +10,8 @@ from tests.contracts.test_encoders_decoders import CASES
 
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.training.start import StartReport, measure_start
 
 SIZE = 60

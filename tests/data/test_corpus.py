@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
 from phraseloom.data.tally import SeenPairs
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
+from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import write_lines
 
 

@@ -15,12 +15,12 @@ import pytest
 from phraseloom import files
 from phraseloom.cli.main import run
 from phraseloom.data import prepare as module
-from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.encode import Encoder
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, DataError, FileProblem, PhraseloomError, UsageError, plural
+from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import write_lines
 
 WORDS = ("the", "a", "old", "new", "house", "dog", "bird", "garden", "small", "large", "sings", "runs", "stands", "in")
@@ -271,7 +271,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from phraseloom import files
-from phraseloom.data.config import DataConfig
+from phraseloom.options.data import DataConfig
 from phraseloom.data.prepare import prepare
 count, last, real = 0, int(sys.argv[3]), files.disk.write
 def write(*arguments):

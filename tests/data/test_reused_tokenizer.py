@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from phraseloom import files
-from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError, UsageError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.data import DataConfig, TextDataConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.subwords import spelling
 from phraseloom.text.tokenizer import Tokenizer
 

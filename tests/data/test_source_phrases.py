@@ -13,12 +13,12 @@ import pytest
 from phraseloom import files
 from phraseloom.config import validate
 from phraseloom.data import prepare as module
-from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.data.prepare import prepare
 from phraseloom.data.tally import table
 from phraseloom.data.tensors import from_padded, make_batch
 from phraseloom.errors import ConfigError, CorruptError, DataError, PhraseloomError
+from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.phrases.source import load_segmenter, segment_lines
 from phraseloom.text.lines import write_lines
 from phraseloom.world.sampling import train_block

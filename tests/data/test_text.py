@@ -10,11 +10,11 @@ import pytest
 
 from phraseloom.config import validate
 from phraseloom.data.batches import BatchPlan
-from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import ConfigError, CorruptError, DataError
+from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.recipe import load_recipe
 from phraseloom.text.lines import write_lines
 

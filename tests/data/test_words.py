@@ -15,17 +15,17 @@ import pytest
 import torch
 
 from phraseloom.data import prepare as module
-from phraseloom.data.config import DataConfig, TextDataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.tasks import target_table
+from phraseloom.options.data import DataConfig, TextDataConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import WordsConfig
 from phraseloom.report.run.description import render
 from phraseloom.report.run.folders import describe_dataset
-from phraseloom.text.config import WordsConfig
 from phraseloom.text.lines import write_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import write_vectors

@@ -10,8 +10,8 @@ from tests.helpers import tiny_tokenizer
 
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS
 
 WORDS = [

@@ -13,8 +13,8 @@ from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, UsageError
 from phraseloom.models import tasks
-from phraseloom.models.config import ModelConfig
-from phraseloom.text.config import TextConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary

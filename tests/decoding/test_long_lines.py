@@ -15,13 +15,13 @@ from phraseloom.analysis.attention import forced_attention
 from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.heatmap import heat_map
 from phraseloom.data.tensors import Batch
-from phraseloom.decoding.config import DecodingConfig, LengthConfig
 from phraseloom.decoding.parts import CroppedLines, crop, encode
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.store import change_generation
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.decoding import DecodingConfig, LengthConfig
 
 LONG = "the old man sleeps " * 30
 SHORT = ["the old man sleeps .", "a cow is small ."]
@@ -125,8 +125,8 @@ def test_one_line_out_for_each_pair(command: Command, folder: Path, tmp_path: Pa
 
 def test_a_language_model_scores_the_line_up_to_its_limit(tmp_path: Path) -> None:
     from phraseloom.decoding.generator import TextGenerator
-    from phraseloom.models.language_model_config import LanguageModelConfig
     from phraseloom.models.tasks import build
+    from phraseloom.options.language_model import LanguageModelConfig
 
     tokenizer = tiny_tokenizer(tmp_path)
     model = build(LanguageModelConfig.model_validate({"width": 8, "heads": 2, "ffn_width": 16}), tokenizer)

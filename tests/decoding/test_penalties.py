@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from phraseloom.config import validate
 from phraseloom.decoding.beam import PENALTIES, build_penalty
-from phraseloom.decoding.config import DecodingConfig, SockeyePenaltyConfig
 from phraseloom.errors import ConfigError
+from phraseloom.options.decoding import DecodingConfig, SockeyePenaltyConfig
 
 KINDS = [
     {"kind": "wu", "alpha": 0.6},

@@ -17,7 +17,7 @@ from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.translator import Translator
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 TOKEN = Structure.of_orders(2, [1])
 HETEROGENEOUS = Structure.of_orders(2, [1, 2])

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.text.subwords import UNKNOWN
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import UNK

@@ -16,8 +16,8 @@ from phraseloom.decoding.translation import Translation
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ConfigError, DataError, FileProblem, ModelError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.text.config import TextConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.text.subwords import UNKNOWN
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, UNK, Vocabulary

@@ -20,12 +20,12 @@ from phraseloom.errors import ConfigError, CorruptError, FileProblem, ModelError
 from phraseloom.files import FolderLock, read_json, verify_manifest, write_manifest
 from phraseloom.models import store
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import find_model, load_language_model, load_model, read_generation, save_model
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.reading import MAX_HEADER, MIB, inside, nested_deeper, read_bounded
 from phraseloom.recipe import load_recipe
-from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, UNK, Vocabulary
 from phraseloom.text.words import Words

@@ -14,8 +14,8 @@ from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.files import FolderLock, read_json, verify_manifest
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import GENERATION, change_generation, save_model
+from phraseloom.options.model import ModelConfig
 
 OLD, NEW = {"n_best": 2, "beam": 2}, {"beam": 7, "alignment_layer": 1}
 

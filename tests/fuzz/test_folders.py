@@ -23,16 +23,16 @@ import pytest
 import torch
 
 from phraseloom.config import validate
-from phraseloom.data.config import DataConfig
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import PhraseloomError
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import load_model, save_model
 from phraseloom.models.tasks import build
+from phraseloom.options.data import DataConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.report.run.folders import describe
-from phraseloom.text.config import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 from phraseloom.text.words import Words

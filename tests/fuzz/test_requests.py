@@ -18,7 +18,7 @@ from collections.abc import Iterator
 import pytest
 from tests.serving.harness import FakeTranslator, Running, call, connect, post, read_all, running
 
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.server import STATUSES
 
 CONFIG = ServingConfig(gather_seconds=0, max_body_bytes=20_000, max_header_bytes=4096, max_texts=8, max_characters=300)

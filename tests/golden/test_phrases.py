@@ -17,10 +17,10 @@ from phraseloom.layers.feedforward import Residual
 from phraseloom.layers.phrase_representation import SCORERS, AttentiveCombination, GatedPhraseScorer, PhraseScorer
 from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.phrases import PhraseMemory
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig
 from tests.golden.folder import golden_files
 from tests.reference import phrases as reference
 

@@ -10,9 +10,9 @@ from typing import Any
 import pydantic
 import pytest
 
-from phraseloom.layers import attention, config
-from phraseloom.layers.config import ARRANGEMENTS, SCORES, KindEntry
-from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
+from phraseloom.layers import attention
+from phraseloom.options import attention as config
+from phraseloom.options.attention import ARRANGEMENTS, SCORES, AttentionConfig, AttentionsConfig, KindEntry
 
 FOLDER = Path(attention.__file__).parent
 

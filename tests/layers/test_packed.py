@@ -9,7 +9,7 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 
 @pytest.mark.parametrize("rows", [1, 3, 64, 130])

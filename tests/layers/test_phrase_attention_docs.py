@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from phraseloom.layers import PhraseAttention, naming
+from phraseloom.layers import PhraseAttention
+from phraseloom.options import attention as naming
 
 
 def page(root: Path) -> str:

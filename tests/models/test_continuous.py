@@ -12,8 +12,8 @@ from phraseloom.data.tensors import make_batch
 from phraseloom.errors import ModelError
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig
 
 SIZE, M = 9, 10
 FERTILITY: dict[str, Any] = {"classes": 4, "widths": [5]}

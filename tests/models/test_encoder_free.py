@@ -13,9 +13,9 @@ from torch import Tensor
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS
 
 NONE: dict[str, Any] = {"kind": "none"}

@@ -14,8 +14,8 @@ from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import Cell
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 
 SIZES: dict[str, Any] = {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 RECURRENT: dict[str, Any] = {"width": 64, "heads": 4, "encoder": {"kind": "recurrent", "layers": 2},

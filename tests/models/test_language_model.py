@@ -17,8 +17,8 @@ from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.models.build import build_language_model
 from phraseloom.models.language_model import LanguageModel
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import find_task, load_language_model, load_model, save_model
+from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.text.vocabulary import BOS, EOS
 
 ATTENTIONS = [

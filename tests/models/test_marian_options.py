@@ -12,9 +12,9 @@ from phraseloom.errors import ConfigError
 from phraseloom.layers.feedforward import ACTIVATIONS, FeedForward
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import BOS, PAD
 
 LINES = ["token", "queryk heterogeneous 1-2", "convkv interleaved 1-2", "queryk homogeneous 2-2"]

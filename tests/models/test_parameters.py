@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 P004 = {"width": 768, "heads": 8, "ffn_width": 2048, "output": {"bias": True}}
 

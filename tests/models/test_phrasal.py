@@ -12,9 +12,9 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.beam import WuPenalty
 from phraseloom.decoding.search import Limits, SearchOptions, search
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import DecoderState
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS
 
 MIXED = {

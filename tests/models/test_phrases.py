@@ -15,8 +15,8 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.translation import Looks, TranslationModel
+from phraseloom.options.model import ModelConfig
 
 BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
 PHRASAL = "queryk heterogeneous 1-2"

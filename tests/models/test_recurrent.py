@@ -16,10 +16,10 @@ from phraseloom.config import validate
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig, SinusoidConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.store import read_config
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig, SinusoidConfig
 
 SIZE = 12
 SOURCES, TARGETS = [[5, 6, 7], [8], []], [[5, 6], [], [7, 8, 9]]

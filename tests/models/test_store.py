@@ -15,8 +15,8 @@ from tests.helpers import tiny_tokenizer
 from phraseloom.errors import CorruptError, ModelError, PhraseloomError, UsageError
 from phraseloom.files import read_json, write_manifest
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import find_model, load_model, load_tensors, save_model
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.tokenizer import Tokenizer
 
 

@@ -7,8 +7,8 @@ import torch
 
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.model import ModelConfig
 
 RELATIVE = {"score": {"kind": "relative", "clip": 3}}
 VARIANTS = {

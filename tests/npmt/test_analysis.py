@@ -11,11 +11,9 @@ import torch
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.npmt.analysis import (
     Segmented,
     TargetPhrase,
@@ -27,6 +25,8 @@ from phraseloom.npmt.analysis import (
     of_translations,
     read_target_phrases,
 )
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
 
 SOURCES = ["the old man sleeps .", "", "a cow", "we invite them tonight ."]
 TARGETS = ["a cow is small .", "zwei", "the winter garden", "tonight ."]

@@ -10,9 +10,9 @@ import torch
 from tests.npmt.test_model import SOURCES, TARGETS, batch, built, by_loops, each, tokens_by_loops, total
 from tests.reference.segmental import cuts
 
-from phraseloom.npmt.config import ApproximationConfig
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.rows import SegmentRows
+from phraseloom.options.segmental import ApproximationConfig
 
 
 def approximate(model: SegmentalModel, *, posterior: float = 0.0, band: float | None = None) -> SegmentalModel:

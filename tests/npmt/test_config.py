@@ -13,10 +13,10 @@ from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import load_model, save_model
 from phraseloom.models.tasks import build
 from phraseloom.npmt.model import ColumnsEncoder, SegmentalModel
+from phraseloom.options.model import ModelConfig
 
 COLUMNS: dict[str, Any] = {"kind": "columns"}
 SEGMENTS: dict[str, Any] = {"kind": "segmental"}

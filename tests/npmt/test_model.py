@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.rows import SegmentRows
 from phraseloom.npmt.segmentations import can_segment
+from phraseloom.options.model import ModelConfig
 
 SOURCE_SIZE, TARGET_SIZE, LONGEST = 11, 12, 2
 SOURCES = [[5, 6, 7, 8], [8], [], [4, 5], [9, 10], []]

@@ -16,8 +16,8 @@ from phraseloom.decoding.search import Limits, SearchOptions, Segment, search
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
 from phraseloom.npmt.search import link_segments, unknown_of_segments
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS, UNK
 
 BANNED = (0, 1, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from phraseloom.align.links import parse_links
 from phraseloom.errors import DataError, UsageError
+from phraseloom.options.text import SentencepieceConfig, TextConfig
 from phraseloom.phrases.fertility import (
     fertility_class,
     format_fertilities,
@@ -17,7 +18,6 @@ from phraseloom.phrases.fertility import (
 )
 from phraseloom.phrases.merge import fertilities, merge_aligned
 from phraseloom.phrases.segmenters import index_phrases
-from phraseloom.text.config import SentencepieceConfig, TextConfig
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import Side, Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError
+from phraseloom.options.text import WordsConfig
 from phraseloom.phrases.extract import Lines
 from phraseloom.phrases.sample import FOUND, Generated, SystemOutput, comparable, draw, find, generated, read_outputs
 from phraseloom.phrases.segmenters import index_phrases
-from phraseloom.text.config import WordsConfig
 from phraseloom.text.words import learn
 
 # The examples of Table 7.

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
-from phraseloom.phrases.config import TableSegmenterConfig, TreeSegmenterConfig
+from phraseloom.options.segmenters import TableSegmenterConfig, TreeSegmenterConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter
 from phraseloom.phrases.source import (
     build_segmenter,
@@ -29,7 +30,6 @@ from phraseloom.phrases.source import (
     tree_counts,
 )
 from phraseloom.phrases.trees import Tree
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import ESCAPE
 from phraseloom.text.tokenizer import Side, learn_subwords

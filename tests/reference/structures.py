@@ -15,7 +15,7 @@ import torch
 
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, build_attention
 from phraseloom.layers.attention.masks import Visibility
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 HEADS = 4
 USES = ("encoder_self", "decoder_self", "cross")

@@ -17,9 +17,9 @@ from typing import Any
 from tests.helpers import HANGS
 
 from phraseloom.decoding.translation import Translation
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.models import Measure, Models
 from phraseloom.serving.server import Reply, Request, Server, json_reply
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.serving.harness import FakeModels, FakeTranslator, Running, running
 
 from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.server import STATUSES, Request
 
 CONFIG = ServingConfig(

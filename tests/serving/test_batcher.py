@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 from tests.serving.harness import PATIENCE, FakeTranslator, StillLoop, call, running
 
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.batcher import POSTPONED, Batcher, ItemError, WorkQueue
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.server import Problem
 
 LINE = WorkQueue("texts", 100, 8)

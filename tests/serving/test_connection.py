@@ -29,7 +29,7 @@ from tests.serving.harness import (
     wait_until,
 )
 
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.server import STATUSES, Reply, Request
 
 QUICK = ServingConfig(read_seconds=0.3, request_seconds=0.8, idle_seconds=1.0, send_seconds=0.5, max_body_bytes=100_000)

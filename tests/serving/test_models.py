@@ -11,7 +11,7 @@ from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain.sentence import explain
 from phraseloom.decoding.translator import Translator
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.models import Models, RequestText, TranslateKey
 
 

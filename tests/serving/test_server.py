@@ -28,7 +28,7 @@ from tests.serving.harness import (
 )
 
 from phraseloom.errors import PhraseloomError
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.run import is_loopback, names_of
 from phraseloom.serving.server import Server
 

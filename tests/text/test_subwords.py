@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import CorruptError, DataError, ModelError, PhraseloomError
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, WordsConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, WordsConfig
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.subwords import ESCAPE, UNKNOWN, Subwords

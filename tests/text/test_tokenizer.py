@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.errors import CorruptError, FileProblem
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 

@@ -8,7 +8,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from phraseloom.text.config import WordsConfig
+from phraseloom.options.text import WordsConfig
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 from phraseloom.text.word_vectors import table_of

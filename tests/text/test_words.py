@@ -12,7 +12,7 @@ import pytest
 
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
-from phraseloom.text.config import TextConfig, WordsConfig
+from phraseloom.options.text import TextConfig, WordsConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vectors import write_vectors
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import save_model
 from phraseloom.models.tasks import build
-from phraseloom.text.config import TextConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
 from phraseloom.text.words import Words

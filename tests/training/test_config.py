@@ -7,7 +7,7 @@ from typing import Any
 import pydantic
 import pytest
 
-from phraseloom.training.config import FREE_ON_RESUME, TrainingConfig, changed_keys
+from phraseloom.options.training import FREE_ON_RESUME, TrainingConfig, changed_keys
 
 
 @pytest.mark.parametrize(

@@ -19,17 +19,17 @@ from phraseloom.cli.main import run as phraseloom
 from phraseloom.data.prepare import prepare
 from phraseloom.errors import DataError, FileProblem, ModelError, PhraseloomError, UsageError
 from phraseloom.models.build import build_language_model
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import load_model, load_tensors, save_model
 from phraseloom.models.tasks import build
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig
+from phraseloom.options.training import EmbeddingsConfig, TrainingConfig
 from phraseloom.recipe import check_recipe, load_recipe
-from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, TextConfig
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vectors import write_vectors
 from phraseloom.training import distributed
 from phraseloom.training import run as runs
-from phraseloom.training.config import EmbeddingsConfig, TrainingConfig
 from phraseloom.training.embeddings import fix, put, read_transfers
 
 WIDTH = 8

@@ -8,9 +8,9 @@ import toy
 
 from phraseloom.errors import ConfigError, UsageError
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.training import AdamConfig
 from phraseloom.recipe import check_recipe
-from phraseloom.training.config import AdamConfig
 from phraseloom.training.optimization import FlatAdam, FlatParameters, freeze, members, rate_factors
 
 

@@ -11,7 +11,7 @@ import toy
 from torch import nn
 
 from phraseloom.errors import ModelError
-from phraseloom.training.config import AdamConfig, TrainingConfig
+from phraseloom.options.training import AdamConfig, TrainingConfig
 from phraseloom.training.optimization import SCHEDULES, FlatAdam, FlatParameters, rate_function
 
 

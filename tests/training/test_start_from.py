@@ -22,9 +22,9 @@ from phraseloom.data.prepare import prepare
 from phraseloom.data.tensors import make_batch
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
 from phraseloom.models.store import load_tensors, save_model
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.recipe import load_recipe
 from phraseloom.text.subwords import spelling
 from phraseloom.text.tokenizer import Tokenizer

@@ -12,11 +12,11 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding import translator
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.text.config import TextConfig, WordsConfig
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig, WordsConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import EOS
 from phraseloom.text.words import learn

@@ -21,9 +21,9 @@ from torch.nn import functional
 from phraseloom import files
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.errors import PhraseloomError
+from phraseloom.options.training import TrainingConfig
 from phraseloom.training import distributed
 from phraseloom.training import run as runs
-from phraseloom.training.config import TrainingConfig
 from phraseloom.training.guard import StopSignal
 from phraseloom.training.loop import TrainingJob
 from phraseloom.training.optimization import rate_function

@@ -21,12 +21,12 @@ import numpy as np
 from phraseloom.align.links import Gold, Links
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
 from phraseloom.decoding.alignment import MAX, METHODS, WordWeights, choose, combine, directions, word_weights
-from phraseloom.decoding.config import AlignmentSelection, NamedFile
 from phraseloom.decoding.source_phrases import TREES
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import sha256_file
 from phraseloom.metrics.aer import AlignmentScore
 from phraseloom.models.store import change_generation
+from phraseloom.options.decoding import AlignmentSelection, NamedFile
 from phraseloom.phrases.source import tree_counts, word_counts
 from phraseloom.text.tokenizer import Side
 

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phraseloom.config import validate
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.errors import ModelError
 from phraseloom.files import EXPORT, atomic_write_json, sha256_file
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.output_config import SoftmaxConfig
 from phraseloom.models.store import GENERATION, find_model, load_model, read_config
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig, SoftmaxConfig
 from phraseloom.replace import FolderKind
 from phraseloom.text.tokenizer import Tokenizer
 

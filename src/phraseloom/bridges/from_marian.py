@@ -19,15 +19,15 @@ from torch import Tensor
 from phraseloom.bridges import marian_names as names
 from phraseloom.bridges.marian_weights import read_tensors
 from phraseloom.config import validate
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import read_json, require_file, require_folder, write_manifest
 from phraseloom.layers.embeddings import sinusoid
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import MODEL, load_parameters, write_model
 from phraseloom.models.tasks import build
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.replace import check_folder, new_folder
-from phraseloom.text.config import TextConfig
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import BOS, SPECIALS, Vocabulary

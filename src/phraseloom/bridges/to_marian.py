@@ -17,12 +17,12 @@ from torch import Tensor
 from phraseloom.bridges import marian_names as names
 from phraseloom.bridges.exported import MARIAN, PlainModel, read_plain, write_listing
 from phraseloom.bridges.to_ctranslate2 import token_names, write_sentencepiece
-from phraseloom.decoding.config import SockeyePenaltyConfig
 from phraseloom.errors import ModelError
 from phraseloom.files import atomic_write_json
 from phraseloom.models.store import save_tensors
+from phraseloom.options.decoding import SockeyePenaltyConfig
+from phraseloom.options.text import TextConfig
 from phraseloom.replace import check_folder, new_folder
-from phraseloom.text.config import TextConfig
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK

@@ -40,7 +40,7 @@ def start_of_training() -> Finding:
     import torch
 
     from phraseloom.models.build import build_model
-    from phraseloom.models.config import ModelConfig
+    from phraseloom.options.model import ModelConfig
     from phraseloom.report.run.machine import Finding
     from phraseloom.training.start import measure_start
 

@@ -68,7 +68,7 @@ def length(text: str | None, name: str) -> dict[str, Any] | None:
 def lengths(longest: str | None, shortest: str | None) -> dict[str, Any]:
     """`--max-length` and `--min-length` as options. Raises UsageError where no output could be within both."""
     from phraseloom.config import validate
-    from phraseloom.decoding.config import LengthConfig
+    from phraseloom.options.decoding import LengthConfig
 
     bounds = {"max_length": length(longest, "max-length"), "min_length": length(shortest, "min-length")}
     if None not in bounds.values():

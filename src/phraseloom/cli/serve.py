@@ -10,7 +10,7 @@ import typer
 
 from phraseloom.cli.options import Device, given, named, workers
 from phraseloom.errors import UsageError
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 
 if TYPE_CHECKING:
     from phraseloom.serving.models import Models

@@ -62,8 +62,8 @@ def train(
 ) -> None:
     """Learn subwords from text and write them to the folder OUTPUT. From standard input, the first lines are used."""
     from phraseloom.config import validate
+    from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
     from phraseloom.replace import check_folder, new_folder
-    from phraseloom.text.config import SentencepieceConfig, SubwordNmtConfig, SubwordsConfig, TextConfig, WordsConfig
     from phraseloom.text.tokenizer import TOKENIZER, Tokenizer, learn_subwords
 
     config: SubwordsConfig

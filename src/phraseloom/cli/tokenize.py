@@ -41,7 +41,7 @@ def command(
     Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
     """
     from phraseloom.errors import UsageError
-    from phraseloom.text.config import TextConfig
+    from phraseloom.options.text import TextConfig
     from phraseloom.text.normalize import Normaliser
 
     if undo and (normalize or lowercase):

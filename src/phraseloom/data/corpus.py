@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from phraseloom.data.config import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.data.shards import INDEX, PHRASES, Shard, SplitInfo, read_index
 from phraseloom.errors import CorruptError, DataError, UsageError, plural
 from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
+from phraseloom.options.data import AnyDataConfig, DataConfig, TextDataConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import inside, own_folder
 from phraseloom.text.lines import read_lines

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from phraseloom.data.config import AnyFilter, TextFilterConfig
 from phraseloom.errors import DataError, PhraseloomError
+from phraseloom.options.data import AnyFilter, TextFilterConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter, segment_lines
 from phraseloom.text.tokenizer import Side, Tokenizer
 

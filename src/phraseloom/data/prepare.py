@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from phraseloom.data.config import AnyDataConfig, TextDataConfig, valid_tokens
 from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder
 from phraseloom.data.shards import (
     FORMAT,
@@ -39,9 +38,10 @@ from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
+from phraseloom.options.data import AnyDataConfig, TextDataConfig, valid_tokens
+from phraseloom.options.text import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
-from phraseloom.text.config import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords, extend

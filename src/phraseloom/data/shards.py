@@ -32,8 +32,8 @@ from pydantic import Field
 from phraseloom.config import Config, Whole
 from phraseloom.errors import CorruptError
 from phraseloom.files import disk, read_json
+from phraseloom.options.text import LINE_TOKENS
 from phraseloom.reading import MIB, inside
-from phraseloom.text.config import LINE_TOKENS
 
 FORMAT = 1
 INDEX = "index.json"

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from phraseloom.data.config import ParallelFiles, TextFile
 from phraseloom.data.shards import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
+from phraseloom.options.data import ParallelFiles, TextFile
 from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
 
 Progress = Callable[[str, int, int], None]

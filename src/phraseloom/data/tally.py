@@ -14,10 +14,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from phraseloom.data.config import AnyFilter
 from phraseloom.data.encode import Chunk, EncodedChunk
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
+from phraseloom.options.data import AnyFilter
 from phraseloom.phrases.source import has_tree
 from phraseloom.text.lines import LineReport
 

@@ -46,10 +46,10 @@ from torch import Tensor
 from phraseloom.align import links as symmetrize
 from phraseloom.align.links import Links
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.errors import ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import HeadGroup, Structure
+from phraseloom.options.decoding import DecodingConfig
 
 TARGET_TO_SOURCE, SOURCE_TO_TARGET = "target-to-source", "source-to-target"
 METHODS: tuple[str, ...] = (TARGET_TO_SOURCE, SOURCE_TO_TARGET, *symmetrize.METHODS)

@@ -17,9 +17,9 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.beam import build_penalty
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Found
 from phraseloom.decoding.search import Limits, Question, SearchOptions, search, writer_of
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
 

@@ -46,9 +46,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from phraseloom.decoding.config import NoPenaltyConfig, PenaltyConfig, SockeyePenaltyConfig, WuPenaltyConfig
 from phraseloom.decoding.search import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, go_on, refuse_nan
 from phraseloom.errors import ModelError
+from phraseloom.options.decoding import NoPenaltyConfig, PenaltyConfig, SockeyePenaltyConfig, WuPenaltyConfig
 
 __all__ = [
     "LengthPenalty",

@@ -11,8 +11,8 @@ import torch
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.beam import LengthPenalty
-from phraseloom.decoding.config import DecodingConfig, GenerationConfig
 from phraseloom.decoding.search import refuse_nan
+from phraseloom.options.decoding import DecodingConfig, GenerationConfig
 
 Pair = tuple[Sequence[int], Sequence[int]]
 Config = DecodingConfig | GenerationConfig

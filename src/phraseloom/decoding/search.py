@@ -17,9 +17,9 @@ from torch import Tensor
 
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.beam import LengthPenalty, NoPenalty
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Found
 from phraseloom.errors import ModelError
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 

@@ -21,7 +21,6 @@ from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches, search_pieces, with_prefixes
 from phraseloom.decoding.beam import build_penalty
-from phraseloom.decoding.config import DecodingConfig
 from phraseloom.decoding.parts import Found, crop_targets, encode, join_parts, refuse_long_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import Question, writer_of
@@ -30,6 +29,7 @@ from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, T
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.phrases.source import Segmenter
 from phraseloom.text.lines import list_of_lines
 

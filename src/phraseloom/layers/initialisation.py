@@ -4,7 +4,7 @@
     fan_in_uniform   U(±√(1 / fan_in))                 LeCun et al. 1998; torch.nn.Linear; the released program of paper 001
 
 A layer says which of its tensors are matrices and what their fans are (`initialise(draw)`); `draw` says how they are drawn.
-Biases start at zero and gains of layer normalisation at one. `model.init` chooses (`models/init_config.py`).
+Biases start at zero and gains of layer normalisation at one. `model.init` chooses (`options/model.py`).
 """
 
 from __future__ import annotations

@@ -25,13 +25,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.errors import UsageError
-from phraseloom.layers import naming
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
 from phraseloom.layers.attention.gate import mix_with_tokens, opening
 from phraseloom.layers.attention.masks import masked_softmax
 from phraseloom.layers.attention.windows import gather
 from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
+from phraseloom.options import attention as naming
 
 
 class PhraseAttention(nn.Module):

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
-from phraseloom.layers import naming
 from phraseloom.layers.attention.gate import can_be_gated
 from phraseloom.layers.phrase_attention import PhraseAttention
 from phraseloom.layers.transformers_attention import TransformersAttention, as_torch, is_theirs
+from phraseloom.options import attention as naming
 
 
 def replace_attention(

@@ -24,24 +24,26 @@ from phraseloom.layers.recurrent import ATTENTIONS, CELLS, BlockAttention, Cell
 from phraseloom.layers.reordering import ReorderedEncoder, SoftReordering
 from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
-from phraseloom.models.config import (
-    ModelConfig,
-    NoEncoderConfig,
-    PositionsConfig,
-    RecurrentDecoderConfig,
-    RecurrentEncoderConfig,
-    VariationalDropoutConfig,
-)
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
 from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
-from phraseloom.models.language_model_config import LanguageModelConfig
-from phraseloom.models.output_config import SoftmaxConfig, WordOrPhraseConfig
-from phraseloom.models.phrase_config import FixedSegmentsConfig, PhrasesConfig
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.models.translation import TranslationModel
 from phraseloom.npmt.model import EXTRA_TOKENS, SegmentalModel, columns_encoder, segmental_model
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import (
+    FixedSegmentsConfig,
+    ModelConfig,
+    NoEncoderConfig,
+    PhrasesConfig,
+    PositionsConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    SoftmaxConfig,
+    VariationalDropoutConfig,
+    WordOrPhraseConfig,
+)
 from phraseloom.outputs import OUTPUTS, ContinuousOutput, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
 

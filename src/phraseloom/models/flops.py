@@ -38,7 +38,7 @@ from torch.utils.flop_counter import flop_registry, shape_wrapper
 from phraseloom.data.tensors import make_batch
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
-from phraseloom.models.config import ModelConfig
+from phraseloom.options.model import ModelConfig
 
 Pair = tuple[int, int]
 

@@ -46,12 +46,12 @@ from phraseloom.files import (
     write_manifest,
 )
 from phraseloom.models.build import AnyModelConfig
-from phraseloom.models.config import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.models.translation import TranslationModel
 from phraseloom.npmt.model import SegmentalModel
+from phraseloom.options.model import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, read_header
 from phraseloom.replace import FolderKind, new_folder

@@ -11,8 +11,8 @@ from torch import nn
 
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import AnyModelConfig, build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.words import Words
 

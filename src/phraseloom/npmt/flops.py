@@ -21,10 +21,10 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from phraseloom.errors import UsageError
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.flops import META, Pair, count, shapes_of, tokens
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.rows import SegmentRows
+from phraseloom.options.model import ModelConfig
 
 
 class SegmentCost:

@@ -33,15 +33,15 @@ from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.packed import Packed, can_pack
 from phraseloom.layers.recurrent import CELLS, Cell
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.decoder import Memory
 from phraseloom.models.encoder import Encoded
 from phraseloom.models.phrases import PhraseLevels
 from phraseloom.models.recurrent import backwards_order, in_order
-from phraseloom.npmt.config import ApproximationConfig, ColumnsEncoderConfig, SegmentalDecoderConfig
 from phraseloom.npmt.likelihood import Softmax, log_likelihood_of_rows, segmentations_of_rows
 from phraseloom.npmt.rows import CellStates, Inputs, Job, ResidualCells, SegmentRows, Sentences
 from phraseloom.npmt.segmentations import best_segmentation, token_log_probs
+from phraseloom.options.model import ModelConfig
+from phraseloom.options.segmental import ApproximationConfig, ColumnsEncoderConfig, SegmentalDecoderConfig
 from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
 

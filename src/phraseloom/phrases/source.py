@@ -18,7 +18,7 @@ from typing import Any
 
 from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import read_json, require_file, sha256_file
-from phraseloom.phrases.config import SegmenterConfig, TreeSegmenterConfig
+from phraseloom.options.segmenters import SegmenterConfig, TreeSegmenterConfig
 from phraseloom.phrases.segmenters import (
     FILE,
     FORMAT,

@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import DataError, UsageError
+from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
 from phraseloom.serving.protocol import Fields, read_object
 from phraseloom.serving.server import JSON_TYPE, Problem, Reply, Request, json_reply

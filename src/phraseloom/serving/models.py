@@ -10,8 +10,8 @@ from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_line
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.batcher import POSTPONED
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.server import Problem, Reply, json_reply, plain
 
 

@@ -19,7 +19,7 @@ import h11
 
 from phraseloom import __version__
 from phraseloom.errors import plural
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.server import Problem, Reply, Request
 
 ALWAYS = (

@@ -8,9 +8,9 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App, live_page
 from phraseloom.serving.batcher import Batcher
-from phraseloom.serving.config import ServingConfig
 from phraseloom.serving.models import Models
 from phraseloom.serving.server import Server
 

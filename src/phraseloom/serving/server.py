@@ -31,7 +31,7 @@ from typing import Any
 import h11
 
 from phraseloom.errors import PhraseloomError
-from phraseloom.serving.config import ServingConfig
+from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
 
 JSON_TYPE = "application/json"

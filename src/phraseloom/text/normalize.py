@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from phraseloom.errors import UsageError
-from phraseloom.text.config import TextConfig
+from phraseloom.options.text import TextConfig
 
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")

@@ -14,8 +14,8 @@ from typing import Any
 
 from phraseloom.errors import CorruptError, DataError, ModelError
 from phraseloom.files import atomic_write_bytes
+from phraseloom.options.text import SentencepieceConfig
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.config import SentencepieceConfig
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from phraseloom.errors import CorruptError, DataError, ModelError
 from phraseloom.files import atomic_write_bytes
+from phraseloom.options.text import SubwordNmtConfig
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.config import SubwordNmtConfig
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 

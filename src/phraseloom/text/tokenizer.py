@@ -21,10 +21,10 @@ import pydantic
 
 from phraseloom.errors import CorruptError
 from phraseloom.files import atomic_write_json, read_json, sha256_file
+from phraseloom.options.text import SubwordsConfig, TextConfig
 from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
-from phraseloom.text.config import SubwordsConfig, TextConfig
 from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece

@@ -35,8 +35,8 @@ import safetensors.numpy
 
 from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
+from phraseloom.options.text import WordsConfig
 from phraseloom.reading import MIB, inside, read_header
-from phraseloom.text.config import WordsConfig
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vectors import read_tokens
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary

@@ -34,7 +34,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
-from phraseloom.training.config import TrainingConfig
+from phraseloom.options.training import TrainingConfig
 
 __all__ = [
     "LostProcess",

@@ -23,12 +23,12 @@ from torch import Tensor, nn
 from phraseloom.errors import DataError, FileProblem, ModelError, UsageError
 from phraseloom.files import sha256_file
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_model
+from phraseloom.options.training import EmbeddingsConfig
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.sentencepiece import SPACE
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vectors import read_vectors
 from phraseloom.text.vocabulary import SPECIALS, Vocabulary
-from phraseloom.training.config import EmbeddingsConfig
 
 __all__ = ["Transfer", "fix", "put", "read_transfers"]
 

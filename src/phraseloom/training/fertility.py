@@ -19,9 +19,9 @@ from phraseloom.config import validate
 from phraseloom.errors import DataError, FileProblem, ModelError, UsageError, plural
 from phraseloom.files import atomic_write_json, require_file, sha256_file, write_manifest
 from phraseloom.layers.fertility import WORD_CLASSES
-from phraseloom.models.config import ModelConfig
 from phraseloom.models.store import CONFIG, MODEL, find_model, load_model, load_segmenter_of, read_config, write_model
 from phraseloom.models.tasks import build
+from phraseloom.options.model import ModelConfig
 from phraseloom.phrases.source import Segmenter
 from phraseloom.replace import check_folder, new_folder
 from phraseloom.text.tokenizer import Tokenizer

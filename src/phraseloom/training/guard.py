@@ -22,7 +22,7 @@ import torch
 
 from phraseloom.errors import DivergedError, FileProblem, PhraseloomError
 from phraseloom.files import atomic_write_json
-from phraseloom.training.config import TrainingConfig
+from phraseloom.options.training import TrainingConfig
 from phraseloom.training.state import Progress
 
 __all__ = ["StopSignal", "accept_step", "check_finite", "check_perplexity", "naming_memory", "naming_the_batch"]

@@ -22,9 +22,9 @@ from typing import IO, Any, TextIO
 
 from phraseloom import files
 from phraseloom.errors import FileProblem, UsageError, escape_controls
+from phraseloom.options.training import TrainingConfig
 from phraseloom.reading import MIB, inside, read_bounded
 from phraseloom.training.checkpoint import disk_errors
-from phraseloom.training.config import TrainingConfig
 
 __all__ = ["Display", "Logbook", "METRICS", "TIMING", "Tracker", "duration", "read_records"]
 

@@ -20,8 +20,8 @@ import torch
 from phraseloom import files
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, PhraseloomError
+from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
-from phraseloom.training.config import TrainingConfig
 from phraseloom.training.distributed import World
 from phraseloom.training.guard import StopSignal
 from phraseloom.training.logbook import Display, Logbook, Tracker, finite

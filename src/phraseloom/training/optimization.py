@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.errors import ModelError, UsageError
-from phraseloom.training.config import (
+from phraseloom.options.training import (
     AdamConfig,
     ConstantConfig,
     DecayConfig,

@@ -19,12 +19,12 @@ import yaml
 from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
-from phraseloom.data.config import valid_tokens
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
+from phraseloom.options.data import valid_tokens
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard

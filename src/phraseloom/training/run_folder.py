@@ -19,9 +19,9 @@ import yaml
 from phraseloom import __version__, files
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, UsageError
+from phraseloom.options.training import changed_keys, shaping_keys
 from phraseloom.reading import MIB, inside
 from phraseloom.recipe import AnyRecipe, check_recipe
-from phraseloom.training.config import changed_keys, shaping_keys
 from phraseloom.training.embeddings import Transfer
 from phraseloom.training.start_from import StartingPoint
 

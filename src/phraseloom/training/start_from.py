@@ -34,13 +34,13 @@ from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.replacement import begins_equal, copy_output, copy_projections
 from phraseloom.models.store import WEIGHTS, find_model, find_task, load_language_model, load_model, read_config
 from phraseloom.models.tasks import TASKS, build, task_of
+from phraseloom.options.training import flatten
 from phraseloom.recipe import AnyRecipe
 from phraseloom.text.subword_nmt import SEPARATOR
 from phraseloom.text.subwords import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer
-from phraseloom.training.config import flatten
 from phraseloom.training.optimization import freeze, rate_factors
 from phraseloom.training.start import random_batch
 from phraseloom.training.state import Progress

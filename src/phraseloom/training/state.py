@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from phraseloom.errors import CorruptError
-from phraseloom.training.config import PlateauConfig, TrainingConfig
+from phraseloom.options.training import PlateauConfig, TrainingConfig
 
 __all__ = ["Progress", "better"]
 

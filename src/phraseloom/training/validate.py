@@ -23,8 +23,8 @@ from phraseloom.training.logbook import finite
 from phraseloom.training.loop import TrainingJob, ValidationInterrupted, autocast
 
 if TYPE_CHECKING:
-    from phraseloom.decoding.config import DecodingConfig
     from phraseloom.decoding.translator import Translator
+    from phraseloom.options.decoding import DecodingConfig
     from phraseloom.phrases.source import Segmenter
     from phraseloom.text.tokenizer import Tokenizer
 

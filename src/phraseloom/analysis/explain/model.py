@@ -9,9 +9,9 @@ from typing import Any, Protocol, cast
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.config import KindEntry
 from phraseloom.layers.recurrent import ATTENTIONS
 from phraseloom.models.recurrent import RecurrentDecoder
+from phraseloom.options.attention import KindEntry
 
 EXPLAINERS = {"tokens": "phraseloom.analysis.explain.tokens", "segments": "phraseloom.npmt.analysis"}
 """The module with the functions of `Explainer`, by what a model `writes`."""
@@ -46,7 +46,7 @@ def describe(model: Any) -> str:
 
 
 def kind_of(attention: Any) -> str:
-    """An attention as `layers/naming.py` writes it: `queryk heterogeneous 1-2`, `token`; also mlp, general."""
+    """An attention as `options/attention.py` writes it: `queryk heterogeneous 1-2`, `token`; also mlp, general."""
     recurrent = name_of(attention, ATTENTIONS)
     if recurrent is not None:
         return recurrent

@@ -50,8 +50,8 @@ Format 1. Words and tokens count from 0, ranges are half-open, layers count from
       use            cross, encoder-self, decoder-self; encoder-phrases and decoder-phrases: what tokens read of source phrase
                      representations (in the combination network, P001 §3.4)
       layer, heads   its number, how many heads it has
-      kind           `token`, `queryk heterogeneous 1-2`, … (`layers/naming.py`); of recurrent decoders also mlp, general; of
-                     phrases what they are made of: `phrases of embeddings`, `phrases of encoder 1`, `phrases of all levels`
+      kind           `token`, `queryk heterogeneous 1-2`, … (`options/attention.py`); of recurrent decoders also mlp,
+                     general; of phrases what they are made of: `phrases of embeddings`, `phrases of encoder 1`, `phrases of all levels`
       rows           Axis of the queries: those of order 1 first, then n-grams (interleaved attention); of phrases all tokens of
                      the source or of the target
       columns        Axis of the slots: tokens first (where there are any), then n-grams; of phrases the phrases of the source

@@ -17,7 +17,7 @@ from phraseloom.metrics.ratio import plain
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
-    from phraseloom.decoding.config import DecodingConfig
+    from phraseloom.options.decoding import DecodingConfig
 
 
 Average = Literal["steps", "sentences"]

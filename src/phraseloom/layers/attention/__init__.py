@@ -1,4 +1,4 @@
-"""Attention = score × arrangement. A new one is one file here and one line in its table in `layers/config.py`."""
+"""Attention = score × arrangement. A new one is one file here and one line in its table in `options/attention.py`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.attention.relative import RelativeScore
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.config import ARRANGEMENTS, SCORES
+from phraseloom.options.attention import ARRANGEMENTS, SCORES
 
 
 def build_attention(

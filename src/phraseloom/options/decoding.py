@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.text.config import LINE_TOKENS
+from phraseloom.options.text import LINE_TOKENS
 
 
 class WuPenaltyConfig(Config):

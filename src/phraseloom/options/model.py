@@ -1,18 +1,22 @@
-"""What a model is made of, as data. No torch here: recipes are checked without it."""
+"""How the parameters of a model are drawn before training, as data. No torch here.
+
+Source phrase representations, as data (P001; spec §3). No torch here.
+
+Options of the output layers. No torch here: recipes are checked without it.
+
+What a model is made of, as data. No torch here: recipes are checked without it.
+"""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from phraseloom.config import Config
+from phraseloom.config import Config, Whole
 from phraseloom.errors import plural
-from phraseloom.models.attention_config import AttentionConfig, AttentionsConfig
-from phraseloom.models.init_config import InitConfig, fill_init
-from phraseloom.models.output_config import OutputConfig, SoftmaxConfig, WordOrPhraseConfig
-from phraseloom.models.phrase_config import PhrasesConfig
-from phraseloom.npmt.config import (
+from phraseloom.options.attention import AttentionConfig, AttentionsConfig
+from phraseloom.options.segmental import (
     ColumnsEncoderConfig,
     DropoutRate,
     ReorderingConfig,
@@ -20,6 +24,181 @@ from phraseloom.npmt.config import (
     check_segmental,
     fill_segmental,
 )
+
+
+class InitConfig(Config):
+    """The start of training; one word in place of the mapping is the `kind`.
+
+    `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out)));
+    uniform, every parameter but those of layer normalisations U(±`range`). `embeddings`: normal, N(0, 1/√D);
+    small_uniform, U(±√(2 / (V + D))), the released start of paper 001. `recurrent`: how the cells of
+    recurrent layers are drawn, gate by gate: both matrices as said, or (orthogonal) the recurrent one orthogonal and the input
+    one xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a Transformer, and
+    `phrase_scale` those of combination networks (null: as `branch_scale`); 0 makes a branch start as the identity.
+    """
+
+    kind: Literal["fan_in_uniform", "xavier_uniform", "uniform"] = "fan_in_uniform"
+    range: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    embeddings: Literal["normal", "small_uniform"] = "normal"
+    recurrent: Literal["orthogonal", "xavier_uniform", "fan_in_uniform"] = "orthogonal"
+    branch_scale: Annotated[float, Field(ge=0.0, le=1.0)] = 1.0
+    phrase_scale: Annotated[float, Field(ge=0.0, le=1.0)] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        return {"kind": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _fits(self) -> InitConfig:
+        if (self.kind == "uniform") != (self.range is not None):
+            raise ValueError("range is for kind: uniform, which needs it")
+        changed = [
+            name
+            for name, usual in (("embeddings", "normal"), ("recurrent", "orthogonal"))
+            if getattr(self, name) != usual
+        ]
+        if self.kind == "uniform" and changed:
+            raise ValueError(f"kind: uniform draws everything from its range; leave {changed[0]} out")
+        return self
+
+
+def fill_init(value: Any) -> Any:
+    """`value` with what a start implies: embeddings drawn from a stated range are not multiplied by √D.
+
+    `init_range: R`, the key of earlier versions, is `init: {kind: uniform, range: R}` with scaled embeddings.
+    """
+    if not isinstance(value, dict):
+        return value
+    value = dict(value)
+    old = value.pop("init_range", None)
+    if old is not None:
+        if "init" in value:
+            raise ValueError("init_range and init say the same; keep init")
+        value = {"scale_embeddings": True, **value, "init": {"kind": "uniform", "range": old}}
+    init = value.get("init")
+    kind = (
+        init if isinstance(init, str) else init.get("kind") if isinstance(init, dict) else getattr(init, "kind", None)
+    )
+    return {"scale_embeddings": kind != "uniform", **value}
+
+
+Tokens = Annotated[int, Field(ge=1, le=10_000)]
+
+
+class FixedSegmentsConfig(Config):
+    """Phrases of max(min(`max_tokens`, ⌈tokens / `min_chunks`⌉), `floor`) subwords (spec §3.1).
+
+    `basis`: tokens of the sentence, or of the padded batch as in the released code, where a translation depends on its
+    batch.
+    """
+
+    kind: Literal["fixed"] = "fixed"
+    max_tokens: Tokens = 8
+    min_chunks: Tokens = 6
+    floor: Tokens = 3
+    basis: Literal["sentence", "batch"] = "sentence"
+
+
+class DatasetSegmentsConfig(Config):
+    """The phrases that the dataset was prepared with: those of trees or of a phrase table (`data.phrases`)."""
+
+    kind: Literal["dataset"] = "dataset"
+
+
+SegmentsConfig = Annotated[FixedSegmentsConfig | DatasetSegmentsConfig, Field(discriminator="kind")]
+
+
+class PhrasesConfig(Config):
+    """Phrase vectors at every level of the encoder, and a combination network in every layer.
+
+    `glance` and `attention` say how a phrase vector is made (none: it is the glance). `transparent`: every decoder layer has
+    its own mixture of all levels; else all get the last. `transparent_tokens`: the same for the token states. `residual`: the
+    combination network adds token and attended phrases to its output (both: the released code) or the token alone (token: the
+    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper). `scorer_width`: h of
+    the scorer (null: `width`).
+    """
+
+    segments: SegmentsConfig = FixedSegmentsConfig()
+    glance: Literal["max", "mean"] = "max"
+    attention: Literal["none", "softmax", "gated"] = "softmax"
+    transparent: bool = True
+    transparent_tokens: bool = False
+    residual: Literal["both", "token"] = "both"
+    combination_width: Annotated[int, Field(ge=1, le=65536)] | None = None
+    scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> PhrasesConfig:
+        if self.attention == "none" and self.scorer_width is not None:
+            raise ValueError("scorer_width has no meaning with attention: none")
+        return self
+
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class SoftmaxConfig(Config):
+    """Softmax over the target vocabulary, with label smoothing in training (spec §7).
+
+    `excluded`: special tokens that are no classes: their probability is 0, as that of the start token in models of Marian. It
+    needs `bias: true` and `smoothing: kl`, which puts no mass on them.
+    """
+
+    kind: Literal["softmax"] = "softmax"
+    bias: bool = False
+    excluded: Annotated[tuple[Literal["pad", "bos"], ...], Field(strict=False)] = ()
+    label_smoothing: Fraction = 0.1
+    smoothing: Literal["uniform", "t2t", "kl"] = "uniform"
+
+    @model_validator(mode="after")
+    def _excluded_fits(self) -> SoftmaxConfig:
+        if self.excluded and not (self.bias and self.smoothing == "kl"):
+            raise ValueError("excluded needs bias: true and smoothing: kl")
+        return self
+
+
+class ContinuousConfig(Config):
+    """A vector near the fixed vector of the word (P003; spec §4): data with `subwords: {kind: words, vectors: FILE}`.
+
+    `loss`: see spec §4.3; lambda1 and lambda2 are of the regularised forms, lambda_released of the released one.
+    `approximation` of the von Mises-Fisher normaliser: exact, as the published program has it, or with the bound of spec §4.2.
+    `hidden_layer`: one more layer, with ReLU, before the vector.
+    """
+
+    kind: Literal["continuous"]
+    loss: Literal[
+        "vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2", "max_margin"
+    ] = "vmf_released"  # fmt: skip
+    lambda1: Annotated[float, Field(ge=0.0)] = 0.02
+    lambda2: PositiveFloat = 0.1
+    lambda_released: float = 0.2
+    approximation: Literal["exact", "released", "bound"] = "exact"
+    hidden_layer: bool = False
+
+
+class FertilityConfig(Config):
+    """The module that says of each source token whether it gives a word or a phrase (spec §4.8); `fertility train` adds it.
+
+    `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers.
+    """
+
+    classes: Annotated[Literal[4, 2], Whole] = 4
+    inputs: Literal["both", "states", "embeddings"] = "both"
+    widths: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(strict=False)] = (4096, 1024)
+
+
+class WordOrPhraseConfig(ContinuousConfig):
+    """Continuous output over words and phrases. `score`: how the gate of the `fertility` module, if there is one, is applied
+    (spec §4.9): mixture is log λ + log density, the others are those of the paper and of the published program."""
+
+    kind: Literal["word_or_phrase"]  # type: ignore[assignment]
+    score: Literal["mixture", "density", "released"] = "mixture"
+    fertility: FertilityConfig | None = None
+
+
+OutputConfig = Annotated[SoftmaxConfig | ContinuousConfig | WordOrPhraseConfig, Field(discriminator="kind")]
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}},

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from phraseloom.config import Config
-from phraseloom.data.config import FileName
+from phraseloom.options.data import FileName
 
 __all__ = [
     "AdamConfig",

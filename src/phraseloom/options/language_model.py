@@ -7,17 +7,18 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.models.attention_config import AttentionConfig
-from phraseloom.models.config import (
+from phraseloom.options.attention import AttentionConfig
+from phraseloom.options.model import (
     DropoutRate,
+    InitConfig,
     PositionsConfig,
     SinusoidConfig,
     SoftmaxConfig,
     TransformerDecoderConfig,
     check_sizes,
+    fill_init,
     fill_preset,
 )
-from phraseloom.models.init_config import InitConfig, fill_init
 
 
 class CausalAttentionConfig(Config):

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.phrases.config import SegmenterConfig
-from phraseloom.text.config import LINE_TOKENS, FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
+from phraseloom.options.segmenters import SegmenterConfig
+from phraseloom.options.text import LINE_TOKENS, FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]

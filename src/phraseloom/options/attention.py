@@ -1,0 +1,319 @@
+"""What an attention is made of, as options: a score and an arrangement for each use. No torch here.
+
+An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order] [gated]`.
+
+    token                             ordinary attention
+    relative                          with clipped relative positions
+    queryk heterogeneous 1-2          every head sees tokens and bigrams
+    convkv homogeneous 44             four heads of tokens, four of bigrams
+    queryk interleaved 1-2 keys-per-order
+    queryk heterogeneous 1-2 gated    begins as ordinary attention
+
+A new score or arrangement is a file in `layers/attention/` and a line in its table here; one with options has a class
+for them here too.
+"""
+
+from __future__ import annotations
+
+import difflib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    create_model,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from phraseloom.config import Config
+
+EXAMPLE = "queryk heterogeneous 1-2"
+KEYS = {"shared-keys": True, "keys-per-order": False}
+GATED = "gated"
+FORM = f"SCORE [ARRANGEMENT ORDERS] [{' | '.join(KEYS)}] [{GATED}]"
+
+
+def parse(text: str) -> dict[str, Any]:
+    """`score`, and where they are said `arrangement`, `orders` or `split`, `share_keys`, `gated`; ValueError says what is
+    wrong."""
+    words = text.split()
+    found: dict[str, Any] = {}
+    if words and words[-1] == GATED:
+        found["gated"] = bool(words.pop())
+    if words and words[-1] in KEYS:
+        found["share_keys"] = KEYS[words.pop()]
+    if len(words) not in (1, 3):
+        raise ValueError(f"{text!r} is not {FORM}, such as {EXAMPLE!r}")
+    found["score"] = words[0]
+    if len(words) == 3:
+        found["arrangement"] = words[1]
+        if words[1] == "homogeneous":
+            found["split"] = parse_split(words[2])
+        else:
+            found["orders"] = parse_orders(words[2])
+    return found
+
+
+def parse_split(text: str) -> list[int]:
+    """Heads of order 1, 2, …: `44` or `3-2-3` or `12-4`."""
+    parts = text.split("-") if "-" in text else list(text)
+    if not all(p.isascii() and p.isdigit() for p in parts):
+        raise ValueError(f"{text!r} is no division of the heads, such as 44 or 3-2-3 or 12-4")
+    return [int(p) for p in parts]
+
+
+def parse_orders(text: str) -> list[int]:
+    """`1-2-3` → [1, 2, 3]."""
+    parts = text.split("-")
+    if not all(p.isascii() and p.isdigit() for p in parts):
+        raise ValueError(f"{text!r} are no orders, such as 1-2 or 1-2-3")
+    return [int(p) for p in parts]
+
+
+Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
+
+
+class ArrangementOptions(Config):
+    """What a recipe may say of an arrangement. Its fields are keywords of `structure` of the class."""
+
+    kind: str
+
+    @abstractmethod
+    def orders_seen(self) -> set[int]:
+        """The orders n of the n-grams that some head attends to."""
+
+
+class SplitOptions(ArrangementOptions):
+    """`split`: how many heads for order 1, 2, …, as [4, 4] or "44"; all order 1 if left out."""
+
+    split: list[Annotated[int, Field(ge=0)]] | None = None
+
+    @field_validator("split", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return parse_split(str(value)) if isinstance(value, str | int) else value
+
+    def orders_seen(self) -> set[int]:
+        """Those that have heads."""
+        return {1} if self.split is None else {n for n, heads in enumerate(self.split, 1) if heads}
+
+
+class OrdersOptions(ArrangementOptions):
+    """`orders`: of the n-grams that every head attends to, as [1, 2] or "1-2"."""
+
+    orders: Orders = Field([1, 2])
+
+    @field_validator("orders", mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return parse_orders(value) if isinstance(value, str) else value
+
+    @field_validator("orders")
+    @classmethod
+    def _different(cls, value: list[int]) -> list[int]:
+        if len(set(value)) != len(value):
+            raise ValueError(f"orders {'-'.join(map(str, value))} name one order twice")
+        return sorted(value)
+
+    def orders_seen(self) -> set[int]:
+        """All of them."""
+        return set(self.orders)
+
+
+class OrdersWithOneOptions(OrdersOptions):
+    """`orders`: of queries and slots; order 1 is one of them."""
+
+    @field_validator("orders")
+    @classmethod
+    def _holds_one(cls, value: list[int]) -> list[int]:
+        if 1 not in value:
+            raise ValueError("interleaved attention needs order 1: a sentence of one token has no other query")
+        return value
+
+
+class ScoreOptions(Config):
+    """What a recipe may say of a score. Its fields are keywords of the class of the score."""
+
+    kind: str
+
+    def check(self, arrangement: ArrangementOptions) -> None:
+        """ValueError where an option has no meaning in this arrangement."""
+
+
+class RelativeOptions(ScoreOptions):
+    """`clip`: the largest distance that is told apart; `on_values`: also add a vector of the distance to the values."""
+
+    clip: Annotated[int, Field(ge=1)] = 16
+    on_values: bool = True
+
+
+class QueryKOptions(ScoreOptions):
+    """`share_keys`: one key matrix for all orders (paper 000; the default), or one an order (paper 002)."""
+
+    share_keys: bool | None = None
+
+    def check(self, arrangement: ArrangementOptions) -> None:
+        """ValueError where heads divided among the orders have keys of their own anyway."""
+        if self.share_keys is not None and isinstance(arrangement, SplitOptions):
+            raise ValueError(
+                "share_keys has no meaning here: in a homogeneous arrangement each order has heads of its own"
+            )
+
+
+@dataclass(frozen=True)
+class KindEntry:
+    """A line of a table: `home` is file and class in `layers/attention/`, loaded when a block is built; `says` is for
+    the schema of recipes."""
+
+    home: str
+    says: str
+    options: type[Config]
+
+    def load(self) -> Any:
+        """The class; imports torch."""
+        file, name = self.home.split(".")
+        return getattr(import_module(f"phraseloom.layers.attention.{file}"), name)
+
+
+@dataclass(frozen=True)
+class ScoreEntry(KindEntry):
+    """A score. `ngrams`: whether it knows orders above 1; `distances`: whether it needs positions that have a distance,
+    as those of two texts have not."""
+
+    options: type[Config] = ScoreOptions
+    ngrams: bool = True
+    distances: bool = False
+
+
+SCORES = {
+    "token": ScoreEntry("token.TokenScore", "Ordinary scaled dot products.", ngrams=False),
+    "relative": ScoreEntry(
+        "relative.RelativeScore",
+        "Clipped relative positions (Shaw 2018).",
+        RelativeOptions,
+        ngrams=False,
+        distances=True,
+    ),
+    "convkv": ScoreEntry("convkv.ConvKVScore", "n-gram keys and values by convolution (P002 eq. 5)."),
+    "queryk": ScoreEntry("queryk.QueryKScore", "Queries as kernels over token keys (P000 eq. 9).", QueryKOptions),
+}
+ARRANGEMENTS = {
+    "homogeneous": KindEntry("homogeneous.HomogeneousArrangement", "Every head attends to one order.", SplitOptions),
+    "heterogeneous": KindEntry(
+        "heterogeneous.HeterogeneousArrangement", "All orders in one softmax, for every head.", OrdersOptions
+    ),
+    "interleaved": KindEntry(
+        "interleaved.InterleavedArrangement", "n-gram queries and n-gram slots of all orders.", OrdersWithOneOptions
+    ),
+}
+
+
+def _config(name: str, entry: KindEntry) -> Any:
+    """The options of an entry with its `kind`, as a class that a recipe is checked against."""
+    says = [entry.says, *([entry.options.__doc__] if entry.options is not ScoreOptions else [])]
+    kind: Any = (Literal[name], name)
+    title = entry.home.split(".")[1] + "Config"
+    return create_model(title, __base__=entry.options, __doc__="\n\n".join(map(str, says)), kind=kind)
+
+
+def _any(table: Mapping[str, KindEntry]) -> Any:
+    """One of a table, chosen by `kind`."""
+    classes = [_config(name, entry) for name, entry in table.items()]
+    return Annotated[reduce(or_, classes), Field(discriminator="kind")]
+
+
+def _forms() -> str:
+    """How the line is written, and all that may stand in it."""
+    return (
+        f"an attention in one line is {FORM}: a score is one of {', '.join(SCORES)}, an arrangement one of "
+        f"{', '.join(ARRANGEMENTS)}; orders are 1-2 or 1-2-3, of a homogeneous one heads such as 44"
+    )
+
+
+if TYPE_CHECKING:
+    AnyScore = ScoreOptions
+    AnyArrangement = ArrangementOptions
+else:
+    AnyScore, AnyArrangement = _any(SCORES), _any(ARRANGEMENTS)
+
+
+class AttentionConfig(Config):
+    """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`.
+
+    `gated`: n-grams stand behind a gate for each head that is shut at first, so that training starts from attention to tokens.
+    """
+
+    score: AnyScore = Field({"kind": "token"}, validate_default=True)
+    arrangement: AnyArrangement = Field({"kind": "homogeneous"}, validate_default=True)
+    gated: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_line(cls, value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        found = parse(value)
+        for what, names in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
+            if (name := found.get(what, "token" if what == "score" else "homogeneous")) not in names:
+                near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+                meant = f"did you mean {near[0]}? " if near else ""
+                raise ValueError(f"{name!r} is no {what}; {meant}{_forms()}")
+        score: dict[str, Any] = {"kind": found.pop("score")}
+        if "share_keys" in found:
+            score["share_keys"] = found.pop("share_keys")
+        block = {"score": score, "gated": found.pop("gated", False)}
+        if "arrangement" not in found:
+            return block
+        return {**block, "arrangement": {"kind": found.pop("arrangement"), **found}}
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `gated` where there is no gate: the form that earlier versions store and read."""
+        stored: dict[str, Any] = handler(self)
+        return stored if self.gated else {key: value for key, value in stored.items() if key != "gated"}
+
+    @model_validator(mode="after")
+    def _fits(self) -> AttentionConfig:
+        kind, orders = self.score.kind, self.arrangement.orders_seen()
+        if not SCORES[kind].ngrams and orders != {1}:
+            able = " or ".join(name for name, entry in SCORES.items() if entry.ngrams)
+            raise ValueError(f"{kind} scores know no n-grams: orders {sorted(orders)} need score {able}")
+        self.score.check(self.arrangement)
+        if self.gated and (self.arrangement.kind == "homogeneous" or 1 not in orders or len(orders) < 2):
+            raise ValueError(
+                "gated needs heads that see both tokens and n-grams: heterogeneous or interleaved, orders such as 1-2"
+            )
+        return self
+
+
+USES = ("encoder_self", "decoder_self", "cross")
+
+
+class AttentionsConfig(Config):
+    """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
+
+    encoder_self: AttentionConfig = AttentionConfig()
+    decoder_self: AttentionConfig = AttentionConfig()
+    cross: AttentionConfig = AttentionConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _for_all(cls, value: Any) -> Any:
+        return dict.fromkeys(USES, value) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _cross_has_no_distance(self) -> AttentionsConfig:
+        kind = self.cross.score.kind
+        if SCORES[kind].distances:
+            raise ValueError(
+                f"{kind} scores are for self-attention: source and target positions have no common distance"
+            )
+        return self
