@@ -16,7 +16,8 @@ from corpora import open_data
 from flops import Pair, decoding_flop, training_flop
 from phraseloom.data.batches import BatchPlan
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.models.build import build_model
 from phraseloom.options.model import ModelConfig

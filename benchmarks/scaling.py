@@ -51,7 +51,8 @@ def measure(row: dict[str, Any], threads: int, seconds: float) -> dict[str, floa
     import torch
 
     from phraseloom.data.tensors import make_batch
-    from phraseloom.decoding.search import Limits, SearchOptions, search
+    from phraseloom.decoding.limits import Limits, SearchOptions
+    from phraseloom.decoding.search import search
     from phraseloom.models.build import build_model
     from phraseloom.options.model import ModelConfig
     from phraseloom.options.training import AdamConfig

@@ -153,7 +153,8 @@ class Search:
         """Of one batch. What an LSTM writes is bounded to the length of the references."""
         if not self.segmental:
             return self.searching.search(number, beam)
-        from phraseloom.decoding.search import Limits, SearchOptions, search
+        from phraseloom.decoding.limits import Limits, SearchOptions
+        from phraseloom.decoding.search import search
 
         examples, model = self.searching.examples(number), self.searching.model
         batch, words = self.searching.corpus.batch(examples), self.searching.tokens(examples)

@@ -15,7 +15,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
 from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.table import TargetTable
 from phraseloom.models import flops

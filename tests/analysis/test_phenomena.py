@@ -24,11 +24,12 @@ from phraseloom.analysis.phenomena import compare_systems, occurrences, right
 from phraseloom.errors import DataError, FileProblem, UsageError
 from phraseloom.metrics.ratio import wilson
 from phraseloom.world.contrastive import EDITS
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.generator import Generator
 from phraseloom.world.german import German
 from phraseloom.world.grammar import Pronoun, Sentence, all_clauses, all_noun_phrases
 from phraseloom.world.pair import make_pair, verb_senses
-from phraseloom.world.sampling import KeyedRandom, distinct_pairs, settled, train_pairs
+from phraseloom.world.sampling import distinct_pairs, settled, train_pairs
 from phraseloom.world.writer import write_world
 
 EXAMPLE = {

@@ -14,8 +14,9 @@ from tests.helpers import tiny_tokenizer
 from torch import Tensor
 
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.beam import WuPenalty
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.penalties import WuPenalty
+from phraseloom.decoding.search import search
 from phraseloom.layers.table import TargetTable
 from phraseloom.models import tasks
 from phraseloom.models import translation as targets

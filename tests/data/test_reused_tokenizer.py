@@ -17,7 +17,7 @@ from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.data import DataConfig, TextDataConfig
 from phraseloom.options.model import ModelConfig
-from phraseloom.text.subwords import spelling
+from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 
 OLD = ["the old man sleeps", "a cow is small", "the winter garden is dark", "we invite them tonight"] * 3

@@ -11,7 +11,9 @@ from tests.npmt.toys import ToySegmental
 
 import phraseloom.npmt.candidates as segments_module
 from phraseloom.analysis.explain.sentence import explain
-from phraseloom.decoding.search import Cancelled, Limits, SearchOptions, search
+from phraseloom.decoding.cancellation import Cancelled
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
 from phraseloom.decoding.translator import Translator
 
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.config import validate
-from phraseloom.decoding.beam import PENALTIES, build_penalty
+from phraseloom.decoding.penalties import PENALTIES, build_penalty
 from phraseloom.errors import ConfigError
 from phraseloom.options.decoding import DecodingConfig, SockeyePenaltyConfig
 

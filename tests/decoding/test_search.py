@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.decoding.toys import END, ToyModel, enumerate_outputs, random_table
 
-from phraseloom.decoding.beam import NoPenalty, SockeyePenalty, WuPenalty
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.penalties import NoPenalty, SockeyePenalty, WuPenalty
+from phraseloom.decoding.search import search
 from phraseloom.errors import ModelError
 
 PENALTIES = {

@@ -11,8 +11,8 @@ import pytest
 import torch
 from tests.decoding.conftest import lines_of_words
 
+from phraseloom.decoding.limits import Hypothesis
 from phraseloom.decoding.parts import Found
-from phraseloom.decoding.search import Hypothesis
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ConfigError, FileProblem, ModelError, PhraseloomError, UsageError
 
@@ -54,7 +54,7 @@ def test_score_of_our_own_output_is_the_score_of_translate(translator: Translato
         for one in best.n_best:
             pairs.append((translator.tokenizer.source.encode(line), [id_of(t) for t in one.tokens]))
             expected.append(one)
-    from phraseloom.decoding.beam import build_penalty
+    from phraseloom.decoding.penalties import build_penalty
 
     rows = score_pairs(translator.model, pairs, config, translator.device)
     scores = [Score.of(row, [], build_penalty(config.length_penalty)) for row in rows]

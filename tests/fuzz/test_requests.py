@@ -19,7 +19,7 @@ import pytest
 from tests.serving.harness import FakeTranslator, Running, call, connect, post, read_all, running
 
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.server import STATUSES
+from phraseloom.serving.message import STATUSES
 
 CONFIG = ServingConfig(gather_seconds=0, max_body_bytes=20_000, max_header_bytes=4096, max_texts=8, max_characters=300)
 GROUP = 25

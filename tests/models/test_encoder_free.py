@@ -11,7 +11,8 @@ from tests.models.test_recurrent import SIZE, SMALL, built, recurrent
 from torch import Tensor
 
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
 from phraseloom.models.build import build_model
 from phraseloom.models.decoder import Memory
 from phraseloom.models.translation import TranslationModel

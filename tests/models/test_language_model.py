@@ -13,7 +13,8 @@ from tests.helpers import tiny_tokenizer
 
 from phraseloom.config import validate
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.search import search
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.models.build import build_language_model
 from phraseloom.models.language_model import LanguageModel

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from phraseloom.data.tensors import Batch, make_batch
-from phraseloom.decoding.beam import WuPenalty
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.penalties import WuPenalty
+from phraseloom.decoding.search import search
 from phraseloom.models.build import build_model
 from phraseloom.models.decoder import DecoderState
 from phraseloom.models.translation import TranslationModel

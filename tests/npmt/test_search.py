@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tests.npmt.toys import END, START, WORDS, ToySegmental
 
 import phraseloom.npmt.candidates as segments_module
-from phraseloom.decoding.beam import NoPenalty, SockeyePenalty, WuPenalty
-from phraseloom.decoding.search import Limits, SearchOptions, search
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.penalties import NoPenalty, SockeyePenalty, WuPenalty
+from phraseloom.decoding.search import search
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.npmt.candidates import best_segments, greedy_segments
 

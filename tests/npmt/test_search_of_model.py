@@ -12,7 +12,8 @@ from tests.decoding.conftest import lines_of_words
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.search import Limits, SearchOptions, Segment, search
+from phraseloom.decoding.limits import Limits, SearchOptions, Segment
+from phraseloom.decoding.search import search
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.build import build_model

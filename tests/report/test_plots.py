@@ -13,7 +13,7 @@ import pytest
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.report.charts import plots
-from phraseloom.report.run.runs import read_history
+from phraseloom.report.run.history import read_history
 
 pytest.importorskip("matplotlib")
 PNG = b"\x89PNG\r\n\x1a\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from phraseloom.reproduce.records import load_table
+from phraseloom.reproduce.load import load_table
 from phraseloom.reproduce.steps import Step, Steps, StepScope
 from phraseloom.reproduce.table import TableConfig
 

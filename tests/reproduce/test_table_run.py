@@ -17,8 +17,8 @@ import pytest
 
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
 from phraseloom.reproduce.plan import Speed, speed_here, speed_of
-from phraseloom.reproduce.records import recompute
 from phraseloom.reproduce.sentences import read_sentences
+from phraseloom.reproduce.stored import recompute
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
 from .fakes import make_table, program, table_data

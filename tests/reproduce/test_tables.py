@@ -14,8 +14,8 @@ from phraseloom.errors import UsageError
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
+from phraseloom.reproduce.load import load_table
 from phraseloom.reproduce.measure import MeasuredValue
-from phraseloom.reproduce.records import load_table
 from phraseloom.reproduce.result import Judge, Result
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import SCALES, TableConfig, runnable

@@ -20,8 +20,9 @@ from phraseloom.decoding.translation import Translation
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
+from phraseloom.serving.message import Reply, Request, json_reply
 from phraseloom.serving.models import Measure, Models
-from phraseloom.serving.server import Reply, Request, Server, json_reply
+from phraseloom.serving.server import Server
 
 
 class FakeTranslator:

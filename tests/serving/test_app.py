@@ -16,7 +16,7 @@ from phraseloom.errors import DataError, FileProblem, UsageError
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App
 from phraseloom.serving.batcher import Batcher
-from phraseloom.serving.server import STATUSES, Request
+from phraseloom.serving.message import STATUSES, Request
 
 CONFIG = ServingConfig(
     max_texts=5, max_characters=50, max_prefix_characters=10, max_beam=6, max_n_best=4, max_tokens=20
@@ -247,7 +247,7 @@ def test_what_a_model_refuses_is_the_fault_of_the_request(error: Exception) -> N
 
 
 def test_numbers_that_json_cannot_say() -> None:
-    from phraseloom.serving.server import json_reply
+    from phraseloom.serving.message import json_reply
 
     assert json_reply({"a": [float("nan"), -float("inf"), 1.5], "b": {"c": float("inf")}}).body == (
         b'{"a":[null,null,1.5],"b":{"c":null}}\n'

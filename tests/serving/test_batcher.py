@@ -12,7 +12,7 @@ from tests.serving.harness import PATIENCE, FakeTranslator, StillLoop, call, run
 
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.batcher import POSTPONED, Batcher, ItemError, WorkQueue
-from phraseloom.serving.server import Problem
+from phraseloom.serving.message import Problem
 
 LINE = WorkQueue("texts", 100, 8)
 CONFIG = ServingConfig(gather_seconds=0.01, answer_seconds=600.0, batch_seconds=600.0)

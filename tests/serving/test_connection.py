@@ -30,7 +30,7 @@ from tests.serving.harness import (
 )
 
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.server import STATUSES, Reply, Request
+from phraseloom.serving.message import STATUSES, Reply, Request
 
 QUICK = ServingConfig(read_seconds=0.3, request_seconds=0.8, idle_seconds=1.0, send_seconds=0.5, max_body_bytes=100_000)
 

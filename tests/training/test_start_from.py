@@ -26,7 +26,7 @@ from phraseloom.models.store import load_tensors, save_model
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.recipe import load_recipe
-from phraseloom.text.subwords import spelling
+from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import distributed
 from phraseloom.training import run as runs

@@ -47,7 +47,7 @@ from phraseloom.analysis.gold import parse_links
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import slot_weights
 from phraseloom.decoding.batching import plan_batches
-from phraseloom.decoding.search import refuse_nan
+from phraseloom.decoding.limits import refuse_nan
 from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.metrics.compare import SEED, resamples

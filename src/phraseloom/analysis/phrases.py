@@ -15,7 +15,7 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import plan_batches
-from phraseloom.decoding.search import refuse_nan
+from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import UsageError
 from phraseloom.text.vocabulary import EOS

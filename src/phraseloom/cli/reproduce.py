@@ -82,7 +82,7 @@ def command(
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
     """
     from phraseloom.errors import PhraseloomError, UsageError
-    from phraseloom.reproduce.records import all_tables, load_table, recipes_folder
+    from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
 
     if index is not None:
         from phraseloom.reproduce.writing import write_index
@@ -92,7 +92,7 @@ def command(
         print(write_index(index))
         return
     if recompute is not None:
-        from phraseloom.reproduce.records import recompute as judge_again
+        from phraseloom.reproduce.stored import recompute as judge_again
 
         if table is not None:
             raise UsageError(f"--recompute reads the table of a folder; {table} is not made", hint="call it alone")

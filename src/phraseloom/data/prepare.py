@@ -42,9 +42,10 @@ from phraseloom.options.data import AnyDataConfig, TextDataConfig, valid_tokens
 from phraseloom.options.text import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
+from phraseloom.text.extension import extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
-from phraseloom.text.subwords import Subwords, extend
+from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vocabulary import UNK

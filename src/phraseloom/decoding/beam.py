@@ -38,17 +38,17 @@ Greedy search: the best token at each step until EOS (a beam of 1 that stops at 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from phraseloom.decoding.search import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, go_on, refuse_nan
+from phraseloom.decoding.cancellation import go_on
+from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
+from phraseloom.decoding.penalties import PENALTIES, LengthPenalty, NoPenalty, SockeyePenalty, WuPenalty, build_penalty
 from phraseloom.errors import ModelError
-from phraseloom.options.decoding import NoPenaltyConfig, PenaltyConfig, SockeyePenaltyConfig, WuPenaltyConfig
+from phraseloom.options.decoding import PenaltyConfig
 
 __all__ = [
     "LengthPenalty",
@@ -61,54 +61,6 @@ __all__ = [
     "build_penalty",
     "greedy_search",
 ]
-
-
-class LengthPenalty(Protocol):
-    """Something that divides a log-probability by a function of the length."""
-
-    def divisor(self, length: Tensor) -> Tensor:
-        """The divisor for outputs of `length` tokens (float64, EOS counted)."""
-        ...
-
-
-@dataclass(frozen=True)
-class WuPenalty:
-    """((5 + |Y|) / 6)^alpha."""
-
-    alpha: float
-
-    def divisor(self, length: Tensor) -> Tensor:
-        """See LengthPenalty."""
-        return ((5.0 + length) / 6.0) ** self.alpha
-
-
-@dataclass(frozen=True)
-class SockeyePenalty:
-    """((beta + |Y|) / (beta + 1))^alpha."""
-
-    alpha: float
-    beta: float
-
-    def divisor(self, length: Tensor) -> Tensor:
-        """See LengthPenalty."""
-        return ((self.beta + length) / (self.beta + 1.0)) ** self.alpha
-
-
-@dataclass(frozen=True)
-class NoPenalty:
-    """1."""
-
-    def divisor(self, length: Tensor) -> Tensor:
-        """See LengthPenalty."""
-        return torch.ones_like(length)
-
-
-PENALTIES: dict[str, Callable[..., LengthPenalty]] = {"wu": WuPenalty, "sockeye": SockeyePenalty, "none": NoPenalty}
-
-
-def build_penalty(config: WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig) -> LengthPenalty:
-    """The penalty that a config describes."""
-    return PENALTIES[config.kind](**config.model_dump(exclude={"kind"}))
 
 
 def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:

@@ -24,10 +24,10 @@ from torch import Tensor
 from phraseloom.config import validate
 from phraseloom.data.batches import mix
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
-from phraseloom.decoding.beam import NoPenalty
+from phraseloom.decoding.limits import NEVER, refuse_nan
 from phraseloom.decoding.parts import crop, encode
+from phraseloom.decoding.penalties import NoPenalty
 from phraseloom.decoding.scoring import Score, score_lines
-from phraseloom.decoding.search import NEVER, refuse_nan
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.options.decoding import GenerationConfig
 from phraseloom.text.lines import list_of_lines

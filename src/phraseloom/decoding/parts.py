@@ -30,7 +30,7 @@ import numpy as np
 
 from phraseloom.decoding.alignment import word_weights
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.search import Hypothesis, Segment
+from phraseloom.decoding.limits import Hypothesis, Segment
 from phraseloom.decoding.translation import Links, PhraseLink, Translation
 from phraseloom.errors import DataError
 from phraseloom.text.tokenizer import Side, Tokenizer

@@ -10,8 +10,8 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
-from phraseloom.decoding.beam import LengthPenalty
-from phraseloom.decoding.search import refuse_nan
+from phraseloom.decoding.limits import refuse_nan
+from phraseloom.decoding.penalties import LengthPenalty
 from phraseloom.options.decoding import DecodingConfig, GenerationConfig
 
 Pair = tuple[Sequence[int], Sequence[int]]

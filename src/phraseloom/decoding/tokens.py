@@ -8,8 +8,8 @@ from typing import Any
 from phraseloom.decoding.alignment import attention_of, choose, link_phrases, link_words
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.beam import beam_search, greedy_search
+from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
 from phraseloom.decoding.parts import Aligned, Found, UnknownWord, unknown_words
-from phraseloom.decoding.search import Hypothesis, Limits, SearchModel, SearchOptions
 from phraseloom.errors import UsageError
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer

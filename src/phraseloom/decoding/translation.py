@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from phraseloom.decoding.limits import Segment
     from phraseloom.decoding.parts import Replacement
-    from phraseloom.decoding.search import Segment
 
 Links = list[tuple[int, int]]
 

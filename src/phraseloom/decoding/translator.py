@@ -19,11 +19,13 @@ import torch
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
-from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches, search_pieces, with_prefixes
-from phraseloom.decoding.beam import build_penalty
+from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.cancellation import Question
 from phraseloom.decoding.parts import Found, crop_targets, encode, join_parts, refuse_long_prefixes
+from phraseloom.decoding.penalties import build_penalty
+from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
-from phraseloom.decoding.search import Question, writer_of
+from phraseloom.decoding.search import writer_of
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural

@@ -30,7 +30,7 @@ from phraseloom.analysis.explain.attention import plain_links
 from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import plan_batches
-from phraseloom.decoding.search import Segment, refuse_nan
+from phraseloom.decoding.limits import Segment, refuse_nan
 from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.metrics.ratio import wilson
 from phraseloom.npmt.model import SegmentalModel

@@ -27,7 +27,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from phraseloom.decoding.search import NEVER, Question, go_on, refuse_nan
+from phraseloom.decoding.cancellation import Question, go_on
+from phraseloom.decoding.limits import NEVER, refuse_nan
 from phraseloom.npmt.rows import CellStates
 from phraseloom.outputs.topk import best_columns
 

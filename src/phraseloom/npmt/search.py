@@ -48,8 +48,9 @@ import torch
 from torch import Tensor
 
 from phraseloom.decoding.batching import Piece
+from phraseloom.decoding.cancellation import go_on
+from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchOptions, Segment
 from phraseloom.decoding.parts import Aligned, Found, UnknownWord
-from phraseloom.decoding.search import NEVER, Hypothesis, Limits, SearchOptions, Segment, go_on
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.npmt.candidates import Bounds, Candidate, History, SegmentModel, best_segments, greedy_segments

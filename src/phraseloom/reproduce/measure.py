@@ -20,7 +20,7 @@ from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_s
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
-from phraseloom.report.run.runs import TIMING, read_history, read_records
+from phraseloom.report.run.history import TIMING, read_history, read_records
 from phraseloom.reproduce.steps import Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines

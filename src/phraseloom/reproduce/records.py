@@ -14,8 +14,6 @@ The files of tables: which there are, the one of a name, and reading it with the
 
 from __future__ import annotations
 
-import difflib
-import math
 import os
 import platform
 from collections.abc import Iterator, Mapping
@@ -24,18 +22,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-import pydantic
-
 from phraseloom import __version__
-from phraseloom.config import Places, merge, read_yaml, validate
-from phraseloom.errors import CorruptError, PhraseloomError, UsageError
-from phraseloom.files import MANIFEST, atomic_write_json, read_json, require_folder, sha256_file
-from phraseloom.reproduce.measure import MeasuredValue, scorer_of
-from phraseloom.reproduce.result import Result, compare
-from phraseloom.reproduce.sentences import TableSentences, read_sentences
+from phraseloom.errors import PhraseloomError
+from phraseloom.files import MANIFEST, atomic_write_json, read_json, sha256_file
 from phraseloom.reproduce.steps import Step, changed, in_order
-from phraseloom.reproduce.table import RECORD, JsonMetric, TableConfig, TextMetric
-from phraseloom.reproduce.writing import FORMAT, JSON, OLD_FORMATS, PICTURE, write
+from phraseloom.reproduce.table import RECORD
 
 LOG = "log.txt"
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
@@ -185,143 +176,3 @@ def _processor() -> str:
             if line.startswith(b"model name"):
                 return line.partition(b":")[2].decode("utf-8", "replace").strip()
     return platform.processor() or platform.machine()
-
-
-def recompute(folder: Path) -> Result:
-    """Judge a stored table again from its own files, and write it; nothing is trained and no corpus is read.
-
-    Raises UsageError where its sentences are not stored, CorruptError where a file is damaged or does not fit the others.
-    """
-    result = read_result(folder)
-    write(result, folder, picture=(folder / PICTURE).is_file())
-    return result
-
-
-def read_result(folder: Path) -> Result:
-    """The result that a folder holds, with its intervals and claims computed anew."""
-    path = require_folder(folder) / JSON
-    content = read_json(path, "table")
-    if isinstance(content, dict) and content.get("format") in OLD_FORMATS:
-        raise _not_stored(path)
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise CorruptError(f"not a table of format {FORMAT}", file=path, hint="reproduce TABLE writes it again")
-    try:
-        sentences = _sentences(folder, content["sentences"])
-        result = _result(content, sentences)
-    except PhraseloomError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
-        raise CorruptError(f"not a whole table ({type(error).__name__})", file=path) from error
-    _check(result, path)
-    compare(result)
-    return result
-
-
-def _not_stored(path: Path) -> UsageError:
-    hint = "reproduce TABLE writes them, from the steps that are there"
-    return UsageError("the sentences of this table are not stored", file=path, hint=hint)
-
-
-def _sentences(folder: Path, said: dict[str, str] | None) -> TableSentences | None:
-    if said is None:
-        return None
-    path = folder / Path(said["file"]).name
-    sentences = read_sentences(path)
-    if sha256_file(path) != said["sha256"]:
-        raise CorruptError(f"not the file that {JSON} was written with", file=path, hint="reproduce TABLE writes both")
-    return sentences
-
-
-def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result:
-    table = TableConfig.model_validate(content["definition"])
-    result = Result(table, content["table"], content["scale"], content["seeds"], machine=content["machine"])
-    result.versions, result.left_out = set(content["phraseloom"]), list(content["left_out"])
-    arrays = {} if sentences is None else sentences.arrays()
-    hypotheses = [] if sentences is None else sentences.hypotheses
-    lines = {((h.task, h.row, metric), h.seed): tuple(h.lines) for h in hypotheses for metric in h.metrics}
-    for row in content["rows"]:
-        place = (row["task"], row["row"])
-        if row["failures"]:
-            result.failures[place] = list(row["failures"])
-        if row["parameters"] is not None:
-            result.counted[place] = row["parameters"]
-        if row["run"]:
-            result.facts[place] = {int(seed): dict(facts) for seed, facts in row["run"].items()}
-        for key, entry in row["metrics"].items():
-            metric, cell = table.metrics[key], (*place, key)
-            seeds = result.measured.setdefault(cell, {})
-            for seed, value in ((int(name), value) for name, value in entry["seeds"].items()):
-                seeds[seed] = MeasuredValue(
-                    value,
-                    entry["missing"].get(str(seed), ""),
-                    (entry["signature"] or "") if value is not None else "",
-                    arrays.get((cell, seed), {}),
-                    scorer_of(metric) if isinstance(metric, TextMetric | JsonMetric) else None,
-                    lines.get((cell, seed), ()),
-                )
-    return result
-
-
-def _check(result: Result, path: Path) -> None:
-    """CorruptError where the stored sentences do not make the stored numbers, UsageError where a number has none."""
-    for (task, row, metric), seeds in result.measured.items():
-        config = result.table.metrics[metric]
-        of_sentences = isinstance(config, TextMetric) or (
-            isinstance(config, JsonMetric) and config.by_sentence is not None
-        )
-        for seed, measured in seeds.items():
-            if of_sentences and measured.value is not None and not measured.statistics:
-                raise _not_stored(path)
-            for label, rows in measured.statistics.items():
-                value = measured.value.get(label) if isinstance(measured.value, dict) else measured.value
-                assert measured.scorer is not None
-                made = measured.scorer.value(rows.sum(0))
-                if value is None or not math.isclose(made, value, rel_tol=1e-6, abs_tol=1e-6):
-                    where = " ".join(filter(None, (task, row, metric, label))) + f", seed {seed}"
-                    raise CorruptError(f"the sentences of {where} make {made:g}, the table says {value}", file=path)
-
-
-def find_table(name: str, recipes: Path) -> Path:
-    """The file of a table: a path, or a name such as 002-table1 in RECIPES/tables. UsageError with the nearest name."""
-    if name.endswith((".yaml", ".yml")):
-        return Path(name)
-    names = [path.stem for path in all_tables(recipes)]
-    if name not in names:
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        there = f"tables: {', '.join(names)}" if names else "--recipes names the folder that holds tables/"
-        raise UsageError(
-            f"no table {name!r} in {recipes / 'tables'}", hint=f"did you mean {near[0]}?" if near else there
-        )
-    return recipes / "tables" / f"{name}.yaml"
-
-
-def all_tables(recipes: Path) -> list[Path]:
-    """The files of all tables, by name."""
-    return sorted((recipes / "tables").glob("*.yaml"))
-
-
-def recipes_folder() -> Path:
-    """`recipes` of the present folder, or else of the checkout that this program runs from."""
-    here = Path("recipes")
-    checkout = Path(__file__).resolve().parents[3] / "recipes"
-    return here if (here / "tables").is_dir() or not checkout.is_dir() else checkout
-
-
-def load_table(path: Path) -> TableConfig:
-    """Read and check a table; ConfigError names the key, the file and the line."""
-    value, places = read_yaml(path)
-    scales = value.get("scales")
-    if isinstance(scales, dict):
-        for scale, given in scales.items():
-            if isinstance(given, dict) and "use" in given:
-                scales[scale] = _used(path, given, places, scale)
-    return validate(TableConfig, value, file=path, places=places)
-
-
-def _used(path: Path, given: dict[str, Any], places: Places, scale: str) -> dict[str, Any]:
-    """The keys of a scale over those of the file that it uses."""
-    name = given["use"]
-    if not isinstance(name, str):
-        raise places[("scales", scale, "use")].problem("use names one file beside the table")
-    below, _ = read_yaml(path.parent / name)
-    return merge(below, {key: value for key, value in given.items() if key != "use"})

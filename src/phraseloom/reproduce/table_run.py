@@ -9,8 +9,9 @@ from pathlib import Path
 from phraseloom import files
 from phraseloom.errors import UsageError
 from phraseloom.reproduce.execute import PROGRAM, Execution
+from phraseloom.reproduce.load import find_table, load_table
 from phraseloom.reproduce.plan import Plan, Speed, make_plan, render, speed_here, speed_of
-from phraseloom.reproduce.records import Record, find_table, load_table
+from phraseloom.reproduce.records import Record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import Steps, in_order
 from phraseloom.reproduce.table import Scale

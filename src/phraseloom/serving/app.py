@@ -18,9 +18,9 @@ from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
+from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
 from phraseloom.serving.protocol import Fields, read_object
-from phraseloom.serving.server import JSON_TYPE, Problem, Reply, Request, json_reply
 
 logger = logging.getLogger(__name__)
 

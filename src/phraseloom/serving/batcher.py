@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.server import overloaded
+from phraseloom.serving.message import overloaded
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.batcher import POSTPONED
-from phraseloom.serving.server import Problem, Reply, json_reply, plain
+from phraseloom.serving.message import Problem, Reply, json_reply, plain
 
 
 class TranslateKey(NamedTuple):

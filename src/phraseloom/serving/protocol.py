@@ -20,7 +20,7 @@ import h11
 from phraseloom import __version__
 from phraseloom.errors import plural
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.server import Problem, Reply, Request
+from phraseloom.serving.message import Problem, Reply, Request
 
 ALWAYS = (
     ("Server", f"phraseloom/{__version__}"),

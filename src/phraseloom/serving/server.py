@@ -19,81 +19,16 @@ import asyncio
 import contextlib
 import enum
 import errno
-import json
 import logging
-import math
 import socket
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from http import HTTPStatus
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import h11
 
 from phraseloom.errors import PhraseloomError
 from phraseloom.options.serving import ServingConfig
+from phraseloom.serving.message import Problem, Reply, Request, overloaded
 from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
-
-JSON_TYPE = "application/json"
-# The only statuses that a reply has.
-STATUSES = (200, 400, 403, 404, 405, 408, 413, 415, 417, 421, 431, 500, 501, 503)
-
-
-@dataclass(frozen=True)
-class Request:
-    """`path` without its query; names of headers in lower case, of two with one name the last."""
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """A status of `STATUSES`, a body, and headers beyond those that every reply has."""
-
-    status: int
-    body: bytes
-    content_type: str = JSON_TYPE
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class Problem(Exception):
-    """A request that is not answered as it was meant, and why. `close`: nothing more is read from its connection."""
-
-    def __init__(
-        self, status: int, message: str, *, close: bool = False, headers: Mapping[str, str] | None = None
-    ) -> None:
-        super().__init__(message)
-        self.status, self.message, self.close, self.headers = status, message, close, dict(headers or {})
-
-    def reply(self) -> Reply:
-        """The problem as a reply."""
-        error = {"status": self.status, "reason": HTTPStatus(self.status).phrase, "message": self.message}
-        return json_reply({"error": error}, status=self.status, headers=self.headers)
-
-
-def overloaded(message: str, *, retry_after: float = 1.0, close: bool = False) -> Problem:
-    """503 with `Retry-After` in whole seconds, from 1 to 60."""
-    seconds = min(60, max(1, math.ceil(retry_after)))
-    return Problem(503, message, close=close, headers={"Retry-After": str(seconds)})
-
-
-def plain(value: Any) -> Any:
-    """`value` with null for numbers that JSON has no word for."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: plain(inner) for key, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, list | tuple) else value
-
-
-def json_reply(value: Any, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Reply:
-    """`value` as JSON in UTF-8."""
-    text = json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return Reply(status, text.encode() + b"\n", headers=dict(headers or {}))
-
 
 Handler = Callable[[Request], Awaitable[Reply]]
 READ_BYTES = 16 * 1024

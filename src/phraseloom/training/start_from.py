@@ -36,8 +36,8 @@ from phraseloom.models.store import WEIGHTS, find_model, find_task, load_languag
 from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.options.training import flatten
 from phraseloom.recipe import AnyRecipe
+from phraseloom.text.extension import spelling
 from phraseloom.text.subword_nmt import SEPARATOR
-from phraseloom.text.subwords import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import UNK
 from phraseloom.training.checkpoint import OPTIMIZER, STATE, load_optimizer

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from phraseloom.world.draw import KeyedRandom
 from phraseloom.world.english import English
 from phraseloom.world.generator import MAX_DISTANCE, Generator
 from phraseloom.world.german import German
 from phraseloom.world.grammar import IT, Clause, NounPhrase, Pronoun, Sentence, all_clauses, all_noun_phrases
 from phraseloom.world.lexicon import Noun, Verb, lexicon
 from phraseloom.world.pair import make_pair, split_of, verb_senses
-from phraseloom.world.sampling import LONGEST, KeyedRandom, settled
+from phraseloom.world.sampling import LONGEST, settled
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
+from phraseloom.world.draw import KeyedRandom, after_preposition, draw_name, goal_pools, verb_pools
 from phraseloom.world.grammar import (
     ADVERBIAL,
     BARE,
@@ -28,7 +29,6 @@ from phraseloom.world.grammar import (
     Sentence,
 )
 from phraseloom.world.lexicon import Lexicon, Noun, Verb, lexicon
-from phraseloom.world.sampling import KeyedRandom, after_preposition, draw_name, goal_pools, verb_pools
 
 MAX_DISTANCE = 20
 CONTEXTS = ("plain", "modal", "inverted", "that", "because", "when")

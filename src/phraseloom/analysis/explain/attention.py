@@ -20,7 +20,7 @@ from phraseloom.analysis.attention import pack
 from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.analysis.heatmap import Tokens
 from phraseloom.decoding.alignment import Look, choose, link_phrases, link_words, merge_heads
-from phraseloom.decoding.search import refuse_nan
+from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.phrase_representation import GatedPhraseScorer

@@ -51,7 +51,8 @@ Format 1. Words and tokens count from 0, ranges are half-open, layers count from
                      representations (in the combination network, P001 §3.4)
       layer, heads   its number, how many heads it has
       kind           `token`, `queryk heterogeneous 1-2`, … (`options/attention.py`); of recurrent decoders also mlp,
-                     general; of phrases what they are made of: `phrases of embeddings`, `phrases of encoder 1`, `phrases of all levels`
+                     general; of phrases what they are made of: `phrases of embeddings`, `phrases of encoder 1`,
+                     `phrases of all levels`
       rows           Axis of the queries: those of order 1 first, then n-grams (interleaved attention); of phrases all tokens of
                      the source or of the target
       columns        Axis of the slots: tokens first (where there are any), then n-grams; of phrases the phrases of the source
@@ -101,7 +102,7 @@ from phraseloom import __version__
 from phraseloom.analysis.explain.model import describe, explainer_of
 from phraseloom.analysis.explain.text import ExplainedPair, notes, scores, texts
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.search import Question, go_on
+from phraseloom.decoding.cancellation import Question, go_on
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError

@@ -8,7 +8,7 @@ from typing import Any
 
 from phraseloom.analysis.explain.model import explainer_of
 from phraseloom.analysis.heatmap import tokens_of
-from phraseloom.decoding.beam import build_penalty
+from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.translation import Translation
 from phraseloom.text.tokenizer import Side

@@ -19,7 +19,7 @@ from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.analysis.fertility import NAMES
 from phraseloom.analysis.heatmap import PHRASE_USES, tokens_of
 from phraseloom.data.tensors import Batch
-from phraseloom.decoding.search import refuse_nan
+from phraseloom.decoding.limits import refuse_nan
 from phraseloom.errors import plural
 from phraseloom.layers.reordering import ReorderedEncoder
 from phraseloom.models.encoder import TransformerEncoder

@@ -15,7 +15,7 @@ import numpy as np
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.files import atomic_write
-from phraseloom.report.run.runs import RunHistory, read_history
+from phraseloom.report.run.history import RunHistory, read_history
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

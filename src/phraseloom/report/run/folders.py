@@ -16,7 +16,7 @@ from phraseloom.errors import FileProblem, PhraseloomError
 from phraseloom.files import MANIFEST, read_json, require_folder, verify_manifest
 from phraseloom.phrases.source import load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, own_folder, read_header
-from phraseloom.report.run.runs import METRICS, read_history
+from phraseloom.report.run.history import METRICS, read_history
 
 Description = dict[str, Any]
 WEIGHTS, STATE, INDEX, RUN_CONFIG = "model.safetensors", "state.json", "index.json", "config.yaml"

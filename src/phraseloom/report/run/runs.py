@@ -15,11 +15,10 @@ mean = Σ x / n,   deviation = √(Σ (x − mean)² / (n − 1))       (that of
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.files import read_json
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
-from phraseloom.text.lines import read_lines
+from phraseloom.report.run.history import TIMING, Curve, RunHistory, read_history, read_records
 
 FACTS = "run.json"
 CURVES = {
@@ -201,92 +200,6 @@ def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
     if not values or any(v is None for v in values):
         return None
     return {"mean": mean(values), "deviation": deviation(values), "values": values}
-
-
-METRICS = "metrics.jsonl"
-TIMING = "timing.jsonl"
-Curve = tuple[np.ndarray, np.ndarray]
-
-
-@dataclass(frozen=True)
-class RunHistory:
-    """A run by update: `training` and `validation` records, and `seconds` of wall time since its start."""
-
-    name: str
-    training: dict[int, dict[str, Any]] = field(default_factory=dict)
-    validation: dict[int, dict[str, Any]] = field(default_factory=dict)
-    seconds: dict[int, float] = field(default_factory=dict)
-    unreadable: int = 0
-
-    def curve(self, key: str, *, of: str = "training") -> Curve:
-        """(updates, values) of one finite number, in the order of updates."""
-        records = self.training if of == "training" else self.validation
-        points = [(u, float(r[key])) for u, r in sorted(records.items()) if _finite(r.get(key))]
-        return np.array([u for u, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
-
-    def clock(self) -> Curve:
-        """(updates, seconds), both rising; two empty arrays without timing."""
-        updates, seconds = [0.0], [0.0]
-        for update, second in sorted(self.seconds.items()):
-            if update > updates[-1] and second > seconds[-1]:
-                updates.append(float(update))
-                seconds.append(second)
-        if len(updates) < 2:
-            return np.zeros(0), np.zeros(0)
-        return np.array(updates), np.array(seconds)
-
-    def at_time(self, updates: np.ndarray) -> np.ndarray | None:
-        """Seconds at each update, interpolated; None without timing."""
-        known, seconds = self.clock()
-        return np.interp(updates, known, seconds) if len(known) else None
-
-
-def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
-    """The history of a run folder; empty where the files are missing. Raises FileProblem for unreadable files."""
-    folder = Path(folder)
-    history = RunHistory(name or folder.resolve().name)
-    unreadable = 0
-    for file in (METRICS, TIMING):
-        records, bad = read_records(folder / file)
-        unreadable += bad
-        for record in records:
-            _take(history, record)
-    return RunHistory(history.name, history.training, history.validation, history.seconds, unreadable)
-
-
-def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file of JSON lines that have an update number, and how many lines could not be read."""
-    if not path.exists():
-        return [], 0
-    records, bad = [], 0
-    for line in read_lines(inside(path.parent, path.name, "log of the run"), invalid="replace"):
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if isinstance(record, dict) and _is_update(record.get("update")):
-            records.append(record)
-        else:
-            bad += 1
-    return records, bad
-
-
-def _take(history: RunHistory, record: dict[str, Any]) -> None:
-    update = record["update"]
-    if isinstance(record.get("validation"), dict):
-        history.validation.setdefault(update, {}).update(record["validation"])
-    if _finite(record.get("seconds")):
-        history.seconds[update] = float(record["seconds"])
-    if "loss" in record or "nll" in record:
-        history.training[update] = record
-
-
-def _is_update(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 MOST_POINTS = 120

@@ -1,0 +1,72 @@
+"""Length penalties: score(Y) = log P(Y) / divisor(|Y|), where |Y| counts EOS.
+
+Wu et al. (2016, eq. 14):  divisor = ((5 + |Y|) / 6)^alpha
+Sockeye:                   divisor = ((beta + |Y|) / (beta + 1))^alpha
+none:                      divisor = 1
+
+Each divisor is positive and does not shrink as |Y| grows, and log P of a prefix does not grow as it is extended
+(log p ≤ 0). So no extension of a prefix with log-probability L that has at most `longest` tokens scores above
+L / divisor(longest): the bound by which the search knows that it may stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from phraseloom.options.decoding import NoPenaltyConfig, PenaltyConfig, SockeyePenaltyConfig, WuPenaltyConfig
+
+
+class LengthPenalty(Protocol):
+    """Something that divides a log-probability by a function of the length."""
+
+    def divisor(self, length: Tensor) -> Tensor:
+        """The divisor for outputs of `length` tokens (float64, EOS counted)."""
+        ...
+
+
+@dataclass(frozen=True)
+class WuPenalty:
+    """((5 + |Y|) / 6)^alpha."""
+
+    alpha: float
+
+    def divisor(self, length: Tensor) -> Tensor:
+        """See LengthPenalty."""
+        return ((5.0 + length) / 6.0) ** self.alpha
+
+
+@dataclass(frozen=True)
+class SockeyePenalty:
+    """((beta + |Y|) / (beta + 1))^alpha."""
+
+    alpha: float
+    beta: float
+
+    def divisor(self, length: Tensor) -> Tensor:
+        """See LengthPenalty."""
+        return ((self.beta + length) / (self.beta + 1.0)) ** self.alpha
+
+
+@dataclass(frozen=True)
+class NoPenalty:
+    """1."""
+
+    def divisor(self, length: Tensor) -> Tensor:
+        """See LengthPenalty."""
+        return torch.ones_like(length)
+
+
+PENALTIES: dict[str, Callable[..., LengthPenalty]] = {"wu": WuPenalty, "sockeye": SockeyePenalty, "none": NoPenalty}
+
+
+def build_penalty(config: WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig) -> LengthPenalty:
+    """The penalty that a config describes."""
+    return PENALTIES[config.kind](**config.model_dump(exclude={"kind"}))
+
+
+__all__ = ["PENALTIES", "LengthPenalty", "NoPenalty", "PenaltyConfig", "SockeyePenalty", "WuPenalty", "build_penalty"]

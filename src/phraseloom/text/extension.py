@@ -1,0 +1,152 @@
+"""New pieces for old subwords: byte-pair merges learned on top of those that are there, for text of another domain.
+
+The words of the new text are cut by the old subwords; the most frequent pair of neighbouring pieces inside words becomes
+one piece, and so on (Sennrich et al. 2016, Algorithm 1, from the old pieces on). The old merges still come first. Old
+pieces keep their ids and the new ones come after them, so that a model needs new rows only.
+"""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import pairwise
+
+from phraseloom.errors import UsageError
+from phraseloom.text.sentencepiece import Sentencepiece
+from phraseloom.text.subword_nmt import EMPTY_WORD, END, SEPARATOR, SubwordNmt
+from phraseloom.text.subwords import Subwords
+from phraseloom.text.vocabulary import Vocabulary
+
+__all__ = ["extend", "spelling"]
+
+LEAST = 2  # a pair that occurs less often teaches nothing
+
+Pair = tuple[str, str]
+
+
+def extend(subwords: Subwords, lines: Iterable[str], count: int) -> Subwords:
+    """Subwords with up to `count` new pieces, learned on normalised lines; the same lines give the same bytes.
+
+    Words with unknown pieces teach none. Raises UsageError for subwords that are not made by merges.
+    """
+    words: Counter[str] = Counter()
+    for line in lines:
+        words.update(word for word in line.replace("\0", "").split(" ") if word)
+    if isinstance(subwords, SubwordNmt):
+        return _extend_subword_nmt(subwords, words, count)
+    if isinstance(subwords, Sentencepiece) and subwords.is_bpe:
+        return _extend_sentencepiece(subwords, words, count)
+    raise UsageError(
+        "data.new_pieces: merges can be added to BPE subwords only, and those of data.tokenizer are not",
+        hint="leave data.new_pieces out",
+    )
+
+
+def _cut(subwords: Subwords, words: Mapping[str, int], unused: Collection[str] = ()) -> dict[tuple[str, ...], int]:
+    """The pieces of the words, without words that have an unknown piece or one of `unused`."""
+    cut: dict[tuple[str, ...], int] = {}
+    for word, n in sorted(words.items()):
+        pieces = tuple(subwords.pieces(word))
+        if all(piece in subwords.vocabulary and piece not in unused for piece in pieces):
+            cut[pieces] = cut.get(pieces, 0) + n
+    return cut
+
+
+def _extend_subword_nmt(subwords: SubwordNmt, words: Mapping[str, int], count: int) -> SubwordNmt:
+    def join(left: str, right: str) -> str:
+        return left.removesuffix(SEPARATOR) + right
+
+    def symbol(piece: str) -> str:
+        return piece.removesuffix(SEPARATOR) if piece.endswith(SEPARATOR) else piece + END
+
+    plain = {word: n for word, n in words.items() if not any(c.isspace() for c in word)}
+    merges = learn_merges(_cut(subwords, plain, {EMPTY_WORD}), join, subwords.vocabulary, count)
+    codes = subwords.content.decode() + "".join(f"{symbol(left)} {symbol(right)}\n" for left, right in merges)
+    pieces = dict.fromkeys([*subwords.vocabulary, *(join(left, right) for left, right in merges)])
+    return SubwordNmt(codes, Vocabulary(list(pieces)))
+
+
+def _extend_sentencepiece(subwords: Sentencepiece, words: Mapping[str, int], count: int) -> Sentencepiece:
+    merges = learn_merges(_cut(subwords, words, subwords.byte_pieces), str.__add__, subwords.vocabulary, count)
+    model, lowest = subwords.content, subwords.lowest_score
+    for number, (left, right) in enumerate(merges, start=1):
+        text = (left + right).encode()
+        entry = b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", lowest - number)
+        model += b"\x0a" + _varint(len(entry)) + entry  # ModelProto.pieces: one more entry of a repeated field
+    return Sentencepiece(model)
+
+
+def _varint(number: int) -> bytes:
+    """A number as protocol buffers write it: seven bits a byte, the lowest first."""
+    result = bytearray()
+    while number >= 0x80:
+        result.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*result, number])
+
+
+def learn_merges(
+    words: Mapping[tuple[str, ...], int], join: Callable[[str, str], str], known: Vocabulary, count: int
+) -> list[Pair]:
+    """Up to `count` pairs to merge that make pieces not yet `known`, the most frequent first, ties in the order of text."""
+    cut = [list(pieces) for pieces in words]
+    times = list(words.values())
+    counts: Counter[Pair] = Counter()
+    places: dict[Pair, set[int]] = defaultdict(set)
+    for number, pieces in enumerate(cut):
+        for pair in pairwise(pieces):
+            counts[pair] += times[number]
+            places[pair].add(number)
+    queue = [(-n, pair) for pair, n in counts.items()]
+    heapq.heapify(queue)
+    merges: list[Pair] = []
+    made: set[str] = set()
+    while queue and len(merges) < count:
+        negative, pair = heapq.heappop(queue)
+        if counts[pair] != -negative or -negative < LEAST:
+            continue
+        piece = join(*pair)
+        if piece not in made and piece in known:  # the old merges do not make it of these two: they come first
+            continue
+        merges.append(pair)
+        made.add(piece)
+        changed: set[Pair] = set()
+        for number in sorted(places.pop(pair)):
+            pieces, n = cut[number], times[number]
+            for old in pairwise(pieces):
+                counts[old] -= n
+                changed.add(old)
+            merged: list[str] = []
+            for name in pieces:
+                if merged and (merged[-1], name) == pair:
+                    merged[-1] = piece
+                else:
+                    merged.append(name)
+            cut[number] = merged
+            for new in pairwise(merged):
+                counts[new] += n
+                places[new].add(number)
+                changed.add(new)
+        for each in sorted(changed):
+            if counts[each] > 0:
+                heapq.heappush(queue, (-counts[each], each))
+    return merges
+
+
+def spelling(piece: str, old: Collection[str], *, separator: str = "") -> list[str]:
+    """The fewest old pieces that spell a new one; none where they cannot.
+
+    `separator`: what a piece ends in if its word goes on (`@@` of subword-nmt).
+    """
+    goes_on = bool(separator) and piece.endswith(separator)
+    body, end = (piece.removesuffix(separator), separator) if goes_on else (piece, "")
+    best: list[list[str] | None] = [[], *[None] * len(body)]
+    for stop in range(1, len(body) + 1):
+        for begin in range(stop):
+            name, before = body[begin:stop] + (separator if stop < len(body) else end), best[begin]
+            shortest = best[stop]
+            if before is not None and name in old and (shortest is None or len(before) + 1 < len(shortest)):
+                best[stop] = [*before, name]
+    return best[-1] or []
