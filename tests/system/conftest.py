@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from phraseloom.report.charts import plots
 from phraseloom.training import distributed
-from phraseloom.training import run as runs
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def one_process() -> Iterator[None]:
     fill = torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda *_: None)
+        patch.setattr(plots, "draw_after_training", lambda *_: None)
         yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

@@ -327,7 +327,6 @@ def _as_it_was() -> Iterator[None]:
     fill = torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda run, say: None)
         yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

@@ -29,7 +29,6 @@ from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import distributed
-from phraseloom.training import run as runs
 from phraseloom.training.start import random_batch
 from phraseloom.training.start_from import _match
 
@@ -168,7 +167,6 @@ def _as_it_was() -> Iterator[None]:
     fill = torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda run, say: None)
         yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)

@@ -37,12 +37,13 @@ def command(
     from phraseloom.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides)
+    from phraseloom.report.charts.plots import draw_after_training
     from phraseloom.training.distributed import LostProcess, is_child
     from phraseloom.training.run import run_recipe
 
     folder = run or Path("runs") / loaded.name
     try:
-        run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to)
+        run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training)
     except (DivergedError, InterruptedRun, LostProcess) as error:
         if is_child():  # the first process says it
             raise typer.Exit(error.exit_code) from None

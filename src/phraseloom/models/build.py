@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, cast
 
 import torch
@@ -30,7 +31,6 @@ from phraseloom.models.language_model import CausalDecoder, CausalLayer, Languag
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.models.translation import TranslationModel
-from phraseloom.npmt.model import EXTRA_TOKENS, SegmentalModel, columns_encoder, segmental_model
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import (
     FixedSegmentsConfig,
@@ -44,15 +44,14 @@ from phraseloom.options.model import (
     VariationalDropoutConfig,
     WordOrPhraseConfig,
 )
+from phraseloom.options.segmental import EXTRA_TOKENS
 from phraseloom.outputs import OUTPUTS, ContinuousOutput, SoftmaxOutput
 from phraseloom.text.vocabulary import BOS, PAD
 
 AnyModelConfig = ModelConfig | LanguageModelConfig
 
 
-def build_model(
-    config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None = None
-) -> TranslationModel | SegmentalModel:
+def build_model(config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None = None) -> Any:
     """A freshly initialised model for vocabularies of these sizes; the caller seeds torch.
 
     `table`: the fixed vectors of the target vocabulary, which a continuous output needs. Raises ModelError where the
@@ -63,13 +62,13 @@ def build_model(
             f"tied: three_way shares one matrix, but the vocabularies have {source_size} and {target_size} entries",
             hint="prepare the data with joint subwords or set model.tied to two_way",
         )
-    segmental = config.decoder.kind == "segmental"
-    ends = _ends(config, source_size, target_size + EXTRA_TOKENS * segmental, table)
+    whole = MODELS.get(config.decoder.kind)
+    ends = _ends(config, source_size, target_size if whole is None else target_size + EXTRA_TOKENS, table)
     parts: dict[str, Any] = dict(zip(("source_embedding", "target_embedding", "output"), ends, strict=True))
     parts["encoder"] = _reordered(config, ENCODERS[config.encoder.kind](config))
     model: Any
-    if segmental:
-        model = segmental_model(config, **parts)
+    if whole is not None:
+        model = whole(config, **parts)
     else:
         decoder = DECODERS[config.decoder.kind](config)
         phrases = None if config.phrases is None else _phrases(config, config.phrases)
@@ -350,16 +349,29 @@ def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
     )
 
 
+def _elsewhere(module: str, name: str) -> Callable[..., nn.Module]:
+    """A builder of another package, which is imported when it is called."""
+
+    def build(*arguments: Any, **named: Any) -> nn.Module:
+        made: nn.Module = getattr(import_module(module), name)(*arguments, **named)
+        return made
+
+    return build
+
+
 ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_encoder,
     "recurrent": _recurrent_encoder,
-    "columns": columns_encoder,
+    "columns": _elsewhere("phraseloom.npmt.model", "columns_encoder"),
     "none": _no_encoder,
 }
 DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_decoder,
     "recurrent": _recurrent_decoder,
 }
+
+# Kinds of decoders that are a whole model of their own, from its ends and its encoder.
+MODELS: dict[str, Callable[..., nn.Module]] = {"segmental": _elsewhere("phraseloom.npmt.model", "segmental_model")}
 
 
 def _causal_layer(config: LanguageModelConfig) -> CausalLayer:

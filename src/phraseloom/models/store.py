@@ -49,8 +49,6 @@ from phraseloom.models.build import AnyModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.tasks import TASKS, build, task_of
-from phraseloom.models.translation import TranslationModel
-from phraseloom.npmt.model import SegmentalModel
 from phraseloom.options.model import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, read_header
@@ -235,15 +233,13 @@ def find_task(path: str | Path) -> str:
     return task_of(read_config(find_model(path))[1])
 
 
-def load_model(
-    path: str | Path, device: str | torch.device = "cpu"
-) -> tuple[TranslationModel | SegmentalModel, Tokenizer, dict[str, Any]]:
+def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Tokenizer, dict[str, Any]]:
     """The translation model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
 
     Raises CorruptError or ModelError that names the file that does not fit; ModelError for a model of another task.
     """
     model, tokenizer, generation = _load(path, device, "translation")
-    assert isinstance(model, TranslationModel | SegmentalModel)
+    assert not isinstance(model, LanguageModel)
     return model, tokenizer, generation
 
 

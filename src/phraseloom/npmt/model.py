@@ -288,10 +288,6 @@ class SegmentalModel(nn.Module):
         return history.run(self.target_embedding(read_BT))[positions <= target_B[:, None]]
 
 
-EXTRA_TOKENS = 2
-"""START and END, behind the target vocabulary."""
-
-
 def columns_encoder(config: ModelConfig) -> ColumnsEncoder:
     """An entry of ENCODERS."""
     options: Any = config.encoder

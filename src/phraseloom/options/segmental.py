@@ -8,6 +8,10 @@ from pydantic import Field, field_validator
 
 from phraseloom.config import Config
 
+# START and END stand behind the target vocabulary.
+EXTRA_TOKENS = 2
+
+
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 # Masks are drawn in steps of 1/65536 (layers/feedforward.py), and something has to be left.
 DropoutRate = Annotated[float, Field(ge=0.0, le=0.9999)]

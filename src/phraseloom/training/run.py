@@ -1,14 +1,13 @@
-"""A run folder from a recipe: make or resume it, train, average, draw.
+"""A run folder from a recipe: make or resume it, train, average.
 
 run/config.yaml, run.json  see run_folder.py           run/metrics.jsonl   see logbook.py
 run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see checkpoint.py; links best, last
-                    the recipe asks                    run/curves.png
+                    the recipe asks
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +19,7 @@ from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
-from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
+from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
@@ -44,7 +43,7 @@ from phraseloom.training.validate import Validator
 
 __all__ = ["run_recipe", "settle_torch"]
 
-AVERAGED, CURVES = "averaged", "curves.png"
+AVERAGED = "averaged"
 WEIGHTS_STREAM = 3
 
 
@@ -55,11 +54,13 @@ def run_recipe(
     allow_changed: bool = False,
     go_back_to: str | None = None,
     command: Sequence[str] | None = None,
+    draw: Callable[[Path, Callable[[str], None]], None] | None = None,
 ) -> str:
     """Train a recipe in the folder `run`, or go on where it stopped; why it ended, in words.
 
     Every process of a run calls this. `go_back_to` names the checkpoint to go on from (see `checkpoint.go_back`; newer ones
     are set aside). `command` starts the other local processes (default: this command line).
+    `draw(run, say)` is called at the end by the first process, for pictures of the run.
     Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
     """
     dataset = open_dataset(recipe)
@@ -114,6 +115,8 @@ def run_recipe(
             lock.check()
         if world.first:
             finish(job, recipe)
+            if draw is not None:
+                draw(run, job.say)
         return reason
 
 
@@ -303,7 +306,7 @@ def train_or_skip(job: TrainingJob) -> str:
 
 
 def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
-    """Average the last checkpoints and draw the learning curves, if that is still to do."""
+    """Average the last checkpoints, if that is still to do."""
     run, count = job.run, recipe.training.average_last
     assert run is not None
     every = recipe.training.checkpoint_every
@@ -311,23 +314,3 @@ def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
     if 1 < count <= len(chosen) and averaged_from(run / AVERAGED) != [path.name for path in chosen]:
         average_checkpoints(run / AVERAGED, chosen, overwrite=True)
         job.say(f"the mean of the last {count} checkpoints is in {run / AVERAGED}")
-    curves, metrics = run / CURVES, run / METRICS
-    if not curves.is_file() or curves.stat().st_mtime < metrics.stat().st_mtime:
-        draw_curves(run, job.say)
-
-
-def draw_curves(run: Path, say: Callable[[str], None]) -> None:
-    """Draw `curves.png` if matplotlib is there; never an error."""
-    try:
-        from phraseloom.report.charts.plots import learning_curves
-
-        if learning_curves(run, run / CURVES) is None:
-            drawn_by = importlib.util.find_spec("matplotlib")
-            why = (
-                f"{run / METRICS} has no update"
-                if drawn_by
-                else "they need matplotlib (pip install 'phraseloom[plot]')"
-            )
-            say(f"no learning curves drawn: {why}")
-    except (ImportError, PhraseloomError, OSError, ValueError) as error:
-        say(f"no learning curves drawn: {error}")

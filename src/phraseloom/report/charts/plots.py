@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, PhraseloomError, UsageError
 from phraseloom.files import atomic_write
-from phraseloom.report.run.history import RunHistory, read_history
+from phraseloom.report.run.history import METRICS, RunHistory, read_history
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -69,6 +69,20 @@ def learning_curves(run_folder: str | Path, output: str | Path | None = None) ->
         if history.unreadable:
             _footnote(figure, f"unreadable lines left out: {history.unreadable}")
         return _save(figure, Path(output) if output is not None else Path(run_folder) / CURVES)
+
+
+def draw_after_training(run: Path, say: Callable[[str], None]) -> None:
+    """Draw `curves.png` of a run that has ended, unless it is there already; what keeps it from that is said, not raised."""
+    curves, metrics = run / CURVES, run / METRICS
+    try:
+        if curves.is_file() and curves.stat().st_mtime >= metrics.stat().st_mtime:
+            return
+        if importlib.util.find_spec("matplotlib") is None:
+            say("no learning curves drawn: they need matplotlib (pip install 'phraseloom[plot]')")
+        elif learning_curves(run) is None:
+            say(f"no learning curves drawn: {metrics} has no update")
+    except (ImportError, PhraseloomError, OSError, ValueError) as error:
+        say(f"no learning curves drawn: {error}")
 
 
 def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str = "Comparison of runs") -> Path:
