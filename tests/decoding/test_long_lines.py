@@ -15,7 +15,7 @@ from phraseloom.analysis.attention import forced_attention
 from phraseloom.analysis.entropy import attention_entropy
 from phraseloom.analysis.heatmap import heat_map
 from phraseloom.data.tensors import Batch
-from phraseloom.decoding.parts import CroppedLines, crop, encode
+from phraseloom.decoding.long_lines import CroppedLines, crop, encode
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError
 from phraseloom.models.language_model import LanguageModel

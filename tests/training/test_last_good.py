@@ -21,7 +21,7 @@ from tests.helpers import HANGS
 from phraseloom import files
 from phraseloom.errors import CorruptError, DivergedError, FileProblem, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.training import checkpoint, loop
-from phraseloom.training.guard import StopSignal
+from phraseloom.training.signals import StopSignal
 
 PROGRAM = Path(toy.__file__)
 

@@ -11,7 +11,7 @@ from tests.cli.conftest import phraseloom, write_text
 from phraseloom.recipe import load_recipe
 from phraseloom.training import run as runs
 from phraseloom.training.distributed import World
-from phraseloom.training.guard import StopSignal
+from phraseloom.training.signals import StopSignal
 
 
 def test_validation_is_bounded_by_the_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import toy
 
 from phraseloom.errors import InterruptedRun
 from phraseloom.training import checkpoint
-from phraseloom.training.guard import StopSignal
+from phraseloom.training.signals import StopSignal
 
 
 class Killed(BaseException):

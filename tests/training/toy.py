@@ -24,9 +24,9 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import distributed
 from phraseloom.training import run as runs
-from phraseloom.training.guard import StopSignal
 from phraseloom.training.loop import TrainingJob
 from phraseloom.training.optimization import rate_function
+from phraseloom.training.signals import StopSignal
 from phraseloom.training.validate import Validator
 
 VOCABULARY, WIDTH = 13, 8

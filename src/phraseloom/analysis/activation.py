@@ -27,7 +27,7 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.alignment import slot_weights
 from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.parts import crop_targets
+from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import DataError, UsageError
 from phraseloom.layers.attention.structure import Structure

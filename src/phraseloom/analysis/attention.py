@@ -29,7 +29,7 @@ from torch import Tensor
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.parts import crop
+from phraseloom.decoding.long_lines import crop
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.layers.attention.structure import Structure

@@ -27,7 +27,7 @@ import torch
 
 from phraseloom.analysis.attention import Attended, cross_structures, forced_attention
 from phraseloom.decoding.alignment import slot_weights
-from phraseloom.decoding.parts import crop, crop_targets
+from phraseloom.decoding.long_lines import crop, crop_targets
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError
 from phraseloom.layers.attention.structure import Structure

@@ -28,7 +28,7 @@ from phraseloom.analysis.activation import USES
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import alignment_layer, one_head, slot_weights
 from phraseloom.decoding.limits import refuse_nan
-from phraseloom.decoding.parts import crop_targets
+from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import DataError, UsageError

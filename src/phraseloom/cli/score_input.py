@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from phraseloom.cli.options import ParallelFile, penalty
 from phraseloom.cli.streams import standard_input, windows
-from phraseloom.decoding.parts import CroppedLines
+from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.errors import DataError, plural
 from phraseloom.text.lines import LineReport, count_lines, read_lines
 from phraseloom.text.vocabulary import UNK

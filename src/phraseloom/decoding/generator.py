@@ -25,7 +25,7 @@ from phraseloom.config import validate
 from phraseloom.data.batches import mix
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.limits import NEVER, refuse_nan
-from phraseloom.decoding.parts import crop, encode
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.decoding.penalties import NoPenalty
 from phraseloom.decoding.scoring import Score, score_lines
 from phraseloom.layers.packed import pack_for_inference

@@ -22,9 +22,9 @@ counted, and reported with the number of the first line.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from phraseloom.decoding.alignment import word_weights
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.limits import Hypothesis, Segment
 from phraseloom.decoding.translation import Links, PhraseLink, Translation
-from phraseloom.errors import DataError
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import escape
@@ -218,59 +217,3 @@ def replacements(
         original = source_words[chosen]
         result.append(Replacement(number, chosen, original, lexicon.get(original, original), original in lexicon))
     return result
-
-
-def crop(ids: Sequence[list[int]], limit: int) -> tuple[list[list[int]], list[bool]]:
-    """Each line without what is beyond `limit` subwords, and whether something was."""
-    return [some[:limit] for some in ids], [len(some) > limit for some in ids]
-
-
-def encode(side: Any, lines: Sequence[str], limit: int) -> list[list[int]]:
-    """The ids of raw lines, of far too long ones only as many as show that they are."""
-    room = 4 * limit * side.subwords.longest_piece  # normalisation may shorten a line
-    ids: list[list[int]] = side.encode_batch([line[:room] for line in lines])
-    for number, line in enumerate(lines):
-        if len(line) > room and len(ids[number]) <= limit:
-            ids[number] = side.encode(line)
-    return ids
-
-
-def crop_targets(translator: Any, targets: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
-    """The ids of given targets as far as the model takes them, and which of them were cropped."""
-    limit = translator.config.max_target_tokens
-    return crop(encode(translator.tokenizer.target, targets, limit), limit)
-
-
-def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
-    """DataError (line from 1) for a prefix of more subwords: a cropped one would not be what was asked for."""
-    for number, prefix in enumerate(prefixes, 1):
-        if len(prefix) > limit:
-            raise DataError(
-                f"a prefix of {len(prefix):,} subwords; this model takes at most {limit:,}",
-                file="prefixes",
-                line=number,
-                hint="shorten it, or raise max_length or max_input_tokens",
-            )
-
-
-@dataclass
-class CroppedLines:
-    """Counts the cropped ones of a text of `noun`s (such as "pair"), and remembers the first."""
-
-    noun: str
-    lines: int = 0
-    cropped: int = 0
-    first: int = 0
-
-    def note(self, cropped: bool) -> None:
-        """Count the next line."""
-        self.lines += 1
-        if cropped:
-            self.cropped, self.first = self.cropped + 1, self.first or self.lines
-
-    def warnings(self, config: Any) -> list[str]:
-        """One sentence if there were any; `config` has the limits."""
-        source, target = config.max_input_tokens, getattr(config, "max_target_tokens", None)
-        limit = f"{source} subwords" if target is None else f"{source} source or {target} target subwords"
-        text = f"longer than {limit}: the end was left out (first: line {self.first})"
-        return [f"{self.cropped} of {self.lines} {self.noun}s {text}"] if self.cropped else []

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.parts import crop, encode
+from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.errors import UsageError, plural
 from phraseloom.phrases.source import Segmenter, cut_sizes, segment_lines
 from phraseloom.text.tokenizer import Side

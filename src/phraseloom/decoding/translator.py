@@ -21,7 +21,8 @@ from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import Question
-from phraseloom.decoding.parts import Found, crop_targets, encode, join_parts, refuse_long_prefixes
+from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
+from phraseloom.decoding.parts import Found, join_parts
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs

@@ -25,7 +25,7 @@ from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
 from phraseloom.reproduce.steps import Step, noted
 from phraseloom.text.lines import open_binary
-from phraseloom.training.guard import StopSignal
+from phraseloom.training.signals import StopSignal
 
 PROGRAM = (sys.executable, "-m", "phraseloom")
 CONCATENATE = "concatenate"

@@ -10,12 +10,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
-import os
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 
 import numpy as np
 import torch
@@ -23,6 +19,7 @@ import torch
 from phraseloom.errors import DivergedError, FileProblem, PhraseloomError
 from phraseloom.files import atomic_write_json
 from phraseloom.options.training import TrainingConfig
+from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
 __all__ = ["StopSignal", "accept_step", "check_finite", "check_perplexity", "naming_memory", "naming_the_batch"]
@@ -121,49 +118,3 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return any(w in str(error) for w in words)
-
-
-POLITE = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
-
-
-class StopSignal:
-    """A context in which SIGINT, SIGTERM, SIGUSR1 and SIGHUP only set a flag; nothing is done inside the handler.
-
-    A SIGHUP that is ignored when the context is entered stays ignored (`nohup`).
-    """
-
-    def __init__(self, at_once: Callable[[], None] | None = None) -> None:
-        self.name: str | None = None
-        self._insisted = False
-        self._at_once = at_once
-        self._before: dict[int, object] = {}
-
-    @property
-    def is_set(self) -> bool:
-        """Whether a signal came."""
-        return self.name is not None
-
-    def _handle(self, number: int, _: FrameType | None) -> None:
-        name = signal.Signals(number).name
-        if name != "SIGHUP":
-            if self._insisted:
-                if self._at_once is not None:
-                    self._at_once()
-                os._exit(128 + number)
-            self._insisted = True
-        self.name = self.name or name
-
-    def __enter__(self) -> StopSignal:
-        if threading.current_thread() is threading.main_thread():
-            for name in POLITE:
-                if hasattr(signal, name):
-                    number = getattr(signal, name)
-                    if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
-                        continue
-                    self._before[number] = signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]
-        self._before.clear()

@@ -23,9 +23,9 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.distributed import World
-from phraseloom.training.guard import StopSignal
 from phraseloom.training.logbook import Display, Logbook, Tracker, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate, rate_factors
+from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
 DROPOUT_STREAM = 2

@@ -31,11 +31,11 @@ from phraseloom.training.checkpoint import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
-from phraseloom.training.guard import StopSignal
 from phraseloom.training.logbook import METRICS, Display, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
+from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
 from phraseloom.training.start_from import StartingPoint, check_names, read_start
 from phraseloom.training.state import Progress

@@ -18,7 +18,7 @@ from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
-    from phraseloom.decoding.parts import CroppedLines
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.text.lines import LineReport
 
@@ -109,7 +109,7 @@ def _align(
     """Print the links of two files, or write them to one that appears whole."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
-    from phraseloom.decoding.parts import CroppedLines
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.text.lines import LineReport, write_lines
 
     choose(translator.config, cross_structures(translator.model))

@@ -53,7 +53,7 @@ def command(
         raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
     text = _sentence(sentence, source, line)
     from phraseloom.analysis.heatmap import heat_map
-    from phraseloom.decoding.parts import CroppedLines
+    from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
     from phraseloom.report.charts.heatmap import draw
 

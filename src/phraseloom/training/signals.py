@@ -1,0 +1,59 @@
+"""Signals that end a run politely: a flag is set, the loop saves and leaves; the second one ends it at once.
+
+SIGHUP never counts as the second: a terminal that closes may send it twice, systemd sends it after SIGTERM.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+__all__ = ["StopSignal"]
+
+POLITE = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
+
+
+class StopSignal:
+    """A context in which SIGINT, SIGTERM, SIGUSR1 and SIGHUP only set a flag; nothing is done inside the handler.
+
+    A SIGHUP that is ignored when the context is entered stays ignored (`nohup`).
+    """
+
+    def __init__(self, at_once: Callable[[], None] | None = None) -> None:
+        self.name: str | None = None
+        self._insisted = False
+        self._at_once = at_once
+        self._before: dict[int, object] = {}
+
+    @property
+    def is_set(self) -> bool:
+        """Whether a signal came."""
+        return self.name is not None
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if name != "SIGHUP":
+            if self._insisted:
+                if self._at_once is not None:
+                    self._at_once()
+                os._exit(128 + number)
+            self._insisted = True
+        self.name = self.name or name
+
+    def __enter__(self) -> StopSignal:
+        if threading.current_thread() is threading.main_thread():
+            for name in POLITE:
+                if hasattr(signal, name):
+                    number = getattr(signal, name)
+                    if name == "SIGHUP" and signal.getsignal(number) == signal.SIG_IGN:
+                        continue
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._before.clear()
