@@ -49,14 +49,15 @@ def pieces_of(model: bytes) -> list[str]:
     return [processor.id_to_piece(n) for n in range(processor.get_piece_size())]
 
 
-def _end_somewhere(model: Any, folder: Path, pad: int) -> None:
+def _end_somewhere(model: Any, folder: Path, pad: int, updates: int) -> None:
     """A few updates on the world: random weights alone never end, or end at once."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    for step in range(UPDATES):
-        pairs = world()[16 * step : 16 * step + 16]
+    for step in range(updates):
+        begin = 16 * step % 496
+        pairs = world()[begin : begin + 16]
         batch = tokenizer([s for s, _ in pairs], text_target=[t for _, t in pairs], return_tensors="pt", padding=True)
         batch["labels"][batch["labels"] == pad] = -100
         optimizer.zero_grad()
@@ -68,7 +69,7 @@ def _end_somewhere(model: Any, folder: Path, pad: int) -> None:
 def write_folder(
     folder: Path, size: str = "small", *, seed: int = 1, renormalize: bool = True, beams: int = 4, max_length: int = 40,
     languages: bool = False, safe: bool = True, separate: bool = False,
-    models: tuple[bytes, bytes] | None = None,
+    models: tuple[bytes, bytes] | None = None, updates: int = UPDATES,
 ) -> Path:  # fmt: skip
     """A folder with the files of OPUS-MT and random weights that were trained for a moment."""
     from transformers import MarianConfig, MarianMTModel
@@ -113,7 +114,7 @@ def write_folder(
     if separate:
         (folder / "target_vocab.json").write_text(json.dumps({name: n for n, name in enumerate(targets)}))
     (folder / "tokenizer_config.json").write_text(json.dumps(described))
-    _end_somewhere(model, folder, pad)
+    _end_somewhere(model, folder, pad, updates)
     generation = model.generation_config
     generation.num_beams, generation.max_length, generation.bad_words_ids = beams, max_length, [[pad]]
     generation.forced_eos_token_id, generation.renormalize_logits = 0, renormalize or None
