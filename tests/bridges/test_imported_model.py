@@ -81,7 +81,7 @@ def test_explain_writes_its_page(here: Path) -> None:
         run(
             [
                 "explain",
-                "model",
+                "imported",
                 "-s",
                 "s",
                 "--reference",

@@ -84,7 +84,7 @@ def test_biases_are_grafted_too(line: str) -> None:
     """As an imported model has them (docs/bridges.md)."""
     origin = model_of(1, attention_bias=True)
     with torch.no_grad():
-        for name, parameter in origin.named_parameters():
+        for parameter in origin.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
     model = model_of(2, attention_bias=True, attention=line)
