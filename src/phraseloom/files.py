@@ -221,11 +221,14 @@ def sha256_file(path: str | Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def write_manifest(folder: str | Path, names: Iterable[str]) -> None:
-    """Write `manifest.json` over the named files of `folder` (relative, `/`-separated): sizes and SHA-256."""
+def write_manifest(folder: str | Path, names: Iterable[str], *, listing: str = MANIFEST) -> None:
+    """Write `manifest.json` over the named files of `folder` (relative, `/`-separated): sizes and SHA-256.
+
+    `listing`: `export.json` for a folder that is no model of ours.
+    """
     folder = Path(folder)
     files = {n: {"bytes": (folder / n).stat().st_size, "sha256": sha256_file(folder / n)} for n in sorted(names)}
-    atomic_write_json(folder / MANIFEST, {"format": 1, "files": files})
+    atomic_write_json(folder / listing, {"format": 1, "files": files})
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
@@ -239,7 +242,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     if not isinstance(files, dict) or type(manifest.get("format")) is not int or manifest["format"] != 1:
         raise CorruptError("not a manifest of format 1", file=folder / MANIFEST)
     for name, entry in files.items():
-        if not _is_inner(name):
+        if not is_inner(name):
             raise CorruptError(f"manifest names a path outside its folder: {name[:80]!r}", file=folder / MANIFEST)
         try:
             path = inside(folder, name)
@@ -256,7 +259,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
     return files
 
 
-def _is_inner(name: str) -> bool:
+def is_inner(name: str) -> bool:
     """Whether a name of a manifest is that of a file below its folder."""
     if not name.isprintable() or "\\" in name or len(name) > 1000:
         return False

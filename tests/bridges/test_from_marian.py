@@ -46,13 +46,14 @@ def loaded(folder: Path) -> tuple[Any, Any]:
 AWKWARD = ["the  old man", " a", "①\u00a0x", "q ü 日本", ">>de<< the cow", ">>de", "a\u2581b", "x</s"]
 
 
-def check_outputs(folders: Any, size: str, count: int) -> None:
-    theirs, ours = folders(size)
+def check_outputs(pair: tuple[Path, Path], size: str, count: int, **options: Any) -> None:
+    theirs, ours = pair
     model, tokenizer = loaded(theirs)
-    translator = Translator.from_pretrained(ours)
+    translator = Translator.from_pretrained(ours, **options)
+    names = {number: piece for piece, number in tokenizer.encoder.items()}
     lines = [source for source, _ in marian.world()][:count]
     for line in lines[:20] + AWKWARD:
-        expected = tokenizer.convert_ids_to_tokens(tokenizer(line).input_ids)[:-1]
+        expected = [names[number] for number in tokenizer(line).input_ids[:-1]]
         side = translator.tokenizer.source
         assert [side.vocabulary.piece(i) for i in side.encode(line)] == expected, line
         assert side.encode_batch([line]) == [side.encode(line)]
@@ -70,28 +71,18 @@ def check_outputs(folders: Any, size: str, count: int) -> None:
             assert len({len(t.tokens) for t in result}) > 2, "this model writes outputs of several lengths"
 
 
-def test_outputs_are_those_of_transformers(folders: Any) -> None:
-    check_outputs(folders, "small", 40)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("size", marian.SIZES)
-def test_outputs_of_500_sentences(folders: Any, size: str) -> None:
-    check_outputs(folders, size, 500)
-
-
-@pytest.mark.parametrize("size", ["small", "deep", pytest.param("wide", marks=pytest.mark.full)])
-def test_logits(folders: Any, size: str) -> None:
+def check_logits(theirs: Path, ours: Path) -> None:
     """Of every piece, for given prefixes, padded sources among them; 1e-5 in float32."""
-    theirs, ours = folders(size)
     reference, tokenizer = loaded(theirs)
     model, own, _ = load_model(ours)
     pairs = marian.world()[:12]
     batch = tokenizer([s for s, _ in pairs], text_target=[t for _, t in pairs], return_tensors="pt", padding=True)
     with torch.inference_mode():
         expected = reference(**batch).logits
-    ids = {piece: n for n, piece in enumerate(own.source.vocabulary)}
-    columns = {n: ids[p] for p, n in tokenizer.get_vocab().items() if p in ids and p not in ("<s>", "<pad>")}
+    ids = {piece: n for n, piece in enumerate(own.target.vocabulary)}
+    numbers = getattr(tokenizer, "target_encoder", tokenizer.get_vocab())
+    columns = {n: ids[p] for p, n in numbers.items() if p in ids and p not in ("<s>", "<pad>")}
+    assert len(columns) == len(numbers) - 1
     from phraseloom.data.tensors import make_batch
 
     vocabulary = own.target.vocabulary
@@ -108,6 +99,34 @@ def test_logits(folders: Any, size: str) -> None:
         a = expected[row, :length][:, list(columns)]
         b = logits[row, :length][:, list(columns.values())]
         torch.testing.assert_close(b, a, rtol=1e-5, atol=1e-5)
+
+
+def test_outputs_are_those_of_transformers(folders: Any) -> None:
+    check_outputs(folders("small"), "small", 40)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("size", marian.SIZES)
+def test_outputs_of_500_sentences(folders: Any, size: str) -> None:
+    check_outputs(folders(size), size, 500)
+
+
+@pytest.mark.parametrize("size", ["small", "deep", pytest.param("wide", marks=pytest.mark.full)])
+def test_logits(folders: Any, size: str) -> None:
+    check_logits(*folders(size))
+
+
+def test_two_vocabularies(tmp_path: Path) -> None:
+    """`share_encoder_decoder_embeddings: false`: a vocabulary and a matrix for each side, the output tied to the target's."""
+    theirs = marian.write_folder(tmp_path / "theirs", separate=True)
+    import_marian(theirs, tmp_path / "ours")
+    check_logits(theirs, tmp_path / "ours")
+    check_outputs((theirs, tmp_path / "ours"), "separate", 30)
+    vocabularies = load_model(tmp_path / "ours")[1]
+    assert vocabularies.source.vocabulary != vocabularies.target.vocabulary
+    (theirs / "target_vocab.json").unlink()
+    with pytest.raises(PhraseloomError, match=r"target_vocab.json: vocabulary not found"):
+        import_marian(theirs, tmp_path / "other")
 
 
 def test_pickled_weights_are_the_same(tmp_path: Path) -> None:

@@ -68,10 +68,11 @@ FOLDERS = {
     ("world", "out"), ("prepare", "recipe"), ("subwords train", "output"), ("phrases mwt", "--output"),
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
     ("reproduce", "--index"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
-    ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"),
+    ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"), ("hub pull", "folder"),
 }  # fmt: skip
 # What has a path in it, and is only read.
 INPUTS = {
+    ("hub push", "model"),
     ("convert from-marian", "folder"), ("convert to-ctranslate2", "model"), ("convert to-marian", "model"),
     ("prepare", "--data-root"), ("train", "recipe"), ("reproduce", "--data-root"), ("reproduce", "--recipes"),
     ("tokenize", "folder"), ("subwords train", "files"), ("subwords apply", "folder"), ("subwords undo", "folder"),

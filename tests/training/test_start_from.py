@@ -78,6 +78,22 @@ def test_grafted_attention_begins_with_equal_outputs_and_learns(line: str) -> No
     assert cross.weight.grad[start : start + 2 * wide].any(), "n-grams learn from the second step"
 
 
+@pytest.mark.parametrize("line", EQUAL)
+def test_biases_are_grafted_too(line: str) -> None:
+    """As an imported model has them (docs/bridges.md)."""
+    origin = model_of(1, attention_bias=True)
+    with torch.no_grad():
+        for parameter in origin.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    model = model_of(2, attention_bias=True, attention=line)
+    match = _match(origin, model, Path("m"), [])
+    assert len(match.blocks) == 6 and not match.new and not match.left
+    assert difference(origin, model) < 1e-12
+    with pytest.raises(ModelError, match="other sizes"):
+        _match(origin, model_of(2, attention=line), Path("m"), [])
+
+
 def test_what_begins_otherwise_is_refused_with_the_way_out() -> None:
     for line in GATED:
         with pytest.raises(

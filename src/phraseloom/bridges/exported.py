@@ -12,7 +12,7 @@ from pathlib import Path
 
 from phraseloom.config import validate
 from phraseloom.errors import ModelError
-from phraseloom.files import EXPORT, atomic_write_json, sha256_file
+from phraseloom.files import EXPORT, write_manifest
 from phraseloom.models.store import GENERATION, find_model, load_model, read_config
 from phraseloom.models.translation import TranslationModel
 from phraseloom.options.decoding import DecodingConfig
@@ -78,5 +78,4 @@ def what_cannot_go(config: ModelConfig) -> tuple[str, str] | None:
 
 def write_listing(folder: Path, names: Iterable[str]) -> None:
     """Write `export.json` over the named files of an export."""
-    files = {n: {"bytes": (folder / n).stat().st_size, "sha256": sha256_file(folder / n)} for n in sorted(names)}
-    atomic_write_json(folder / EXPORT, {"format": 1, "files": files})
+    write_manifest(folder, names, listing=EXPORT)

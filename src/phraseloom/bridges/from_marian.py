@@ -1,7 +1,9 @@
 """A MarianMT folder of Hugging Face (OPUS-MT and others) as a model of ours, with the same logits and the same outputs.
 
-    config.json  [generation_config.json  tokenizer_config.json]  source.spm  target.spm  vocab.json
+    config.json  [generation_config.json  tokenizer_config.json]  source.spm  target.spm  vocab.json  [target_vocab.json]
     model.safetensors or pytorch_model.bin
+
+A folder of Marian itself is read as if it had been written for Hugging Face (`marian_npz.py`).
 
 Ids move: here pad, unk, start and end are 0 … 3, so that the rows of the embeddings and of the output bias change places.
 Models of Marian start with pad. Our start token gets a copy of that row and, as it is no class of theirs, no probability.
@@ -17,6 +19,8 @@ import torch
 from torch import Tensor
 
 from phraseloom.bridges import marian_names as names
+from phraseloom.bridges.marian_folder import MarianFolder
+from phraseloom.bridges.marian_npz import read_npz_folder
 from phraseloom.bridges.marian_weights import read_tensors
 from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
@@ -32,12 +36,12 @@ from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import BOS, SPECIALS, Vocabulary
 
-CONFIG, GENERATION, VOCABULARY = "config.json", "generation_config.json", "vocab.json"
+CONFIG, GENERATION = "config.json", "generation_config.json"
+VOCABULARIES = ("vocab.json", "target_vocab.json")
 ACTIVATIONS = {"relu": "relu", "swish": "swish", "silu": "swish", "gelu": "gelu"}
 # Keys of theirs that change the model, and the only value that is ours.
 REQUIRED = {
     "model_type": "marian",
-    "share_encoder_decoder_embeddings": True,
     "tie_word_embeddings": True,
     "normalize_before": False,
     "normalize_embedding": False,
@@ -77,20 +81,48 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
     """
     folder = require_folder(folder, "MarianMT folder")
     check_folder(output, MODEL, overwrite=overwrite, inputs=[folder])
-    theirs = _object(folder / CONFIG, "configuration of a MarianMT model")
-    vocabulary, order = _vocabulary(folder, theirs)
-    tokenizer, languages = _tokenizer(folder, vocabulary)
-    generation, without_pad, notes = _generation(folder, theirs)
-    start_is_pad = theirs["decoder_start_token_id"] == theirs["pad_token_id"]
-    config = model_config(theirs, folder / CONFIG, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
-    tensors, file = read_tensors(folder)
-    converted = _convert(tensors, config, order, file)
+    is_npz = any(folder.glob("*.npz")) and not (folder / CONFIG).is_file()
+    theirs = read_npz_folder(folder) if is_npz else _read_folder(folder)
+    sides = [_vocabulary(theirs, side) for side in range(len(theirs.vocabularies))]
+    tokenizer = _tokenizer(theirs, [vocabulary for vocabulary, _ in sides])
+    generation, without_pad, notes = _generation(theirs)
+    config = theirs.config
+    start_is_pad = config["decoder_start_token_id"] == config["pad_token_id"]
+    own = model_config(config, theirs.file, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
+    tensors, file = theirs.read_tensors()
+    converted = _convert(tensors, own, [order for _, order in sides], file)
     with torch.random.fork_rng(devices=[]):
-        model = build(config, tokenizer)
+        model = build(own, tokenizer)
     load_parameters(model, converted, file)
+    del converted
     with new_folder(output, MODEL, overwrite=overwrite, inputs=[folder]) as new:
-        write_manifest(new, write_model(new, model, config, tokenizer, languages=languages, generation=generation))
-    return Imported(languages, sum(p.numel() for p in model.parameters()), tuple(notes))
+        names = write_model(new, model, own, tokenizer, languages=theirs.languages, generation=generation)
+        write_manifest(new, names)
+    return Imported(theirs.languages, sum(p.numel() for p in model.parameters()), tuple(notes))
+
+
+def _read_folder(folder: Path) -> MarianFolder:
+    """What a folder of Hugging Face holds. Raises FileProblem, CorruptError, ModelError."""
+    config = _object(folder / CONFIG, "configuration of a MarianMT model")
+    about = folder / "tokenizer_config.json"
+    described = _object(about, "configuration of a tokenizer") if about.is_file() else {}
+    shared = config.get("share_encoder_decoder_embeddings", True)
+    if bool(described.get("separate_vocabs")) == bool(shared):
+        what = f"separate_vocabs is {described.get('separate_vocabs')!r}, but share_encoder_decoder_embeddings is {shared!r}"
+        raise ModelError(what, file=about, hint="two vocabularies need two matrices of embeddings, and one needs one")
+    files = [folder / name for name in VOCABULARIES[: 1 if shared else 2]]
+    settings = folder / GENERATION
+    given = _object(settings, "generation settings") if settings.is_file() else {}
+    return MarianFolder(
+        config=config,
+        file=folder / CONFIG,
+        vocabularies=[(path, _object(path, "vocabulary")) for path in files],
+        sentencepiece=[require_file(folder / name, "sentencepiece model") for name in ("source.spm", "target.spm")],
+        languages=(str(described.get("source_lang") or ""), str(described.get("target_lang") or "")),
+        generation={**config, **given},
+        generation_file=settings if settings.is_file() else folder / CONFIG,
+        read_tensors=lambda: read_tensors(folder),
+    )
 
 
 def _object(path: Path, what: str) -> dict[str, Any]:
@@ -129,6 +161,7 @@ def model_config(theirs: dict[str, Any], file: Path, *, excluded: list[str]) -> 
             "encoder": {"layers": _number(theirs, "encoder_layers", file)},
             "decoder": {"layers": _number(theirs, "decoder_layers", file)},
             "scale_embeddings": bool(theirs.get("scale_embedding", False)),
+            "tied": "three_way" if theirs.get("share_encoder_decoder_embeddings", True) else "two_way",
             "norm": "post",
             "norm_epsilon": 1e-5,
             "attention_bias": True,
@@ -142,64 +175,58 @@ def model_config(theirs: dict[str, Any], file: Path, *, excluded: list[str]) -> 
     )
 
 
-def _vocabulary(folder: Path, theirs: dict[str, Any]) -> tuple[Vocabulary, list[int]]:
-    """Our vocabulary, and for each of its ids the one of theirs."""
-    path = folder / VOCABULARY
-    ids = _object(path, "vocabulary")
-    size = _number(theirs, "vocab_size", folder / CONFIG)
+def _vocabulary(theirs: MarianFolder, side: int) -> tuple[Vocabulary, list[int]]:
+    """Our vocabulary of the source (0, or of both sides) or the target (1), and for each of its ids the one of theirs."""
+    path, ids = theirs.vocabularies[side]
+    config, file = theirs.config, theirs.file
+    key = "decoder_vocab_size" if side else "vocab_size"
+    size = _number(config, key, file)
     if sorted(ids.values(), key=str) != sorted(range(len(ids)), key=str) or any(
         isinstance(i, bool) for i in ids.values()
     ):
         raise CorruptError(f"its {len(ids)} pieces do not have the ids 0 to {len(ids) - 1}", file=path)
     if len(ids) != size:
-        raise ModelError(f"{len(ids)} pieces, but config.json says vocab_size {size}", file=path)
+        raise ModelError(f"{len(ids)} pieces, but {file.name} says {key} {size}", file=path)
     pieces = [piece for piece, _ in sorted(ids.items(), key=lambda item: item[1])]
-    special = [
-        theirs.get("pad_token_id"),
-        ids.get("<unk>"),
-        theirs.get("decoder_start_token_id"),
-        theirs.get("eos_token_id"),
-    ]
-    for name, number in zip(("pad_token_id", "<unk>", "decoder_start_token_id", "eos_token_id"), special, strict=True):
+    special = {key: config.get(key) for key in ("pad_token_id", "decoder_start_token_id", "eos_token_id")}
+    if len(theirs.vocabularies) == 2 and side == 0:  # the ids of the configuration are those of the target
+        pad = ids.get("<pad>")
+        special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": ids.get("</s>")}
+    special["<unk>"] = ids.get("<unk>")
+    for name, number in special.items():
         if not isinstance(number, int) or not 0 <= number < size:
             where, what = (
-                (path, "not in the vocabulary") if name == "<unk>" else (folder / CONFIG, f"{number!r}, not an id")
+                (path, "not in the vocabulary")
+                if name == "<unk>" or number is None
+                else (file, f"{number!r}, not an id")
             )
             raise ModelError(f"{name} is {what}", file=where)
-    if len({special[0], special[1], special[3]}) < 3:
-        raise ModelError("pad, unk and eos are not three tokens", file=folder / CONFIG)
-    order = cast(list[int], special)
-    order += [number for number in range(size) if number not in special]
+    order = cast(list[int], [special[k] for k in ("pad_token_id", "<unk>", "decoder_start_token_id", "eos_token_id")])
+    if len({order[0], order[1], order[3]}) < 3:
+        raise ModelError("pad, unk and eos are not three tokens", file=file)
+    order += [number for number in range(size) if number not in special.values()]
     try:
         return Vocabulary([*SPECIALS, *(pieces[number] for number in order[len(SPECIALS) :])]), order
     except ModelError as error:
         raise ModelError(error.what, file=path) from error
 
 
-def _tokenizer(folder: Path, vocabulary: Vocabulary) -> tuple[Tokenizer, tuple[str, str]]:
-    about = folder / "tokenizer_config.json"
-    described = _object(about, "configuration of a tokenizer") if about.is_file() else {}
-    if described.get("separate_vocabs"):
-        raise ModelError("separate_vocabs: two vocabularies are not supported", file=about)
-    source, target = (str(described.get(f"{side}_lang") or "") for side in ("source", "target"))
+def _tokenizer(theirs: MarianFolder, vocabularies: list[Vocabulary]) -> Tokenizer:
     sides = []
-    for name in ("source.spm", "target.spm"):
-        path = require_file(folder / name, "sentencepiece model")
-        side = MarianSubwords(path.read_bytes(), vocabulary, file=path)
-        if side.known_share < LEAST_KNOWN:
-            raise ModelError(
-                f"only {side.known_share:.0%} of its pieces are in {VOCABULARY}: it is of another model", file=path
-            )
-        sides.append(side)
-    return Tokenizer(TextConfig(), source, target, *sides), (source, target)
+    for side, path in enumerate(theirs.sentencepiece):
+        subwords = MarianSubwords(path.read_bytes(), vocabularies[min(side, len(vocabularies) - 1)], file=path)
+        if subwords.known_share < LEAST_KNOWN:
+            name = theirs.vocabularies[min(side, len(vocabularies) - 1)][0].name
+            what = f"only {subwords.known_share:.0%} of its pieces are in {name}: it is of another model"
+            raise ModelError(what, file=path)
+        sides.append(subwords)
+    return Tokenizer(TextConfig(), *theirs.languages, *sides)
 
 
-def _generation(folder: Path, theirs: dict[str, Any]) -> tuple[dict[str, Any], bool, list[str]]:
+def _generation(theirs: MarianFolder) -> tuple[dict[str, Any], bool, list[str]]:
     """Our generation settings, whether pad has no probability, and what is left out. Raises ModelError, ConfigError."""
-    path = folder / GENERATION
-    given = {**theirs, **_object(path, "generation settings")} if path.is_file() else theirs
-    file = path if path.is_file() else folder / CONFIG
-    pad, end = theirs["pad_token_id"], theirs["eos_token_id"]
+    given, file = theirs.generation, theirs.generation_file
+    pad, end = theirs.config["pad_token_id"], theirs.config["eos_token_id"]
     notes = [
         f"{key}: {given[key]!r}" for key, nothing in IGNORED.items() if given.get(key) not in nothing and key in given
     ]
@@ -218,7 +245,7 @@ def _generation(folder: Path, theirs: dict[str, Any]) -> tuple[dict[str, Any], b
         longest = given["max_new_tokens"] + 1
     if not isinstance(longest, int) or longest < 3:
         raise ModelError(f"max_length is {longest!r}", file=file)
-    positions = theirs.get("max_position_embeddings", 512)
+    positions = theirs.config.get("max_position_embeddings", 512)
     settings = {
         "beam": given.get("num_beams") or 1,
         "length_penalty": {"kind": "sockeye", "alpha": _given(given, "length_penalty", 1.0), "beta": 0.0},
@@ -227,6 +254,7 @@ def _generation(folder: Path, theirs: dict[str, Any]) -> tuple[dict[str, Any], b
         "min_length": {"factor": 0.0, "constant": max(0, (given.get("min_length") or 0) - 1)},
         "max_input_tokens": max(1, int(positions) - 1),
         "unknown": "keep",
+        **theirs.settings,
     }
     validate(DecodingConfig, settings, file=file)
     return settings, bool(given.get("renormalize_logits")) and [pad] in banned, notes
@@ -237,10 +265,12 @@ def _given(settings: dict[str, Any], key: str, usual: Any) -> Any:
     return usual if value is None else value
 
 
-def _convert(tensors: dict[str, Tensor], config: ModelConfig, order: list[int], file: Path) -> dict[str, Tensor]:
-    """Our parameters. ModelError names the first tensor that is missing, too many, or of another size."""
+def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[int]], file: Path) -> dict[str, Tensor]:
+    """Our parameters. ModelError names the first tensor that is missing, too many, or of another size.
+
+    `orders`: for each vocabulary, the ids of theirs in the order of ours.
+    """
     left = tensors  # emptied as it is read, so that no tensor is in memory for longer than needed
-    rows = torch.tensor(order)
 
     def take(name: str, *shape: int) -> Tensor:
         if name not in left:
@@ -252,10 +282,19 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, order: list[int], 
             )
         return tensor.float()
 
-    size = max(order) + 1
-    shared = next((n for n in (names.SHARED, names.TARGET_EMBEDDING) if n in left), names.SHARED)
-    result = {"source_embedding.weight": take(shared, size, config.width)[rows]}
-    bias = take(names.OUTPUT_BIAS, 1, size)[0][rows]
+    result: dict[str, Tensor] = {}
+    if len(orders) == 1:
+        shared = next((n for n in (names.SHARED, names.TARGET_EMBEDDING) if n in left), names.SHARED)
+        matrices = {"source_embedding.weight": shared}
+    else:
+        matrices = {
+            "source_embedding.weight": names.SOURCE_EMBEDDING,
+            "target_embedding.weight": names.TARGET_EMBEDDING,
+        }
+    for (own, name), order in zip(matrices.items(), orders, strict=True):
+        result[own] = take(name, max(order) + 1, config.width)[torch.tensor(order)]
+    rows = torch.tensor(orders[-1])
+    bias = take(names.OUTPUT_BIAS, 1, len(set(orders[-1])))[0][rows]
     if "bos" in config.output.excluded:  # type: ignore[union-attr]
         bias[BOS] = 0.0
     result["output.bias"] = bias

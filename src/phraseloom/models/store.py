@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from phraseloom import __version__
 from phraseloom.config import validate
-from phraseloom.errors import CorruptError, ModelError, escape_controls, plural
+from phraseloom.errors import CorruptError, ModelError, UsageError, escape_controls, plural
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
@@ -45,6 +45,7 @@ from phraseloom.files import (
     verify_files,
     write_manifest,
 )
+from phraseloom.hub import MODEL, fetched, parse_address
 from phraseloom.models.build import AnyModelConfig
 from phraseloom.models.device import usable
 from phraseloom.models.language_model import LanguageModel
@@ -52,7 +53,7 @@ from phraseloom.models.tasks import TASKS, build, task_of
 from phraseloom.options.model import DecoderConfig, EncoderConfig, ModelConfig
 from phraseloom.phrases.source import Segmenter, load_segmenter
 from phraseloom.reading import MIB, TensorInfo, inside, limit_of, own_folder, read_header
-from phraseloom.replace import FolderKind, new_folder
+from phraseloom.replace import new_folder
 from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 
@@ -98,7 +99,6 @@ CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "generation_config.json",
     "README.md",
 )
-MODEL = FolderKind("model", needs=(CONFIG, WEIGHTS), without=("state.json",))  # with a training state: a checkpoint
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -188,8 +188,12 @@ def save_model(
 
 
 def find_model(path: str | Path) -> Path:
-    """The model folder that `path` means: itself, or the best (else last) checkpoint of a run folder."""
-    folder = require_folder(path, "model or run folder")
+    """The model folder that `path` means: itself, or the best (else last) checkpoint of a run folder.
+
+    `hf://owner/name[@revision]` means the model of that repository on the Hugging Face Hub, which is fetched (`hub.py`).
+    """
+    address = parse_address(path)
+    folder = fetched(address) if address is not None else require_folder(path, "model or run folder")
     for candidate in (folder, folder / "best", folder / "last"):
         if not (candidate / MANIFEST).is_file():
             continue
@@ -372,6 +376,8 @@ def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
 
     The model folder is whole at every instant, with the old or the new settings. Raises CorruptError, FileProblem, ModelError.
     """
+    if parse_address(path) is not None:
+        raise UsageError("a model on the Hub is not changed", file=path, hint="phraseloom hub pull it, and change that")
     folder = find_model(path)
     with FolderLock(folder):
         settings = {**read_generation(folder), **changes}

@@ -286,8 +286,11 @@ def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
                     hint=f"put them behind a gate that is shut at first: end the line of model.attention.{use} with order 1 "
                     "among its orders and the word gated, such as queryk heterogeneous 1-2 gated",
                 )
-            copy_projections(block, old.score.weight.detach())
+            biases = [] if old.bias is None or block.bias is None else [(block.bias, old.bias.detach())]
+            copy_projections(block, old.score.weight.detach(), *biases)
             copy_output(block.arrangement, old.arrangement.weight.detach())
+            if old.bias is not None:
+                block.arrangement.bias.detach().copy_(old.arrangement.bias.detach())
             match.blocks.append(path)
             match.grafted += [f"{path}.{name}" for name, _ in block.named_parameters()]
         if isinstance(block, AttentiveCombination) and old is None and block.residual.pre:
@@ -302,7 +305,7 @@ def _can_graft(old: MultiHeadAttention, new: MultiHeadAttention) -> bool:
     plain = type(old.score) is TokenScore and old.structure.is_token
     same = type(new.score) is TokenScore and new.structure == old.structure
     fits = old.structure.heads == new.structure.heads and old.score.layout.width == new.score.layout.width
-    return plain and fits and not same
+    return plain and fits and not same and (old.bias is None or new.bias is not None)
 
 
 def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tuple[dict[str, Tensor], int]:

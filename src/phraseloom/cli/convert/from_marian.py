@@ -12,13 +12,14 @@ def command(
     folder: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER", help="A MarianMT folder: config.json, weights, vocab.json, source.spm, target.spm."
+            metavar="FOLDER",
+            help="A MarianMT folder (config.json, weights, vocab.json, source.spm, target.spm), or one of Marian (.npz).",
         ),
     ],
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="The model folder to write.")],
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
 ) -> None:
-    """Write a MarianMT model of Hugging Face (OPUS-MT and others) as a model folder, with the same outputs.
+    """Write a model of Marian (OPUS-MT and others), of Hugging Face or Marian itself, as a model folder, with the same outputs.
 
     The model has the logits that transformers computes, and by default the search of its generate. Nothing is downloaded:
     FOLDER is a folder that you have. Weights are read from model.safetensors, or
