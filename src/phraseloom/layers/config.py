@@ -18,6 +18,7 @@ from pydantic import Field, create_model, field_validator
 from phraseloom.config import Config
 from phraseloom.layers.naming import parse_orders, parse_split
 
+Backend = Literal["auto", "explicit", "fused"]
 Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from phraseloom.config import Config
-from phraseloom.layers.config import ARRANGEMENTS, SCORES, AnyArrangement, AnyScore
+from phraseloom.layers.config import ARRANGEMENTS, SCORES, AnyArrangement, AnyScore, Backend
 from phraseloom.layers.naming import FORM, parse
 
 
@@ -72,7 +72,20 @@ class AttentionConfig(Config):
 USES = ("encoder_self", "decoder_self", "cross")
 
 
-class AttentionsConfig(Config):
+class BackendOptions(Config):
+    """`backend`: how attention is computed. `explicit` writes its weights out, `fused` never has them in memory, which pays for
+    long texts; `auto`, the default, takes the faster one by length. The results are the same to rounding."""
+
+    backend: Backend = "auto"
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `backend` where it is auto: the form that earlier versions store and read."""
+        stored: dict[str, Any] = handler(self)
+        return {key: value for key, value in stored.items() if key != "backend" or value != "auto"}
+
+
+class AttentionsConfig(BackendOptions):
     """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
 
     encoder_self: AttentionConfig = AttentionConfig()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.models.attention_config import AttentionConfig
+from phraseloom.models.attention_config import AttentionConfig, BackendOptions
 from phraseloom.models.config import (
     DropoutRate,
     PositionsConfig,
@@ -20,7 +20,7 @@ from phraseloom.models.config import (
 from phraseloom.models.init_config import InitConfig, fill_init
 
 
-class CausalAttentionConfig(Config):
+class CausalAttentionConfig(BackendOptions):
     """The attention of a language model: each token looks at itself and what stands before it. One line is enough."""
 
     decoder_self: AttentionConfig = AttentionConfig()

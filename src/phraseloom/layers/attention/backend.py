@@ -1,32 +1,33 @@
 """Which way attention is computed: written out, or by flash kernels (`fused.py`). Every block asks here, and nowhere else.
 
-    explicit   scores and weights are tensors: any score, weights on request, attention dropout
-    fused      flash kernels: memory linear in the length
+    explicit   scores and weights are tensors: any score, weights on request
+    fused      no tensor of scores: memory linear in the length
     auto       fused where the memory has at least FUSED_FROM tokens, explicit below
 
-Both give the same numbers, to rounding. Where a block is asked for its weights, has relative scores, drops attention weights
-in training, or stands on a device without a kernel, it is computed explicitly whatever the backend.
+Both give the same numbers, to rounding; with attention dropout the same distribution, from other draws. A block that is asked
+for its weights or has relative scores is computed explicitly whatever the backend.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from phraseloom.layers.attention.fused import SlotMasks, fused_contexts
 from phraseloom.layers.attention.gate import mix_contexts, opening
-from phraseloom.layers.attention.kernels import has_kernel
+from phraseloom.layers.attention.kernels import Dropout
 
-# Tokens of the memory from which flash kernels are faster (benchmarks/attention_backend.py).
+# Tokens of the memory from which fused attention is faster (benchmarks/attention_backend.py).
 FUSED_FROM = 256
 
 
-def is_fused(backend: str, score: Any, keys: list[Tensor], *, length: int, need_weights: bool, dropout: float) -> bool:
-    """Whether attention with `keys` of `length` tokens is computed by flash kernels; `dropout` is the rate that acts now."""
-    if backend == "explicit" or need_weights or dropout > 0.0:
+def is_fused(backend: str, score: Any, *, length: int, need_weights: bool) -> bool:
+    """Whether attention to a memory of `length` tokens is computed without its scores in memory."""
+    if backend == "explicit" or need_weights:
         return False
-    return (backend == "fused" or length >= FUSED_FROM) and bool(score.products) and has_kernel(keys[0])
+    return (backend == "fused" or length >= FUSED_FROM) and bool(score.products)
 
 
 def fused_attention(
@@ -37,11 +38,13 @@ def fused_attention(
     *,
     rows: int,
     of_itself: bool,
+    dropout: float,
 ) -> Tensor:
     """Contexts (B, H, J·Q, E) of Q = `rows` queries from the queries, keys and values of a score, through its gate if it has
-    one."""
+    one. `dropout`: the rate that acts now."""
     structure, products = score.structure, score.products
-    options = {"structure": structure, "rows": rows, "of_itself": of_itself}
+    draws = Dropout(dropout, int(torch.randint(2**62, ()))) if dropout > 0.0 else None
+    options = {"structure": structure, "rows": rows, "of_itself": of_itself, "dropout": draws}
     contexts = fused_contexts(*projected, masks, products=products, **options)
     if gate_H is None:
         return contexts

@@ -9,8 +9,9 @@ dA = P ∘ (dO Vᵀ - rowsum(dO ∘ o)), what the kernel computes from A_n, o an
 order. No derivative of L_n is needed, and memory is linear in the length.
 
 A row that sees no slot gives zero. Causality needs no mask: from token n-1 on, queries and slots are a square. Padding is
-one row of -inf a sentence; any other mask is a matrix. The kernels want values as wide as keys, so the values of n-grams
-are padded with zeros. The windows of keys are copied: matrix products on a CPU are slow where rows overlap in memory.
+one row of -inf a sentence; any other mask is a matrix. The windows of keys are copied, since matrix products on a CPU are
+slow where rows overlap in memory. Dropout draws a mask for each call, and in the backward again, which has the distribution
+of one mask on the weights of all slots.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from phraseloom.layers.attention.kernels import KERNELS
+from phraseloom.layers.attention.kernels import Dropout, choose_kernel
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
@@ -65,14 +66,16 @@ def fused_contexts(
     products: Sequence[SlotProduct],
     rows: int,
     of_itself: bool,
+    dropout: Dropout | None = None,
 ) -> Tensor:
-    """Contexts (B, H, J·Q, E): those of `masked_softmax` and `mix` without dropout.
+    """Contexts (B, H, J·Q, E): those of `masked_softmax`, dropout and `mix`.
 
     `queries`, `keys`, `values`: as the layout of a score makes them; `products`: of all blocks, or of those that count;
     `rows`: Q; `of_itself`: queries and keys are the same tokens.
     """
     calls = tuple(_Call.of(product, masks, structure, queries[0]) for product in products)
-    contexts: Tensor = _OneSoftmax.apply(_Plan(structure, calls, rows, len(queries)), *queries, *keys, values[0])
+    plan = _Plan(structure, calls, rows, len(queries), dropout)
+    contexts: Tensor = _OneSoftmax.apply(plan, *queries, *keys, values[0])
     missing = masks.missing_rows(structure, of_itself=of_itself)
     return contexts if missing is None else contexts.masked_fill(missing, 0.0)
 
@@ -130,8 +133,9 @@ class _Plan(NamedTuple):
     calls: tuple[_Call, ...]
     rows: int
     sources: int
+    dropout: Dropout | None
 
-    def inputs(self, tensors: Sequence[Tensor]) -> Iterator[tuple[_Call, int, Any, Tensor, Tensor, Tensor]]:
+    def inputs(self, tensors: Sequence[Tensor]) -> Iterator[tuple[_Call, int, Any, tuple[Tensor, ...], dict[str, Any]]]:
         """For each call and query order: its number, where its rows are in (B, H, J, Q, …), and what the kernel gets."""
         queries, keys, values = tensors[: self.sources], tensors[self.sources : -1], tensors[-1]
         length = values.shape[2] // len(self.structure.blocks)
@@ -143,11 +147,15 @@ class _Plan(NamedTuple):
             k = F.pad(call.keys(keys, length), (0, 0, call.zeros if taps > 1 else 0, 0))
             if taps > 1:
                 k = torch.cat([k[:, :, tap : tap + slots] for tap in range(taps)], -1)
-            v = widen(call.values(values, length), k.shape[-1])
-            for m in range(len(self.structure.query_orders)):
+            v, orders = call.values(values, length), len(self.structure.query_orders)
+            for m in range(orders):
                 q = call.queries(queries, m, self.rows).transpose(2, 3).flatten(3)
                 place = (slice(None), slice(part.first, part.last), m, slice(self.rows - q.shape[2], None))
-                yield call, m, place, q, k, v
+                dropout = self.dropout
+                if dropout is not None:  # a seed for each block of slots, head and query order
+                    number = (call.product.block * self.structure.heads + part.first) * orders + m
+                    dropout = Dropout(dropout.rate, dropout.seed + number)
+                yield call, m, place, (q, k, v), {"causal": call.causal, "bias": call.bias, "dropout": dropout}
 
 
 class _OneSoftmax(torch.autograd.Function):
@@ -156,18 +164,21 @@ class _OneSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, plan: _Plan, *tensors: Tensor) -> Tensor:
         values = tensors[-1]
-        kernel = KERNELS[values.device.type]
+        kernel = choose_kernel(values, dropout=plan.dropout is not None)
         batch, heads, _, size = values.shape
         shape = (batch, heads, len(plan.structure.query_orders), plan.rows)
         exact = torch.promote_types(values.dtype, torch.float32)
         output = values.new_zeros(*shape, size, dtype=exact)
         total = values.new_full(shape, float("-inf"), dtype=exact)
         begun = set()
-        for call, m, place, q, k, v in plan.inputs(tensors):
-            o, logsumexp = kernel.forward(q, k, v, causal=call.causal, bias=call.bias)
+        for call, m, place, inputs, options in plan.inputs(tensors):
+            o, logsumexp = kernel.forward(*inputs, **options)
             o = o[..., :size]
             if call.empty is not None:
-                o, logsumexp = o.masked_fill(call.empty[..., None], 0.0), logsumexp.masked_fill(call.empty, float("-inf"))
+                o, logsumexp = (
+                    o.masked_fill(call.empty[..., None], 0.0),
+                    logsumexp.masked_fill(call.empty, float("-inf")),
+                )
             if (m, call.product.part.first) not in begun:
                 begun.add((m, call.product.part.first))
                 output[place], total[place] = o, logsumexp
@@ -189,15 +200,12 @@ class _OneSoftmax(torch.autograd.Function):
         plan: _Plan = ctx.plan
         *tensors, output, total = ctx.saved_tensors
         size, length = output.shape[-1], tensors[-1].shape[2] // len(plan.structure.blocks)
-        grad = grad.unflatten(2, output.shape[2:4])
+        grad = (grad if grad.stride(-1) == 1 else grad.contiguous()).unflatten(2, output.shape[2:4])
         grads = [torch.zeros_like(tensor) for tensor in tensors]
         of_queries, of_keys, of_values = grads[: plan.sources], grads[plan.sources : -1], grads[-1]
-        for call, m, place, q, k, v in plan.inputs(tensors):
-            taps, wide = call.product.taps, k.shape[-1]
-            grad_q, grad_k, grad_v = ctx.kernel.backward(
-                widen(grad[place], wide), q, k, v, widen(output[place], wide), total[place],
-                causal=call.causal, bias=call.bias,
-            )  # fmt: skip
+        for call, m, place, inputs, options in plan.inputs(tensors):
+            taps = call.product.taps
+            grad_q, grad_k, grad_v = ctx.kernel.backward(grad[place], *inputs, output[place], total[place], **options)
             call.queries(of_queries, m, plan.rows).add_(grad_q.unflatten(3, (taps, size)).transpose(2, 3))
             call.values(of_values, length).add_(grad_v[..., :size])
             into = call.keys(of_keys, length)
@@ -206,8 +214,3 @@ class _OneSoftmax(torch.autograd.Function):
                 part = part[:, :, max(0, -before) :]
                 into[:, :, max(0, before) : max(0, before) + part.shape[2]].add_(part)
         return None, *grads
-
-
-def widen(x: Tensor, width: int) -> Tensor:
-    """(…, E) → (…, width), with zeros behind."""
-    return x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1]))
