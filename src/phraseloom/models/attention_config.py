@@ -78,6 +78,11 @@ class BackendOptions(Config):
 
     backend: Backend = "auto"
 
+    def uses(self) -> dict[str, AttentionConfig]:
+        """The attention of each use, by name."""
+        options = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: value for name, value in options.items() if isinstance(value, AttentionConfig)}
+
     @model_serializer(mode="wrap")
     def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Without `backend` where it is auto: the form that earlier versions store and read."""
