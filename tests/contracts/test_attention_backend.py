@@ -291,6 +291,12 @@ def test_auto_takes_the_fused_way_from_a_length_on(monkeypatch: pytest.MonkeyPat
         assert made == [expected]
 
 
+def test_with_dropout_auto_is_explicit_for_longer() -> None:
+    score = Case("token", "cross").build(width=WIDTH).score
+    for length, rate, expected in ((256, 0.0, True), (511, 0.1, False), (512, 0.1, True), (255, 0.0, False)):
+        assert backend.is_fused("auto", score, length=length, need_weights=False, dropout=rate) is expected
+
+
 def test_short_texts_keep_every_bit() -> None:
     """Below the threshold, auto is explicit attention itself."""
     block = Case("queryk heterogeneous 1-2-3", "encoder_self").build(width=WIDTH).float()

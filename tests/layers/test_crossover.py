@@ -16,11 +16,11 @@ def test_the_ratio_is_that_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
     now, step = 0.0, itertools.count()
     real = multihead.is_fused
 
-    def watched(backend: str, *args: object, length: int, need_weights: bool) -> bool:
+    def watched(backend: str, *args: object, length: int, **options: object) -> bool:
         nonlocal now
         number = next(step) % 6
         now += 100.0 if number < 2 else 4.0 if backend == "explicit" else 1.0 if length >= 16 else 2.0
-        return real(backend, *args, length=length, need_weights=need_weights)
+        return real(backend, *args, length=length, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(multihead, "is_fused", watched)
     ratios = crossover.measure_crossover([8, 16], width=8, heads=2, rounds=2, clock=lambda: now)

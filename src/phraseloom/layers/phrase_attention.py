@@ -170,7 +170,7 @@ class PhraseAttention(nn.Module):
         first_key, first_value = len(layout.queries), len(layout.queries) + len(layout.keys)
         queries, keys, values = made[:first_key], made[first_key:first_value], made[first_value:]
         rate = self.dropout if self.training else 0.0
-        if is_fused(self.backend, score, length=masks.key_length, need_weights=need_weights):
+        if is_fused(self.backend, score, length=masks.key_length, need_weights=need_weights, dropout=rate):
             projected, rows = (queries, keys, values), x_BQD.shape[1]
             context = fused_attention(score, self.gate, projected, masks, rows=rows, of_itself=of_itself, dropout=rate)
             return self._output(context), None

@@ -28,7 +28,8 @@ def build_attention(
     """A block by the names of its score and arrangement.
 
     `split` (homogeneous) or `orders` (the others), `reads_ahead`: see the arrangement; `gated`: see the block;
-    `score_options`: see the score; `bias`: of every projection and of the output; `backend`: auto, explicit or fused (backend.py).
+    `score_options`: see the score; `bias`: of every projection and of the output; `backend`: auto, explicit or
+    fused (backend.py).
     Raises ValueError where they do not fit together.
     """
     given = {"split": split, "orders": orders}

@@ -2,7 +2,7 @@
 
     explicit   scores and weights are tensors: any score, weights on request
     fused      no tensor of scores: memory linear in the length
-    auto       fused where the memory has at least FUSED_FROM tokens, explicit below
+    auto       fused from a length of the memory on, explicit below
 
 Both give the same numbers, to rounding; with attention dropout the same distribution, from other draws. A block that is asked
 for its weights or has relative scores is computed explicitly whatever the backend.
@@ -19,15 +19,19 @@ from phraseloom.layers.attention.fused import SlotMasks, fused_contexts
 from phraseloom.layers.attention.gate import mix_contexts, opening
 from phraseloom.layers.attention.kernels import Dropout
 
-# Tokens of the memory from which fused attention is faster (benchmarks/attention_backend.py).
+# Tokens of the memory from which `auto` is fused: where it is as fast on one CPU core, by benchmarks/attention_backend.py and
+# `phraseloom doctor`. With dropout, which the flash kernel for CPUs has not, the blocks of kernels.py must be as fast.
 FUSED_FROM = 256
+FUSED_FROM_WITH_DROPOUT = 512
 
 
-def is_fused(backend: str, score: Any, *, length: int, need_weights: bool) -> bool:
-    """Whether attention to a memory of `length` tokens is computed without its scores in memory."""
+def is_fused(backend: str, score: Any, *, length: int, need_weights: bool, dropout: float) -> bool:
+    """Whether attention to a memory of `length` tokens is computed without its scores in memory; `dropout`: the rate that acts
+    now."""
     if backend == "explicit" or need_weights:
         return False
-    return (backend == "fused" or length >= FUSED_FROM) and bool(score.products)
+    enough = FUSED_FROM if dropout == 0.0 else FUSED_FROM_WITH_DROPOUT
+    return (backend == "fused" or length >= enough) and bool(score.products)
 
 
 def fused_attention(

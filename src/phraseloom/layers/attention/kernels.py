@@ -1,6 +1,7 @@
 """softmax(q kᵀ + bias) v without its matrix of scores in memory: the output, the log-sum-exp of each row, the gradients.
 
-    P = e^{q kᵀ + bias - L}     dP = M ∘ (dO vᵀ)     dA = P ∘ (dP - rowsum(dO ∘ o))     dq = dA k    dk = dAᵀ q    dv = (M ∘ P)ᵀ dO
+    P = e^{q kᵀ + bias - L}      dP = M ∘ (dO vᵀ)      dA = P ∘ (dP - rowsum(dO ∘ o))
+    dq = dA k                    dk = dAᵀ q            dv = (M ∘ P)ᵀ dO
 
 M is 1, or the mask of dropout. Every backward takes o and L as they are given, which need not be those of its own forward;
 `fused.py` lives on that. Which kernel computes is decided by the device:

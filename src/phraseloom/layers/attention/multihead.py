@@ -67,12 +67,13 @@ class MultiHeadAttention(nn.Module):
                 visibility.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split
             )
         keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
-        of_itself = memory_BKD is None
-        if is_fused(self.backend, score, length=visibility.key_length, need_weights=need_weights):
+        of_itself, rate = memory_BKD is None, self.arrangement.dropout if self.training else 0.0
+        length, rows = visibility.key_length, x_BQD.shape[1]
+        if is_fused(self.backend, score, length=length, need_weights=need_weights, dropout=rate):
+            projected = (queries, keys, values)
             contexts = fused_attention(
-                score, self.gate, (queries, keys, values), visibility, rows=x_BQD.shape[1], of_itself=of_itself,
-                dropout=self.arrangement.dropout if self.training else 0.0,
-            )  # fmt: skip
+                score, self.gate, projected, visibility, rows=rows, of_itself=of_itself, dropout=rate
+            )
             return self.arrangement(contexts), None
         hidden = visibility.hidden_rows(self.structure, of_itself=of_itself)
         scores = score.scores(queries, keys, visibility)
