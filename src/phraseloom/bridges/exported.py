@@ -58,8 +58,7 @@ def what_cannot_go(config: ModelConfig) -> tuple[str, str] | None:
     for side, part in (("encoder", config.encoder), ("decoder", config.decoder)):
         if part.kind != "transformer":
             return f"{side}: {{kind: {part.kind}}}", train
-    for use in type(config.attention).model_fields:
-        block = getattr(config.attention, use)
+    for use, block in config.attention.uses().items():
         if block.score.kind != "token" or block.arrangement.orders_seen() != {1}:
             return f"attention.{use} is {block.score.kind} {block.arrangement.kind}", train
     if config.phrases is not None:

@@ -16,7 +16,7 @@ def command(
     output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
 ) -> int:
     """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products,
-    and whether a new model tells tokens apart.
+    whether a new model tells tokens apart, and from which length on fused attention is faster.
 
     The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
@@ -27,7 +27,7 @@ def command(
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     findings = examine(probe=not quick)
     if not quick and all(f.state != "fail" for f in findings):
-        findings.append(start_of_training())
+        findings += [start_of_training(), attention_backend()]
     if output == "json":
         print(json.dumps([vars(f) for f in findings], ensure_ascii=False))
     else:
@@ -50,3 +50,18 @@ def start_of_training() -> Finding:
         report = measure_start(build_model(config, 1000, 1000), source_size=1000, target_size=1000)
     text = f"{report} (model.init: {config.init.kind}, source phrases)"
     return Finding("start of training", "note" if report.collapsed else "ok", text)
+
+
+def attention_backend() -> Finding:
+    """From how many tokens on fused attention is faster here, and from how many `attention.backend: auto` takes it."""
+    from phraseloom.layers.attention.backend import FUSED_FROM
+    from phraseloom.layers.attention.crossover import measure_crossover
+    from phraseloom.report.run.machine import Finding
+
+    ratios = measure_crossover()
+    measured = ", ".join(f"{length} tokens {ratio:.2f}" for length, ratio in ratios.items())
+    text = f"time of fused / explicit attention: {measured}; backend: auto is fused from {FUSED_FROM} tokens on"
+    slower = [length for length, ratio in ratios.items() if length >= 2 * FUSED_FROM and ratio > 1.05]
+    if slower:
+        return Finding("attention", "note", f"{text}; set attention.backend to explicit for up to {max(slower)} tokens")
+    return Finding("attention", "ok", text)

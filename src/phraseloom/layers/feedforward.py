@@ -91,10 +91,10 @@ class Residual(nn.Module):
 LEVELS = 2**16
 
 
-def keep_mask(like: Tensor, dropped: int) -> Tensor:
+def keep_mask(like: Tensor, dropped: int, generator: torch.Generator | None = None) -> Tensor:
     """0/1 values of the shape and type of `like`; each is 0 with probability dropped / 65536."""
     count = like.numel()
-    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     levels = draws.view(torch.int16)[:count].to(like.dtype)
     return levels.ge_(dropped - LEVELS // 2).view(like.shape)
 
@@ -111,6 +111,14 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p, True)
     dropped = round(p * LEVELS)
     return x * keep_mask(x, dropped).mul_(LEVELS / (LEVELS - dropped))
+
+
+def keep_scale(like: Tensor, p: float, generator: torch.Generator | None) -> Tensor:
+    """What dropout multiplies `like` with: 0 with probability `p`, else 1/(1-p); drawn from `generator`."""
+    if not _fast(like):
+        return torch.empty_like(like).bernoulli_(1.0 - p, generator=generator).div_(1.0 - p)
+    dropped = round(p * LEVELS)
+    return keep_mask(like, dropped, generator).mul_(LEVELS / (LEVELS - dropped))
 
 
 def add_dropout(x: Tensor, y: Tensor, p: float, training: bool) -> Tensor:

@@ -18,7 +18,7 @@ sign of its gradient. Only queries of single tokens have one (docs/decisions/000
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -26,12 +26,14 @@ from torch.nn import functional as F
 
 from phraseloom.errors import UsageError
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
+from phraseloom.layers.attention.backend import fused_attention, is_fused
 from phraseloom.layers.attention.gate import mix_with_tokens, opening
 from phraseloom.layers.attention.masks import masked_softmax
 from phraseloom.layers.attention.windows import gather
 from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
 from phraseloom.options import attention as naming
+from phraseloom.options.attention import Backend
 
 
 class PhraseAttention(nn.Module):
@@ -39,8 +41,8 @@ class PhraseAttention(nn.Module):
 
     `structure`: SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order] as in a recipe (docs/phrase_attention.md).
     `reads_ahead`: an output may use query n-grams that end after it (the encoder form of interleaved attention); then
-    no attn_mask is possible. `gated`: begin as attention to tokens. Everything else is torch's, but for `batch_first`,
-    which is True.
+    no attn_mask is possible. `gated`: begin as attention to tokens. `backend`: auto, explicit or fused; a call with
+    `need_weights`, torch's default, is explicit in any case. Everything else is torch's, but for `batch_first`, which is True.
 
     Raises UsageError where the line, the width and the heads do not fit together.
     """
@@ -61,11 +63,15 @@ class PhraseAttention(nn.Module):
         batch_first: bool = True,
         reads_ahead: bool = False,
         gated: bool = False,
+        backend: str = "auto",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
+        if backend not in get_args(Backend):
+            raise UsageError(f"backend {backend!r} is none of {', '.join(get_args(Backend))}")
+        self.backend = backend
         block = _build(structure, embed_dim, num_heads, reads_ahead)
         self.line, self.structure = structure, block.structure
         self.score, self.arrangement = block.score, block.arrangement
@@ -113,12 +119,12 @@ class PhraseAttention(nn.Module):
             raise UsageError(
                 f"{self.line!r} with reads_ahead looks at the next tokens: no attn_mask", hint="set reads_ahead=False"
             )
-        output, weights = self._attend(x, None if of_itself else memory, masks)
+        output, weights = self._attend(x, None if of_itself else memory, masks, need_weights)
         if query.dim() == 2:
-            output, weights = output[0], weights[0]
+            output, weights = output[0], None if weights is None else weights[0]
         elif not self.batch_first:
             output = output.transpose(0, 1)
-        if not need_weights:
+        if not need_weights or weights is None:
             return output, None
         return output, weights.mean(-3) if average_attn_weights else weights
 
@@ -148,8 +154,10 @@ class PhraseAttention(nn.Module):
             )
         return query, key, padding
 
-    def _attend(self, x_BQD: Tensor, memory_BKD: Tensor | None, masks: TokenMasks) -> tuple[Tensor, Tensor]:
-        """Output (B, Q, D) and weights (B, H, J·Q, G·K); `memory_BKD` None means self-attention."""
+    def _attend(
+        self, x_BQD: Tensor, memory_BKD: Tensor | None, masks: TokenMasks, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output (B, Q, D) and weights (B, H, J·Q, G·K), or None; `memory_BKD` None means self-attention."""
         score: Any = self.score
         layout, of_itself = score.layout, memory_BKD is None
         if memory_BKD is None and masks.padding_BK is None:
@@ -160,14 +168,22 @@ class PhraseAttention(nn.Module):
             made = self._project(x_BQD, layout.queries, end=layout.split)
             made += self._project(masks.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split)
         first_key, first_value = len(layout.queries), len(layout.queries) + len(layout.keys)
-        scores = score.scores(made[:first_key], made[first_key:first_value], masks)
+        queries, keys, values = made[:first_key], made[first_key:first_value], made[first_value:]
+        rate = self.dropout if self.training else 0.0
+        if is_fused(self.backend, score, length=masks.key_length, need_weights=need_weights, dropout=rate):
+            projected, rows = (queries, keys, values), x_BQD.shape[1]
+            context = fused_attention(score, self.gate, projected, masks, rows=rows, of_itself=of_itself, dropout=rate)
+            return self._output(context), None
+        scores = score.scores(queries, keys, masks)
         hidden = masks.hidden_rows(self.structure, of_itself=of_itself)
         weights = masked_softmax(scores, hidden)
         if self.gate is not None:
             weights = mix_with_tokens(weights, scores, hidden, opening(self.gate), self.structure)
-        context = score.mix(dropout(weights, self.dropout, self.training), made[first_value:], masks)
-        output: Tensor = self.arrangement(context)
-        return output if self.out_bias is None else output + self.out_bias.to(output.dtype), weights
+        return self._output(score.mix(dropout(weights, rate, self.training), values, masks)), weights
+
+    def _output(self, contexts_BHQE: Tensor) -> Tensor:
+        output: Tensor = self.arrangement(contexts_BHQE)
+        return output if self.out_bias is None else output + self.out_bias.to(output.dtype)
 
     def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
         score: Any = self.score

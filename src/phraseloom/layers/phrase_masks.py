@@ -11,11 +11,13 @@ what attn_mask shows to that token.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from phraseloom.errors import UsageError
-from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
 class TokenMasks:
@@ -57,15 +59,50 @@ class TokenMasks:
         slots = self._hidden_slots(structure)
         if not structure.interleaved:
             return slots
+        missing = self._missing(structure, of_itself=of_itself)
+        rows = missing if slots is None else [row | slots for row in missing]
+        shape = torch.broadcast_shapes(*(row.shape for row in rows))
+        return torch.cat([row.expand(shape) for row in rows], -2)
+
+    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """The query n-grams that do not exist, (B or 1, 1, J·Q, 1), or None where all do."""
+        if not structure.interleaved:
+            return None
+        missing = self._missing(structure, of_itself=of_itself)
+        batch = max(len(row) for row in missing)
+        return torch.cat([row.expand(batch, -1, -1, -1) for row in missing], -2)
+
+    def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
+        """Whether `forbidden` is the causal mask, and what else is hidden of the slots of `part`: (B, 1, 1, K) where it is, or
+        where there is padding only, else (B or 1, heads or 1, Q, K); None hides nothing.
+
+        A window has no token after its last one, so that the causal mask hides what it hides of tokens.
+        """
+        tokens = None if self.padding_BK is None else self.padding_BK[:, None, None, :]
+        if self.forbidden is not None and not self.is_causal:
+            heads = slice(part.first, part.last) if self.forbidden.shape[1] > 1 else slice(None)
+            forbidden = self.forbidden[:, heads]
+            tokens = forbidden if tokens is None else tokens | forbidden
+        hidden = None if tokens is None else any_in_window(tokens, part.order, before=not zero_extended)
+        return self.is_causal, hidden
+
+    @cached_property
+    def is_causal(self) -> bool:
+        """Whether `forbidden` hides the tokens after each one, and no others."""
+        shape = (1, 1, self.query_length, self.query_length)
+        if self.forbidden is None or self.forbidden.shape != shape or self.query_length != self.key_length:
+            return False
+        return torch.equal(self.forbidden, torch.ones(shape, dtype=torch.bool, device=self.device).triu_(1))
+
+    def _missing(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
+        """For each query order the n-grams that begin before the text or hold padding, (B or 1, 1, Q, 1)."""
         rows = []
         for order in structure.query_orders:
             hidden = torch.zeros((1, 1, 1, self.query_length), dtype=torch.bool, device=self.device)
             if of_itself and order > 1 and self.padding_BK is not None:
                 hidden = self.padding_BK[:, None, None, :]
-            missing = any_in_window(hidden, order, before=True).transpose(-1, -2)
-            rows.append(missing if slots is None else missing | slots)
-        shape = torch.broadcast_shapes(*(row.shape for row in rows))
-        return torch.cat([row.expand(shape) for row in rows], -2)
+            rows.append(any_in_window(hidden, order, before=True).transpose(-1, -2))
+        return rows
 
     def _hidden_slots(self, structure: Structure) -> Tensor | None:
         """Broadcastable to (B, H, Q, G·K), or None where every slot is visible."""

@@ -206,6 +206,7 @@ def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
         dropout=config.attention_dropout,
         gated=block.gated,
         bias=config.attention_bias,
+        backend=config.attention.backend,
         **score,
         **arrangement,
     )

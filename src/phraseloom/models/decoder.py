@@ -134,18 +134,26 @@ class TransformerDecoderLayer(nn.Module):
         return self.combination.remember(phrases.vectors[layer], phrases.visibility)
 
     def forward(
-        self, x_BTD: Tensor, memory_BSD: Tensor, own: Visibility, source: Visibility, phrases: PhraseKeys | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor,
+        own: Visibility,
+        source: Visibility,
+        phrases: PhraseKeys | None = None,
+        *,
+        need_own: bool = True,
+        need_cross: bool = True,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
         """(B, T, D) → (B, T, D), the weights of self- and cross-attention in the layouts of their structures, and those of the
-        phrases (B, H, T, P), where it reads any."""
+        phrases (B, H, T, P), where it reads any. Weights that are not needed may be None."""
         of_phrases = None
         around = self.self_residual
-        attended, own_weights = self.self_attention(around.enter(x_BTD), None, own)
+        attended, own_weights = self.self_attention(around.enter(x_BTD), None, own, need_weights=need_own)
         x_BTD = around.leave(x_BTD, attended)
         if self.combination is not None and phrases is not None:
             x_BTD, of_phrases = self.combination(x_BTD, phrases)
         around = self.cross_residual
-        attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source)
+        attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source, need_weights=need_cross)
         x_BTD = around.leave(x_BTD, attended)
         around = self.feed_forward_residual
         return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights, of_phrases
@@ -213,7 +221,10 @@ class TransformerDecoder(nn.Module):
         )
         for number, layer in enumerate(self.layers):
             phrases = layer.remember(memory.phrases, number)
-            x_BTD, own_weights, weights, of_phrases = layer(x_BTD, memory.of_layer(number), own, source, phrases)
+            x_BTD, own_weights, weights, of_phrases = layer(
+                x_BTD, memory.of_layer(number), own, source, phrases,
+                need_own=kept_own is not None, need_cross=kept_cross is not None,
+            )  # fmt: skip
             if kept_own is not None:
                 kept_own.append(own_weights)
             if kept_cross is not None:

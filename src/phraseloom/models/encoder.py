@@ -45,9 +45,15 @@ class TransformerEncoderLayer(nn.Module):
         self.attention_residual, self.feed_forward_residual = residuals
 
     def forward(
-        self, x_BSD: Tensor, visibility: Visibility, phrases: PhraseLevels | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`."""
+        self,
+        x_BSD: Tensor,
+        visibility: Visibility,
+        phrases: PhraseLevels | None = None,
+        *,
+        need_weights: bool = True,
+    ) -> tuple[Tensor, Tensor | None]:
+        """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`, which may be None without
+        `need_weights`."""
         if self.combination is not None and phrases is not None:
             entered = self.combination.enter(x_BSD)
             keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility)
@@ -55,7 +61,7 @@ class TransformerEncoderLayer(nn.Module):
             if phrases.kept is not None:
                 phrases.kept.append(of_phrases)
         around = self.attention_residual
-        attended, weights = self.attention(around.enter(x_BSD), None, visibility)
+        attended, weights = self.attention(around.enter(x_BSD), None, visibility, need_weights=need_weights)
         x_BSD = around.leave(x_BSD, attended)
         around = self.feed_forward_residual
         return around.leave(x_BSD, self.feed_forward(around.enter(x_BSD))), weights
@@ -92,7 +98,7 @@ class TransformerEncoder(nn.Module):
         length = x_BSD.shape[1]
         visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)
         for layer in self.layers:
-            x_BSD, weights = layer(x_BSD, visibility, phrases)
+            x_BSD, weights = layer(x_BSD, visibility, phrases, need_weights=kept is not None)
             if kept is not None:
                 kept.append(weights)
         x_BSD = self.norm(x_BSD)

@@ -38,10 +38,10 @@ class CausalLayer(nn.Module):
         self.self_attention, self.feed_forward = self_attention, feed_forward
         self.self_residual, self.feed_forward_residual = residuals
 
-    def forward(self, x_BTD: Tensor, own: Visibility) -> tuple[Tensor, Tensor]:
-        """(B, T, D) → (B, T, D) and the attention weights."""
+    def forward(self, x_BTD: Tensor, own: Visibility, *, need_weights: bool = True) -> tuple[Tensor, Tensor | None]:
+        """(B, T, D) → (B, T, D) and the attention weights, which may be None without `need_weights`."""
         around = self.self_residual
-        attended, weights = self.self_attention(around.enter(x_BTD), None, own)
+        attended, weights = self.self_attention(around.enter(x_BTD), None, own, need_weights=need_weights)
         x_BTD = around.leave(x_BTD, attended)
         around = self.feed_forward_residual
         return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), weights
@@ -99,7 +99,7 @@ class CausalDecoder(nn.Module):
         """
         own = Visibility(key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device)
         for layer in self.layers:
-            x_BTD, weights = layer(x_BTD, own)
+            x_BTD, weights = layer(x_BTD, own, need_weights=kept is not None)
             if kept is not None:
                 kept.append(weights)
         hidden: Tensor = self.norm(x_BTD)

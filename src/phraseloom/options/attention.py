@@ -78,6 +78,7 @@ def parse_orders(text: str) -> list[int]:
     return [int(p) for p in parts]
 
 
+Backend = Literal["auto", "explicit", "fused"]
 Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)]
 
 
@@ -297,7 +298,25 @@ class AttentionConfig(Config):
 USES = ("encoder_self", "decoder_self", "cross")
 
 
-class AttentionsConfig(Config):
+class BackendOptions(Config):
+    """`backend`: how attention is computed. `explicit` writes its weights out, `fused` never has them in memory, which pays for
+    long texts; `auto`, the default, takes the faster one by length. The results are the same to rounding."""
+
+    backend: Backend = "auto"
+
+    def uses(self) -> dict[str, AttentionConfig]:
+        """The attention of each use, by name."""
+        options = {name: getattr(self, name) for name in type(self).model_fields}
+        return {name: value for name, value in options.items() if isinstance(value, AttentionConfig)}
+
+    @model_serializer(mode="wrap")
+    def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without `backend` where it is auto: the form that earlier versions store and read."""
+        stored: dict[str, Any] = handler(self)
+        return {key: value for key, value in stored.items() if key != "backend" or value != "auto"}
+
+
+class AttentionsConfig(BackendOptions):
     """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
 
     encoder_self: AttentionConfig = AttentionConfig()

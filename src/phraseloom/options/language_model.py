@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.options.attention import AttentionConfig
+from phraseloom.options.attention import AttentionConfig, BackendOptions
 from phraseloom.options.model import (
     DropoutRate,
     InitConfig,
@@ -21,7 +21,7 @@ from phraseloom.options.model import (
 )
 
 
-class CausalAttentionConfig(Config):
+class CausalAttentionConfig(BackendOptions):
     """The attention of a language model: each token looks at itself and what stands before it. One line is enough."""
 
     decoder_self: AttentionConfig = AttentionConfig()

@@ -400,8 +400,8 @@ def check_sizes(config: Any) -> None:
     ]
     if config.width % 2 and "sinusoid" in kinds:
         raise ValueError(f"width {config.width} is odd: sinusoid positions need pairs of channels")
-    for use in type(config.attention).model_fields:
-        arrangement = getattr(config.attention, use).arrangement
+    for use, attention in config.attention.uses().items():
+        arrangement = attention.arrangement
         split = arrangement.split if arrangement.kind == "homogeneous" else None
         if split is not None and sum(split) != config.heads:
             raise ValueError(

@@ -22,12 +22,14 @@ def build_attention(
     orders: list[int] | None = None,
     gated: bool = False,
     bias: bool = False,
+    backend: str = "auto",
     **score_options: Any,
 ) -> MultiHeadAttention:
     """A block by the names of its score and arrangement.
 
     `split` (homogeneous) or `orders` (the others), `reads_ahead`: see the arrangement; `gated`: see the block;
-    `score_options`: see the score; `bias`: of every projection and of the output.
+    `score_options`: see the score; `bias`: of every projection and of the output; `backend`: auto, explicit or
+    fused (backend.py).
     Raises ValueError where they do not fit together.
     """
     given = {"split": split, "orders": orders}
@@ -39,6 +41,7 @@ def build_attention(
         arrangement=arranged(width=width, structure=structure, dropout=dropout, **({"bias": True} if bias else {})),
         gated=gated,
         bias=bias,
+        backend=backend,
     )
 
 

@@ -55,3 +55,14 @@ def mix_with_tokens(
     if len(structure.query_orders) == 1:
         return mixed
     return torch.cat([weights[..., :row, :], mixed, weights[..., row + queries :, :]], -2)
+
+
+def mix_contexts(contexts: Tensor, of_tokens: Tensor, gate_H: Tensor, structure: Structure) -> Tensor:
+    """The same for contexts (B, H, J·Q, E): (1 - g) · those of attention to tokens + g · those of all slots, for the queries of
+    single tokens."""
+    m = structure.query_orders.index(1)
+    both = [c.unflatten(2, (len(structure.query_orders), -1)) for c in (contexts, of_tokens)]
+    mixed = both[1][:, :, m].lerp(both[0][:, :, m], gate_H[:, None, None].to(contexts.dtype))
+    if len(structure.query_orders) == 1:
+        return mixed
+    return torch.cat([both[0][:, :, :m].flatten(2, 3), mixed, both[0][:, :, m + 1 :].flatten(2, 3)], 2)

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.layers.attention.structure import Structure
+from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
 class Visibility:
@@ -89,6 +89,18 @@ class Visibility:
                 rows.append(missing if slots is None else missing | slots)
             self._masks[structure, of_itself] = torch.cat(rows, -2)
         return self._masks[structure, of_itself]
+
+    def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
+        """Whether the future is hidden, and which slots of `part` are besides, (B, 1, 1, K): the same rule for every order."""
+        return self.causal, None if self.padding is None else self.padding[:, None, None, :]
+
+    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """The query n-grams that do not exist, (B or 1, 1, J·Q, 1), or None where all do."""
+        if not structure.interleaved:
+            return None
+        ahead = of_itself and structure.reads_ahead
+        missing = [self.missing_queries(order, of_itself=ahead) for order in structure.query_orders]
+        return torch.cat(missing, -1)[:, None, :, None]
 
     def missing_queries(self, order: int, *, of_itself: bool) -> Tensor:
         """Queries (B or 1, Q) whose n-gram begins before the text or, `of_itself`, holds padding."""

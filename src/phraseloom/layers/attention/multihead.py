@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from phraseloom.layers.attention.backend import fused_attention, is_fused
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.gate import can_be_gated, mix_with_tokens, opening
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
@@ -29,11 +30,14 @@ class MultiHeadAttention(nn.Module):
     positions never matters: they are taken as zero vectors and hidden from every query. `gated`: begin as attention to
     tokens (gate.py); ValueError where heads do not see both tokens and n-grams. `bias`: one number for each row of the packed
     matrix, so that every tap of a window has its own; windows that begin before the text get none for what is not there.
+    `backend`: see backend.py.
     """
 
-    def __init__(self, *, score: Any, arrangement: Any, gated: bool = False, bias: bool = False) -> None:
+    def __init__(
+        self, *, score: Any, arrangement: Any, gated: bool = False, bias: bool = False, backend: str = "auto"
+    ) -> None:
         super().__init__()
-        self.score, self.arrangement = score, arrangement
+        self.score, self.arrangement, self.backend = score, arrangement, backend
         self.bias = nn.Parameter(torch.zeros(len(score.weight))) if bias else None
         self.structure = score.structure
         if gated and not can_be_gated(self.structure):
@@ -45,8 +49,13 @@ class MultiHeadAttention(nn.Module):
         """Lay out the packed matrix for inference (`layers/packed.py`), each part of it when it is first used."""
         self._packed = {}
 
-    def forward(self, x_BQD: Tensor, memory_BKD: Tensor | None, visibility: Visibility) -> tuple[Tensor, Tensor]:
-        """Output (B, Q, D) and weights (B, H, J·Q, G·K) before dropout; `memory_BKD` None means self-attention."""
+    def forward(
+        self, x_BQD: Tensor, memory_BKD: Tensor | None, visibility: Visibility, *, need_weights: bool = True
+    ) -> tuple[Tensor, Tensor | None]:
+        """Output (B, Q, D) and weights (B, H, J·Q, G·K) before dropout; `memory_BKD` None means self-attention.
+
+        Without `need_weights` the weights may be None.
+        """
         score, layout = self.score, self.score.layout
         parts = len(layout.queries)
         if memory_BKD is None:
@@ -58,7 +67,15 @@ class MultiHeadAttention(nn.Module):
                 visibility.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split
             )
         keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
-        hidden = visibility.hidden_rows(self.structure, of_itself=memory_BKD is None)
+        of_itself, rate = memory_BKD is None, self.arrangement.dropout if self.training else 0.0
+        length, rows = visibility.key_length, x_BQD.shape[1]
+        if is_fused(self.backend, score, length=length, need_weights=need_weights, dropout=rate):
+            projected = (queries, keys, values)
+            contexts = fused_attention(
+                score, self.gate, projected, visibility, rows=rows, of_itself=of_itself, dropout=rate
+            )
+            return self.arrangement(contexts), None
+        hidden = visibility.hidden_rows(self.structure, of_itself=of_itself)
         scores = score.scores(queries, keys, visibility)
         weights = self._gated(masked_softmax(scores, hidden), scores, hidden)
         dropped = dropout(weights, self.arrangement.dropout, self.training)

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from phraseloom.layers.attention.convkv import windows
+from phraseloom.layers.attention.fused import SlotProduct
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.score import AttentionScore
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -40,6 +41,15 @@ class QueryKScore(AttentionScore):
         layout, products = _layout(width, width // structure.heads, structure, shared)
         super().__init__(structure=structure, layout=layout)
         self._products = products
+
+    @property
+    def products(self) -> tuple[SlotProduct, ...]:
+        """Each order: queries of n taps, side by side, times windows of n token keys."""
+        return tuple(
+            SlotProduct(slots.block, slots.part, source=source, row=slots.row, taps=slots.part.order)
+            for source, group in enumerate(self._products)
+            for slots in group
+        )
 
     def scores(
         self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from phraseloom.layers.attention.fused import SlotProduct
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.token import TokenScore
@@ -39,6 +40,11 @@ class RelativeScore(TokenScore):
         for table in (self.key_table, self.value_table):
             if table is not None:
                 draw(table, fan_in=self.size, fan_out=len(table))
+
+    @property
+    def products(self) -> tuple[SlotProduct, ...]:
+        """None: what distances add to the scores is no product of queries and keys."""
+        return ()
 
     def _distances(self, visibility: Visibility, keys: int, queries: int) -> Tensor:
         """Table rows c(j-i)+k, (Q, K)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from phraseloom.layers.attention.fused import SlotProduct
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.windows import Layout
@@ -27,6 +28,15 @@ class AttentionScore(nn.Module):
     def matrices(self) -> dict[str, Tensor]:
         """The matrices by name, as views of the parameter used as x @ W; see the score for names and shapes."""
         return self.layout.matrices(self.weight)
+
+    @property
+    def products(self) -> tuple[SlotProduct, ...]:
+        """What a fused kernel computes the scores of each block from; empty where no kernel can."""
+        return tuple(
+            SlotProduct(g, part, first_head=part.first, key_block=g)
+            for g, block in enumerate(self.structure.blocks)
+            for part in block
+        )
 
     def scores(
         self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
