@@ -95,7 +95,7 @@ def prepare(
 def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
     """Every file that a preparation reads."""
     names = [name for split in SPLITS for files in config.files(split) for name, _ in files.all_files.values()]
-    if isinstance(config.subwords, WordsConfig) and config.subwords.vectors is not None:
+    if isinstance(config.subwords, WordsConfig) and isinstance(config.subwords.vectors, str):
         names.append(config.subwords.vectors)
     if not isinstance(config, TextDataConfig) and config.phrases is not None and config.phrases.kind == "table":
         names.append(config.phrases.file)
@@ -196,7 +196,7 @@ class _Work:
             Normaliser(self.config.text, language)  # a missing package shows now
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
-        if isinstance(self.config.subwords, WordsConfig) and self.config.subwords.vectors is not None:
+        if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
             self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
         for split in SPLITS:
             self.files[split] = []
@@ -286,7 +286,8 @@ class _Work:
         else:
             options: tuple[SubwordsConfig, SubwordsConfig] = (config.subwords, config.subwords)
             if isinstance(config.subwords, WordsConfig):
-                options = config.subwords.of_source(), config.subwords.model_copy(update={"vectors": self.vectors})
+                located = {} if self.vectors is None else {"vectors": self.vectors}
+                options = config.subwords.of_source(), config.subwords.model_copy(update=located)
             source, target = (
                 learn_subwords(sampled(side, pairs=of_side.sample_lines), of_side)
                 for side, of_side in zip(("source", "target"), options, strict=True)
