@@ -371,3 +371,49 @@ def test_twins_of_segmental_models_have_their_budget() -> None:
         for twin in (load(ROOT / "segments" / f"{other}.yaml") for other in twins):
             assert twin.data == own.data
             assert twin.training.model_copy(update={"clip_norm": own.training.clip_norm}) == own.training
+
+
+LADDER = ROOT / "continuous" / "ladder"
+# What each recipe changes of world_conmt.yaml, beside its name; `data.folder` where it has a dataset of its own.
+RUNGS: dict[str, dict[str, Any]] = {
+    "random": {"data.subwords.vectors": {"random": 128, "seed": 1}, "data.subwords.center": False},
+    "random_tied_none": {
+        "data.subwords.vectors": {"random": 128, "seed": 1}, "data.subwords.center": False, "model.tied": "none",
+    },
+    "whitened": {"data.subwords.center": False, "data.subwords.whiten": True},
+    "whitened_128": {"data.subwords.center": False, "data.subwords.whiten": True, "data.subwords.dimensions": 128},
+    "sample": {"data.subwords.vectors": "de.sample001.vec"},
+    "tied_none": {"model.tied": "none"},
+    "constant": {
+        "model.dropout": 0.0, "model.decoder.hidden_dropout": 0.0,
+        "training.schedule": {"kind": "constant", "rate": 0.0005, "warmup": 0},
+    },
+    "width_512": {"model.width": 512},
+    **{f"loss_{loss}": {"model.output.loss": name} for loss, name in (
+        ("cosine", "cosine"), ("max_margin", "max_margin"), ("reg1", "vmf_reg1"), ("reg1_reg2", "vmf_reg1_reg2"),
+    )},
+}  # fmt: skip
+
+
+def changes(new: Any, old: Any, path: str = "") -> dict[str, Any]:
+    """The values of `new` that differ from those of `old`; a schedule of another kind is one value."""
+    if not (isinstance(new, dict) and isinstance(old, dict)) or new.get("kind") != old.get("kind"):
+        return {} if new == old else {path: new}
+    return {
+        key: value
+        for name in new
+        for key, value in changes(new[name], old.get(name), f"{path}.{name}".lstrip(".")).items()
+    }
+
+
+def test_a_rung_of_the_ladder_changes_one_thing() -> None:
+    assert {path.stem for path in LADDER.glob("*.yaml")} == set(RUNGS)
+    page = (LADDER / "README.md").read_bytes().decode()
+    base = load(ROOT / "continuous" / "world_conmt.yaml").model_dump(mode="json")
+    for stem, expected in RUNGS.items():
+        found = changes(load(LADDER / f"{stem}.yaml").model_dump(mode="json"), base)
+        assert found.pop("name") == f"continuous-ladder-{stem.replace('_', '-')}"
+        own = found.pop("data.folder", None)
+        assert (own is not None) == any(key.startswith("data.") for key in expected)
+        assert found == expected
+        assert f"`{stem}.yaml`" in page

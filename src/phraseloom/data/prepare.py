@@ -31,6 +31,7 @@ from phraseloom.data.index import (
     Index,
     SplitInfo,
     SubwordInfo,
+    VectorInfo,
     WordInfo,
     as_stored,
 )
@@ -49,7 +50,8 @@ from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
-from phraseloom.text.vocabulary import UNK
+from phraseloom.text.vector_check import LINES, check_tables, has_contexts, problems, random_rows
+from phraseloom.text.vocabulary import SPECIALS, UNK
 from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
@@ -169,6 +171,26 @@ def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Ite
 def _coverage(subwords: Subwords) -> WordInfo | None:
     coverage = subwords.coverage if isinstance(subwords, Words) else None
     return None if coverage is None else WordInfo(**coverage._asdict())
+
+
+def _checked_vectors(subwords: Subwords, lines: Iterator[str]) -> VectorInfo | None:
+    """The figures of the vectors of a vocabulary on training lines; None where it has no vectors."""
+    if not isinstance(subwords, Words) or subwords.vectors is None:
+        return None
+    rows_VM, first = subwords.vectors[len(SPECIALS) :], len(SPECIALS)
+    ids = [[max(number - first, -1) for number in subwords.encode(line)] for line in lines]
+    tables = {"used": rows_VM, "random": random_rows(rows_VM)}
+    found = check_tables(tables, ids if has_contexts(ids) else None)
+    used, random = found["used"], found["random"]
+    return VectorInfo(
+        mean_cosine=used.mean_cosine,
+        nearest_cosine=used.nearest_cosine,
+        effective_rank=used.effective_rank,
+        share_of_64=used.share_of_64,
+        likeliest=used.likeliest,
+        random_likeliest=random.likeliest,
+        problems=problems(used, random),
+    )
 
 
 class _Work:
@@ -299,6 +321,7 @@ class _Work:
             target_vocabulary=len(target.vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
+            target_vectors=_checked_vectors(target, sampled("target", pairs=min(wanted, LINES))),
         )
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:

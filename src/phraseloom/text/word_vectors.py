@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from phraseloom.errors import DataError
-from phraseloom.text.vectors import RunningMean, read_vectors
+from phraseloom.text.vectors import RunningMean, Vectors, read_vectors
 from phraseloom.text.vocabulary import EOS, SPECIALS, UNK
 
 EPSILON = 1e-6
@@ -143,6 +143,17 @@ def random_table(size: int, width: int, seed: int) -> np.ndarray:
         part = table_VM[start : start + ROWS]
         part[:] = unit(draw.standard_normal(part.shape))
     return table_VM
+
+
+def whitened(vectors: Vectors, dimensions: int | None = None) -> Vectors:
+    """The unit rows of vectors, whitened (see above); rows of zeros stay zeros and are not counted."""
+    rows_VM, real_V = vectors.matrix_VM, vectors.matrix_VM.any(1)
+    units_NM = unit(rows_VM[real_V]).astype(np.float32)
+    transform = learn_transform(units_NM, whiten=True, dimensions=dimensions)
+    assert transform is not None
+    table_VK = np.zeros((len(rows_VM), transform.width), np.float32)
+    table_VK[real_V] = transform(units_NM)
+    return Vectors(vectors.tokens, table_VK)
 
 
 def _empty_table(size: int, width: int) -> np.ndarray:
