@@ -14,10 +14,12 @@ from phraseloom.models.attention_config import AttentionsConfig
 from phraseloom.models.build import build_model
 from phraseloom.models.config import RecurrentDecoderConfig, RecurrentEncoderConfig
 from phraseloom.models.init_config import InitConfig
+from phraseloom.models.output_config import ContinuousConfig, SoftmaxConfig, WordOrPhraseConfig
 from phraseloom.phrases.config import TreeSegmenterConfig
 from phraseloom.recipe import Recipe, load_recipe
 from phraseloom.text.config import SubwordNmtConfig, WordsConfig
 from phraseloom.text.vocabulary import SPECIALS
+from phraseloom.training.config import AdamConfig
 
 ROOT = Path(__file__).resolve().parents[1] / "recipes"
 PAGES = [ROOT / "README.md", *(ROOT / f"paper00{number}" / "README.md" for number in (0, 1, 2))]
@@ -332,11 +334,48 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
 
 
 @pytest.mark.parametrize("path", sorted(PAPER_003.glob("table*.yaml")), ids=lambda p: p.stem)
-def test_start_of_paper_003(path: Path) -> None:
-    """The released program draws every parameter from U(±0.1) and does not scale embeddings: std 0.058 of the source."""
-    model = load(path).model
-    assert model.init == InitConfig(kind="uniform", range=0.1)
-    assert not model.scale_embeddings
+def test_settings_of_paper_003(path: Path) -> None:
+    """Those of the released program (spec §4.5): both papers' models, and the softmax beside them."""
+    recipe = load(path)
+    model, training, data = recipe.model, recipe.training, recipe.data
+    phrases, softmax = "pconmt" in path.stem, "attn" in path.stem
+    assert recipe.name == f"paper003-{path.stem.replace('_', '-')}"
+    assert (model.width, model.embedding_width, model.dropout) == (1024, 512, 0.0)
+    assert isinstance(model.encoder, RecurrentEncoderConfig) and isinstance(model.decoder, RecurrentDecoderConfig)
+    assert (model.encoder.cell, model.encoder.layers, model.encoder.bidirectional) == ("lstm", 2, 2)
+    decoder = model.decoder
+    assert (decoder.cell, decoder.layers, decoder.attention, decoder.initial) == ("lstm", 2, "general", "final")
+    assert (decoder.input_feeding, decoder.hidden_dropout, decoder.dropout) == (True, 0.0, decoder.dropout)
+    assert model.init == InitConfig(kind="uniform", range=0.1) and not model.scale_embeddings
+    output = model.output
+    if softmax:  # its program has no label smoothing
+        assert isinstance(output, SoftmaxConfig) and (output.label_smoothing, output.bias) == (0.0, True)
+    else:
+        assert isinstance(output, ContinuousConfig)
+        assert (output.loss, output.lambda_released, output.hidden_layer) == ("vmf_released", 0.2, False)
+        assert model.tied == "two_way" and training.best_by == "loss"
+    if phrases:
+        assert isinstance(output, WordOrPhraseConfig) and output.score == "density"
+    assert training.schedule.model_dump() == {"kind": "constant", "rate": 5e-4, "warmup": 0}
+    assert training.optimizer == AdamConfig(beta2=0.999, epsilon=1e-8)
+    assert (training.clip_norm, training.gradient_per, training.max_epochs) == (5.0, "sentence", 7)
+    assert training.batch_tokens == (375 if phrases else 1500)
+    assert (recipe.decoding.beam, recipe.decoding.unknown) == (1, "replace")
+    assert (data.text.tokenize, data.text.lowercase, data.filter.max_tokens) == ("moses", False, 100)
+    assert isinstance(data.subwords, WordsConfig) and not (data.subwords.center or data.subwords.whiten)
+
+
+@pytest.mark.parametrize("path", sorted(PAPER_003.glob("table1*.yaml")), ids=lambda p: p.stem)
+def test_what_a_model_of_paper_003_reads_at_the_start(path: Path) -> None:
+    """Every parameter from U(±0.1): source embeddings have std 0.058, and fixed rows after their linear map 0.082."""
+    recipe = load(path, "model.width=64")
+    torch.manual_seed(1)
+    rows = torch.nn.functional.normalize(torch.randn(500, 300), dim=-1)
+    model = build_model(recipe.model, 500, 500, None if "attn" in path.stem else TargetTable(rows, 400))
+    tokens = torch.arange(4, 500)[None]
+    assert model.source_embedding(tokens).std().item() == pytest.approx(0.1 / 3**0.5, rel=0.02)
+    target = 0.1 / 3**0.5 * (1.0 if "attn" in path.stem else 2**0.5)
+    assert model.target_embedding(tokens).std().item() == pytest.approx(target, rel=0.05)
 
 
 # | recipe | as in | parameters | source types | target types |: segmental models
