@@ -361,7 +361,7 @@ def test_settings_of_paper_003(path: Path) -> None:
     assert (training.clip_norm, training.gradient_per, training.max_epochs) == (5.0, "sentence", 7)
     assert training.batch_tokens == (375 if phrases else 1500)
     assert (recipe.decoding.beam, recipe.decoding.unknown) == (1, "replace")
-    assert (data.text.tokenize, data.text.lowercase, data.filter.max_tokens) == ("moses", False, 100)
+    assert (data.text.tokenize, data.text.truecase, data.filter.max_tokens) == ("moses", True, 100)
     assert isinstance(data.subwords, WordsConfig) and not (data.subwords.center or data.subwords.whiten)
 
 

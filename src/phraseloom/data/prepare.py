@@ -50,6 +50,7 @@ from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
+from phraseloom.text.truecase import Truecaser, learn_truecaser
 from phraseloom.text.vector_check import LINES, check_tables, has_contexts, problems, random_rows
 from phraseloom.text.vocabulary import SPECIALS, UNK
 from phraseloom.text.words import Words
@@ -277,12 +278,23 @@ class _Work:
             for side in sides:
                 # Joined text has been tokenised.
                 text = TextConfig() if side == "target" and self.joined else config.text
-                normalise = Normaliser(text, languages[side])
+                normalise = Normaliser(text, languages[side], truecasers.get(side))
                 self.progress(f"learning subwords ({side})", 0, pairs)
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
 
         old = self.tokenizer
+        truecasers: dict[str, Truecaser] = {}
+        if old is not None:
+            truecasers = old.truecasers
+        elif config.text.truecase:
+            truecasers = {
+                side: learn_truecaser(sampled(side))
+                for side in languages
+                if side in config.train[0].sides and not (side == "target" and self.joined)
+            }
+            if self.is_text:
+                truecasers = dict.fromkeys(languages, truecasers["target"])
         if old is not None:
             sides = (old.source.subwords, old.target.subwords)
             if config.new_pieces and old.joint:
@@ -293,7 +305,9 @@ class _Work:
                     for side, subwords in zip(("source", "target"), sides, strict=True)
                 )
                 sides = (source, target)
-            tokenizer = Tokenizer(config.text, config.source_language, config.target_language, *sides)
+            tokenizer = Tokenizer(
+                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers
+            )
             added = {id(new): len(new.vocabulary) for new in sides}
             there = {id(one): len(one.vocabulary) for one in (old.source.subwords, old.target.subwords)}
             return tokenizer, SubwordInfo(
@@ -314,7 +328,9 @@ class _Work:
                 learn_subwords(sampled(side, pairs=of_side.sample_lines), of_side)
                 for side, of_side in zip(("source", "target"), options, strict=True)
             )
-        tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
+        tokenizer = Tokenizer(
+            config.text, config.source_language, config.target_language, source, target, truecasers=truecasers
+        )
         return tokenizer, SubwordInfo(
             sample_pairs=wanted,
             source_vocabulary=len(source.vocabulary),

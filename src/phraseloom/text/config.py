@@ -24,11 +24,23 @@ LINE_TOKENS = 1024
 
 
 class TextConfig(Config):
-    """Normalisation and tokenisation; undone after translation, except for `lowercase` and what `normalize` changed."""
+    """Normalisation and tokenisation; undone after translation, except for `lowercase` and what `normalize` changed.
+
+    `truecase`: the first word of a sentence gets the case that it has elsewhere in the training text (`text/truecase.py`).
+    """
 
     normalize: Literal["none", "moses"] = "none"
     tokenize: Literal["none", "moses", "jieba"] = "none"
     lowercase: bool = False
+    truecase: bool = False
+
+    @model_validator(mode="after")
+    def _truecase_fits(self) -> TextConfig:
+        if self.truecase and self.tokenize == "none":
+            raise ValueError("truecase looks at words, so it needs tokenize: moses")
+        if self.truecase and self.lowercase:
+            raise ValueError("truecase and lowercase: one of them")
+        return self
 
 
 class SentencepieceConfig(Config):
