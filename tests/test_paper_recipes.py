@@ -12,9 +12,17 @@ import torch
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.options.attention import AttentionsConfig
-from phraseloom.options.model import InitConfig, RecurrentDecoderConfig, RecurrentEncoderConfig
+from phraseloom.options.model import (
+    ContinuousConfig,
+    InitConfig,
+    RecurrentDecoderConfig,
+    RecurrentEncoderConfig,
+    SoftmaxConfig,
+    WordOrPhraseConfig,
+)
 from phraseloom.options.segmenters import TreeSegmenterConfig
 from phraseloom.options.text import SubwordNmtConfig, WordsConfig
+from phraseloom.options.training import AdamConfig
 from phraseloom.recipe import Recipe, load_recipe
 from phraseloom.text.vocabulary import SPECIALS
 
@@ -331,11 +339,48 @@ def test_outputs_of_paper_003(file: str, output: str, parameters: int, words: in
 
 
 @pytest.mark.parametrize("path", sorted(PAPER_003.glob("table*.yaml")), ids=lambda p: p.stem)
-def test_start_of_paper_003(path: Path) -> None:
-    """The released program draws every parameter from U(±0.1) and does not scale embeddings: std 0.058 of the source."""
-    model = load(path).model
-    assert model.init == InitConfig(kind="uniform", range=0.1)
-    assert not model.scale_embeddings
+def test_settings_of_paper_003(path: Path) -> None:
+    """Those of the released program (spec §4.5): both papers' models, and the softmax beside them."""
+    recipe = load(path)
+    model, training, data = recipe.model, recipe.training, recipe.data
+    phrases, softmax = "pconmt" in path.stem, "attn" in path.stem
+    assert recipe.name == f"paper003-{path.stem.replace('_', '-')}"
+    assert (model.width, model.embedding_width, model.dropout) == (1024, 512, 0.0)
+    assert isinstance(model.encoder, RecurrentEncoderConfig) and isinstance(model.decoder, RecurrentDecoderConfig)
+    assert (model.encoder.cell, model.encoder.layers, model.encoder.bidirectional) == ("lstm", 2, 2)
+    decoder = model.decoder
+    assert (decoder.cell, decoder.layers, decoder.attention, decoder.initial) == ("lstm", 2, "general", "final")
+    assert (decoder.input_feeding, decoder.hidden_dropout, decoder.dropout) == (True, 0.0, decoder.dropout)
+    assert model.init == InitConfig(kind="uniform", range=0.1) and not model.scale_embeddings
+    output = model.output
+    if softmax:  # its program has no label smoothing
+        assert isinstance(output, SoftmaxConfig) and (output.label_smoothing, output.bias) == (0.0, True)
+    else:
+        assert isinstance(output, ContinuousConfig)
+        assert (output.loss, output.lambda_released, output.hidden_layer) == ("vmf_released", 0.2, False)
+        assert model.tied == "two_way" and training.best_by == "loss"
+    if phrases:
+        assert isinstance(output, WordOrPhraseConfig) and output.score == "density"
+    assert training.schedule.model_dump() == {"kind": "constant", "rate": 5e-4, "warmup": 0}
+    assert training.optimizer == AdamConfig(beta2=0.999, epsilon=1e-8)
+    assert (training.clip_norm, training.gradient_per, training.max_epochs) == (5.0, "sentence", 7)
+    assert training.batch_tokens == (375 if phrases else 1500)
+    assert (recipe.decoding.beam, recipe.decoding.unknown) == (1, "replace")
+    assert (data.text.tokenize, data.text.truecase, data.filter.max_tokens) == ("moses", True, 100)
+    assert isinstance(data.subwords, WordsConfig) and not (data.subwords.center or data.subwords.whiten)
+
+
+@pytest.mark.parametrize("path", sorted(PAPER_003.glob("table1*.yaml")), ids=lambda p: p.stem)
+def test_what_a_model_of_paper_003_reads_at_the_start(path: Path) -> None:
+    """Every parameter from U(±0.1): source embeddings have std 0.058, and fixed rows after their linear map 0.082."""
+    recipe = load(path, "model.width=64")
+    torch.manual_seed(1)
+    rows = torch.nn.functional.normalize(torch.randn(500, 300), dim=-1)
+    model = build_model(recipe.model, 500, 500, None if "attn" in path.stem else TargetTable(rows, 400))
+    tokens = torch.arange(4, 500)[None]
+    assert model.source_embedding(tokens).std().item() == pytest.approx(0.1 / 3**0.5, rel=0.02)
+    target = 0.1 / 3**0.5 * (1.0 if "attn" in path.stem else 2**0.5)
+    assert model.target_embedding(tokens).std().item() == pytest.approx(target, rel=0.05)
 
 
 # | recipe | as in | parameters | source types | target types |: segmental models
@@ -370,3 +415,49 @@ def test_twins_of_segmental_models_have_their_budget() -> None:
         for twin in (load(ROOT / "segments" / f"{other}.yaml") for other in twins):
             assert twin.data == own.data
             assert twin.training.model_copy(update={"clip_norm": own.training.clip_norm}) == own.training
+
+
+LADDER = ROOT / "continuous" / "ladder"
+# What each recipe changes of world_conmt.yaml, beside its name; `data.folder` where it has a dataset of its own.
+RUNGS: dict[str, dict[str, Any]] = {
+    "random": {"data.subwords.vectors": {"random": 128, "seed": 1}, "data.subwords.center": False},
+    "random_tied_none": {
+        "data.subwords.vectors": {"random": 128, "seed": 1}, "data.subwords.center": False, "model.tied": "none",
+    },
+    "whitened": {"data.subwords.center": False, "data.subwords.whiten": True},
+    "whitened_128": {"data.subwords.center": False, "data.subwords.whiten": True, "data.subwords.dimensions": 128},
+    "sample": {"data.subwords.vectors": "de.sample001.vec"},
+    "tied_none": {"model.tied": "none"},
+    "constant": {
+        "model.dropout": 0.0, "model.decoder.hidden_dropout": 0.0,
+        "training.schedule": {"kind": "constant", "rate": 0.0005, "warmup": 0},
+    },
+    "width_512": {"model.width": 512},
+    **{f"loss_{loss}": {"model.output.loss": name} for loss, name in (
+        ("cosine", "cosine"), ("max_margin", "max_margin"), ("reg1", "vmf_reg1"), ("reg1_reg2", "vmf_reg1_reg2"),
+    )},
+}  # fmt: skip
+
+
+def changes(new: Any, old: Any, path: str = "") -> dict[str, Any]:
+    """The values of `new` that differ from those of `old`; a schedule of another kind is one value."""
+    if not (isinstance(new, dict) and isinstance(old, dict)) or new.get("kind") != old.get("kind"):
+        return {} if new == old else {path: new}
+    return {
+        key: value
+        for name in new
+        for key, value in changes(new[name], old.get(name), f"{path}.{name}".lstrip(".")).items()
+    }
+
+
+def test_a_rung_of_the_ladder_changes_one_thing() -> None:
+    assert {path.stem for path in LADDER.glob("*.yaml")} == set(RUNGS)
+    page = (LADDER / "README.md").read_bytes().decode()
+    base = load(ROOT / "continuous" / "world_conmt.yaml").model_dump(mode="json")
+    for stem, expected in RUNGS.items():
+        found = changes(load(LADDER / f"{stem}.yaml").model_dump(mode="json"), base)
+        assert found.pop("name") == f"continuous-ladder-{stem.replace('_', '-')}"
+        own = found.pop("data.folder", None)
+        assert (own is not None) == any(key.startswith("data.") for key in expected)
+        assert found == expected
+        assert f"`{stem}.yaml`" in page

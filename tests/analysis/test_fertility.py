@@ -12,7 +12,15 @@ import torch
 from tests.training import fertility_net as net
 from torch import Tensor
 
-from phraseloom.analysis.fertility import ClassScore, FertilityScore, evaluate_fertility, score, scores_of
+from phraseloom.analysis.fertility import (
+    ClassScore,
+    FertilityScore,
+    break_even,
+    calibration_of,
+    evaluate_fertility,
+    score,
+    scores_of,
+)
 from phraseloom.errors import DataError, ModelError
 from phraseloom.layers.fertility import Fertility
 from phraseloom.losses.fertility import CLASS_WEIGHTS
@@ -129,3 +137,38 @@ def test_files_and_classes_of_the_model(tmp_path: Path) -> None:
     assert lines == [f"{tmp_path / 's'}: 1 line left out of more than 2 tokens"]
     with pytest.raises(DataError, match="no line of it can be used"):
         evaluate_fertility(tmp_path / "net", *(tmp_path / n for n in ("s", "l")), max_tokens=0, report=lines.append)
+
+
+def test_reliability_and_break_even_by_hand() -> None:
+    probability = np.array([0.001, 0.004, 0.005, 0.55, 0.59, 1.0])
+    is_phrase = np.array([False, True, False, True, False, True])
+    found = calibration_of(probability, is_phrase)
+    told = found.as_dict()
+    assert [(b["from"], b["to"], b["tokens"]) for b in told["bins"]] == [
+        (0.0, 0.005, 2), (0.005, 0.01, 1), (0.5, 0.6, 2), (0.9, 1.0, 1),
+    ]  # fmt: skip
+    assert [b["probability"] for b in told["bins"]] == pytest.approx([0.0025, 0.005, 0.57, 1.0])
+    assert [b["share"] for b in told["bins"]] == [0.5, 0.0, 0.5, 1.0]
+    assert found.error == pytest.approx((2 * 0.4975 + 0.005 + 2 * 0.07 + 0.0) / 6)
+    assert told["mean"] == pytest.approx(probability.mean())
+    assert break_even(probability, is_phrase) == ClassScore(3, 3, 2)
+
+
+def test_both_working_points() -> None:
+    """Logits that favour phrases by a factor of 9 in the odds, and the shift that takes it off."""
+    table = torch.zeros(8, 2)
+    for token, p in ((4, 0.05), (5, 0.2), (6, 0.6)):
+        table[token] = torch.tensor([1 - p, 9 * p]).log()
+    fertility = identity(2)
+    fertility.set_shift((0.0, float(np.log(9))))
+    ids, labels = [4] * 20 + [5] * 10 + [6] * 5, [1] + [0] * 19 + [1] * 2 + [0] * 8 + [1] * 3 + [0] * 2
+    text = LabelledText(np.array(ids, np.int32), np.array(labels, np.int8), np.array([0, 35]))
+    found = score(Known(table), fertility, text, device=CPU)
+    assert found.gate["phrase"] == ClassScore(6, 5, 3)
+    assert found.as_trained["gate"]["phrase"] == ClassScore(6, 15, 5)  # 0.2 is a phrase: 9 · 0.2 / 0.8 > 1
+    assert found.as_trained["classes"]["2+"] == ClassScore(6, 15, 5)
+    assert found.calibration is not None and found.calibration.error == pytest.approx(0.0, abs=1e-6)
+    assert found.break_even == ClassScore(6, 6, 4)
+    p = torch.tensor([0.05] * 20 + [0.2] * 10 + [0.6] * 5, dtype=torch.float64)
+    of_true = torch.where(torch.tensor(labels) == 1, p, 1 - p)
+    assert found.nll == pytest.approx(float(-of_true.log().mean()), rel=1e-5)

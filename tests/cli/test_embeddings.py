@@ -17,6 +17,7 @@ import pytest
 from phraseloom.phrases import embeddings
 from phraseloom.phrases.embeddings import EmbeddingSettings
 from phraseloom.text.vectors import Vectors, read_vectors, write_vectors
+from phraseloom.text.word_vectors import whitened
 
 from .conftest import Command
 
@@ -40,7 +41,11 @@ def files(tmp_path: Path) -> Path:
 def test_the_group(command: Command) -> None:
     outcome = command("embeddings", "--help")
     assert outcome.code == 0
-    assert re.findall(r"^  (\w+) +\w", outcome.out.partition("Commands:")[2], re.MULTILINE) == ["train", "nearest"]
+    assert re.findall(r"^  (\w+) +\w", outcome.out.partition("Commands:")[2], re.MULTILINE) == [
+        "train",
+        "check",
+        "nearest",
+    ]
 
 
 # --- train --------------------------------------------------------------------------------------------------------------
@@ -147,6 +152,8 @@ def test_vectors_that_are_all_alike_are_warned_of(command: Command) -> None:
         (["text", "-o", "a", "--rate", "inf"], 2, "--rate inf; "),
         (["text", "-o", "a", "--rate", "0"], 2, "--rate 0.0; "),
         (["text", "-o", "a", "--sample", "nan"], 2, "--sample"),
+        (["text", "-o", "a", "--dimensions", "4"], 2, "--dimensions 4 without --whiten"),
+        (["text", "-o", "a", "--whiten", "--dimensions", "301"], 2, "--dimensions 301 is more than --width 300"),
         (["text", "-o", "text"], 2, "text: -o is also an input of the command"),
         (["text", "-o", "table", "--vocabulary", "table"], 2, "table: -o is also an input of the command"),
         (["text", "-o", "folder"], 1, "folder: a file to write expected, but this is a folder"),
@@ -174,6 +181,70 @@ def test_gensim_is_missed_before_anything_is_read(command: Command, monkeypatch:
     assert outcome.code == 2
     assert outcome.is_one_line_of("embeddings")
     assert "needs the package gensim; pip install 'phraseloom[embeddings]'" in outcome.err
+
+
+@pytest.mark.usefixtures("files")
+def test_whitened_vectors(command: Command) -> None:
+    pytest.importorskip("gensim")
+    assert command("embeddings", "train", "text", "-o", "plain.vec", *TRAIN).code == 0
+    assert command("embeddings", "train", "text", "-o", "white.vec", *TRAIN, "--whiten", "--dimensions", "3").code == 0
+    plain, white = read_vectors("plain.vec"), read_vectors("white.vec", width=3)
+    assert white.tokens == plain.tokens
+    expected = whitened(plain, 3).matrix_VM
+    assert np.array_equal(white.matrix_VM, expected)
+    assert np.allclose(np.linalg.norm(expected, axis=1), 1)
+
+
+# --- check --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("files")
+def test_a_bad_table_is_a_warning_that_says_what_to_do(command: Command) -> None:
+    """Rows with a common direction; the text repeats itself, so that the likeliest token is known."""
+    rng, names = np.random.default_rng(1), [f"w{n}" for n in range(60)]
+    rows = rng.standard_normal((60, 20)) * 0.6 ** np.arange(20) + 4 * np.eye(20)[0]
+    write_vectors("bad.vec", names, rows)
+    write_vectors("good.vec", names, rng.standard_normal((60, 20)))
+    words = random.Random(2)
+    lines = [" ".join(f"w{(3 * n + min(words.randrange(4), 2)) % 60}" for n in range(k, k + 8)) for k in range(400)]
+    Path("corpus").write_bytes("".join(line + "\n" for line in lines).encode())
+    bad = command("embeddings", "check", "bad.vec", "--text", "corpus", "--json", "bad.json")
+    assert bad.code == 0
+    assert (
+        "bad.vec: two vectors have a cosine of 0." in bad.err and "whiten them (data.subwords.whiten: true)" in bad.err
+    )
+    assert re.search(r"nearest to the posterior mean is the likeliest +[\d.]+ % +[\d.]+ % +[\d.]+ % +[\d.]+ %", bad.out)
+    found = json.loads(Path("bad.json").read_bytes())
+    assert list(found["tables"]) == ["as they are", "centred", "whitened", "random"]
+    assert found["tables"]["as they are"]["likeliest"] < found["tables"]["random"]["likeliest"]
+    assert len(found["problems"]) == bad.err.count("warning") > 0
+    good = command("embeddings", "check", "good.vec", "--text", "corpus")
+    assert (good.code, good.err) == (0, "")
+    short = command("embeddings", "check", "good.vec", "--size", "7")
+    assert (short.code, short.err) == (0, "")
+    assert re.search(r"^vectors +7 +7 +7 +7$", short.out, re.MULTILINE) and "posterior" not in short.out
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["none.vec"], 1, "none.vec: file of vectors not found"),
+        (["small.vec", "--text", "none"], 1, "none: text file not found"),
+        (["small.vec", "--text", "blank"], 1, "blank: a text without words"),
+        (["small.vec", "--text", "foreign"], 1, "small.vec: none of the tokens has a vector here; is this the text of"),
+        (["small.vec", "--text", "table"], 1, "the text is too short for the posterior-mean test"),
+        (["text"], 1, "text:1: the first line is"),
+        (["small.vec", "--json", "small.vec"], 2, "small.vec: --json is also an input of the command"),
+    ],
+)
+def test_what_check_refuses(arguments: list[str], code: int, message: str, command: Command) -> None:
+    Path("blank").write_bytes(b"\n \n")
+    Path("foreign").write_bytes(b"xyz abc\n" * 50)
+    outcome = command("embeddings", "check", *arguments)
+    assert outcome.code == code
+    assert message in outcome.err
+    assert outcome.is_one_line_of("embeddings"), outcome
 
 
 # --- nearest ------------------------------------------------------------------------------------------------------------

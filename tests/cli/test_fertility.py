@@ -56,7 +56,15 @@ def test_train_and_evaluate(command: Command) -> None:
         assert row.split() == [name, *(f"{100 * value:.2f}" for value in percents), str(one.total), str(one.predicted)]
     rows = [line.split()[0] for line in done.out.split("\n") if line]
     assert rows[3:7] == ["0", "1", "2", "3+"]
-    assert rows[-2:] == ["word", "phrase"]
+    assert rows[9:13] == ["word", "phrase", "phrase,", "phrase,"]
+    trained, even = data["as_trained"], data["break_even"]
+    assert "phrase, as trained" in done.out and even["precision"] == even["recall"]
+    assert trained["gate"]["phrase"]["predicted"] >= data["gate"]["phrase"]["predicted"]
+    bins = data["calibration"]["bins"]
+    assert sum(one["tokens"] for one in bins) == found.tokens
+    error = sum(one["tokens"] * abs(one["probability"] - one["share"]) for one in bins) / found.tokens
+    assert data["calibration"]["error"] == pytest.approx(error)
+    assert f"expected calibration error {100 * error:.2f}" in done.out
     assert done.out.startswith(f"60 sentences, {found.tokens:,} source tokens; in per cent; accuracy ")
 
 
@@ -72,12 +80,13 @@ def test_options_reach_the_training(command: Command, monkeypatch: pytest.Monkey
         "fertility", "train", "net", *TEXT, "--valid-source", "s", "--valid-labels", "l", "-o", "new", "--classes", "2",
         "--inputs", "states", "--widths", "", "--weights", "1,2.5", "--no-downsample", "--epochs", "3",
         "--learning-rate", "0.1", "--batch", "9", "--max-tokens", "77", "--seed", "4", "--memory", "0.5", "--overwrite",
+        "--no-calibrate",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert done.err == "phraseloom fertility: new: as after epoch 1, validation loss 0.2500\n"
     text = Path("s"), Path("l")
     assert seen[:3] == [Path("net"), fertility_training.Files(*text, *text), Path("new")]
-    assert seen[3] == FertilityFitOptions(2, "states", (), (1.0, 2.5), False, 3, 0.1, 9, 4, 77, 2**29)
+    assert seen[3] == FertilityFitOptions(2, "states", (), (1.0, 2.5), False, 3, 0.1, 9, 4, 77, 2**29, calibrate=False)
     assert seen[4:] == ["cpu", True]
     seen.clear()
     assert command("fertility", "train", "net", *TEXT, "-o", "new").code == 0

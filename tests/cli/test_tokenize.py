@@ -114,3 +114,34 @@ def test_what_is_refused(
     assert outcome.code == code
     assert message in outcome.err
     assert outcome.is_one_line_of("tokenize"), outcome
+
+
+def test_truecasing(command: Command, tmp_path: Path) -> None:
+    """Learned on one text and used on another; what is undone begins in upper case, as `translate` writes it."""
+    text, model = tmp_path / "train", tmp_path / "en.truecase"
+    lines = ["The old house, Peter.", "Peter sees the house!", "He sees the old house."]
+    text.write_bytes(encoded(lines))
+    done = command("tokenize", "-l", "en", text, "--learn-truecaser", model)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.split("\n")[:2] == ["the old house , Peter .", "Peter sees the house !"]
+    assert printed(command, "-l", "en", "--truecaser", model, lines=["The house.", ""]) == ["the house .", ""]
+    undone = printed(command, "-l", "en", "--undo", "--undo-truecase", lines=["the house . he sees it", ""])
+    assert undone == ["The house. He sees it", ""]
+    again = command("tokenize", "-l", "en", text, "--learn-truecaser", model)
+    assert again.code == 2 and again.is_one_line_of("tokenize")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--truecaser", "none"], 1, "none: truecaser not found"),
+        (["--learn-truecaser", "a"], 2, "so it cannot be standard input"),
+        (["--truecaser", "a", "--lowercase"], 2, "one of --lowercase, --truecaser and --learn-truecaser"),
+        (["--undo", "--truecaser", "a"], 2, "--undo goes with --undo-truecase"),
+        (["--undo-truecase"], 2, "--undo goes with --undo-truecase"),
+    ],
+)
+def test_truecasing_that_is_refused(arguments: list[str], code: int, message: str, command: Command) -> None:
+    outcome = command("tokenize", "-l", "en", *arguments, stdin=b"a\n")
+    assert outcome.code == code and message in outcome.err
+    assert outcome.is_one_line_of("tokenize")

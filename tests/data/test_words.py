@@ -279,3 +279,34 @@ def test_sources_that_cannot_be(given: dict[str, Any], message: str) -> None:
         WordsConfig.model_validate(given)
     fitting = WordsConfig.model_validate({"source": {"kind": "sentencepiece", "size": 9}})
     assert WordsConfig.model_validate(fitting.model_dump()) == fitting
+
+
+def test_the_vectors_are_checked_as_they_are_used(tmp_path: Path) -> None:
+    """Rows with a common direction are a warning; whitened or random ones are not, and the index has the figures."""
+    draw = np.random.default_rng(1)
+    rows = {token: draw.normal([6, 0, 0, 0]).tolist() for token in [*KEPT, "elsewhere"]}
+    plain = make(tmp_path, name="plain", copies=30, rows=rows)
+    info = plain.index.subwords.target_vectors
+    assert info is not None and info.mean_cosine is not None and info.mean_cosine > 0.8
+    assert len(info.problems) >= 1 and info.problems[0].startswith("two vectors have a cosine of")
+    assert info.likeliest is not None and info.random_likeliest is not None
+    text = table(plain.index)
+    assert f"target vectors: mean cosine {info.mean_cosine:.2f}, median cosine with the nearest" in text
+    assert "warning: target vectors: two vectors have a cosine of" in text and "data.subwords.whiten: true" in text
+    whitened = make(
+        tmp_path, name="white", copies=30, rows=rows, whiten=True, dimensions=3
+    ).index.subwords.target_vectors
+    assert whitened is not None and whitened.mean_cosine is not None and whitened.mean_cosine < 0.1
+    assert not any("two vectors" in problem for problem in whitened.problems)
+    stored = json.loads((tmp_path / "plain" / "index.json").read_bytes())["subwords"]["target_vectors"]
+    assert stored == info.model_dump()
+
+
+def test_random_vectors_need_no_file(tmp_path: Path) -> None:
+    report = make(tmp_path, vectors={"random": 16})
+    words = of_target(Dataset.open(report.folder))
+    assert words.vectors is not None and words.vectors.shape == (len(words.vocabulary), 16)
+    assert "life" in words.vocabulary  # of a file, only tokens with a vector are in the vocabulary
+    assert report.index.config["subwords"]["vectors"] == {"random": 16, "seed": 1}
+    info = report.index.subwords.target_vectors
+    assert info is not None and info.likeliest is None  # three lines are too few for the test

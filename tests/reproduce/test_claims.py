@@ -272,6 +272,31 @@ def test_a_claim_is_one_comparison(changes: dict[str, Any]) -> None:
         claim(**changes)
 
 
+def test_so_many_times_another_row() -> None:
+    """256 and 15.4 samples a second are 16.6 to one, which is not 28."""
+    cells = {
+        "bleu": {
+            "a": {1: MeasuredValue(256.0), 2: MeasuredValue(257.0), 3: MeasuredValue(258.0)},
+            "b": {1: MeasuredValue(15.0), 2: MeasuredValue(15.1), 3: MeasuredValue(15.2)},
+        }
+    }
+    wanted = [claim(metric="bleu", times=times).model_dump(exclude_unset=True) for times in (16.6, 28.0)]
+    found = result(cells, claims=wanted)
+    compare_rows(found)
+    first, second = found.judged
+    assert (first.verdict, second.verdict) == ("held", "did not hold")
+    (comparison,) = first.comparisons
+    assert comparison.says == "a > 16.6 times b"
+    assert comparison.difference is not None
+    assert comparison.difference.mean == pytest.approx(257 - 16.6 * 15.1)
+
+
+@pytest.mark.parametrize("changes", [{"than": [], "value": 3.0}, {"metric": "parameters"}])
+def test_times_is_of_measured_rows(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="times multiplies the measured numbers"):
+        claim(times=2.0, **changes)
+
+
 def test_few_sentences_have_no_interval() -> None:
     few = {1: replace(series(1, 0.1), statistics={"1": series(1, 0.1).statistics["1"][:29]})}
     drawn = draw({"a": few}, "1")

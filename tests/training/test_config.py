@@ -54,7 +54,7 @@ FREE: dict[str, Any] = {
 }  # fmt: skip
 FIXED: dict[str, Any] = {
     "seed": 2, "batch_tokens": 9, "micro_batches": 4, "max_micro_tokens": 99, "pool_updates": 3, "clip_norm": None,
-    "precision": "bf16", "optimizer": {"beta1": 0.8}, "schedule": {"kind": "constant", "rate": 0.1},
+    "gradient_per": "sentence", "precision": "bf16", "optimizer": {"beta1": 0.8}, "schedule": {"kind": "constant", "rate": 0.1},
     "embeddings": "runs/base", "start_from": "runs/base", "freeze": ["encoder"], "rates": {"encoder.layers.0": 0.1},
 }  # fmt: skip
 

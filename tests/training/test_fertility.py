@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -20,7 +21,7 @@ from phraseloom.layers.fertility import Fertility
 from phraseloom.models.store import load_model
 from phraseloom.training import fertility as fertility_training
 from phraseloom.training.fertility import Files, train_fertility
-from phraseloom.training.fertility_data import Items
+from phraseloom.training.fertility_data import Items, choose_items
 from phraseloom.training.fertility_fit import FertilityFitOptions, best_epoch, fit, weighted_loss
 
 CPU = torch.device("cpu")
@@ -66,7 +67,9 @@ def test_the_best_epoch_stays() -> None:
     assert history[0].valid_loss < history[1].valid_loss < history[3].valid_loss
     fit(other, items(200), wrong, replace(SMALL, epochs=1), device=CPU, report=told)
     assert values(one) == values(other)
-    assert weighted_loss(one, wrong, SMALL.class_weights, device=CPU) == history[0].valid_loss
+    assert weighted_loss(one, wrong, (1.0,) * 4, device=CPU) == history[0].valid_loss
+    released = fit(module(), items(200), wrong, replace(SMALL, epochs=1, calibrate=False), device=CPU, report=told)
+    assert released[0].valid_loss == weighted_loss(one, wrong, SMALL.class_weights, device=CPU) != history[0].valid_loss
 
 
 def test_of_equal_epochs_the_first_stays() -> None:
@@ -171,6 +174,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def shift_in(model: Path) -> list[float] | None:
+    described: dict[str, Any] = json.loads((model / "config.json").read_bytes())["model"]["output"]["fertility"]
+    return described.get("shift")
+
+
 def trained(
     folder: Path, output: str = "new", options: FertilityFitOptions = SMALL, model: str = "net", **keys: Any
 ) -> Path:
@@ -190,7 +198,7 @@ def test_all_else_stays_as_it_was(folder: Path) -> None:
         "fertility.maps.2.weight": (4, 8),
     }
     before, after = (json.loads((place / "config.json").read_bytes()) for place in (folder / "net", new))
-    described = {"classes": 4, "inputs": "both", "widths": [16, 8]}
+    described = {"classes": 4, "inputs": "both", "widths": [16, 8], "shift": shift_in(new)}
     assert after["model"].pop("output") == {**before["model"].pop("output"), "fertility": described}
     assert after.pop("parameters") == before.pop("parameters") + sum(
         t.numel() for n, t in found.items() if n not in old
@@ -370,3 +378,71 @@ def test_what_is_left_out_is_told(folder: Path) -> None:
     lines: list[str] = []
     trained(folder, options=replace(SMALL, max_tokens=10), files=Files(folder / "s", folder / "l"), report=lines.append)
     assert lines[0] == f"{folder / 's'}: 1 line left out of more than 10 tokens"
+
+
+# Calibration
+
+
+def drawn_with(probability: torch.Tensor, seed: int) -> Items:
+    """Two classes: items of which the input is one number x of a few, and phrases as likely as `probability[x]` says."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randint(len(probability), (60_000,), generator=generator)
+    is_phrase = torch.rand(len(x), generator=generator, dtype=torch.float64) < probability[x]
+    return Items(torch.nn.functional.one_hot(x, len(probability)).float(), is_phrase.long())
+
+
+@pytest.mark.parametrize("downsample", [True, False])
+def test_the_calibrated_module_recovers_known_probabilities(downsample: bool) -> None:
+    """A share of phrases of 1.6 %, as in TED text. The released objective multiplies the odds by 184 with down-sampling."""
+    probability = torch.tensor([0.001, 0.004, 0.01, 0.049], dtype=torch.float64)
+    data, valid = drawn_with(probability, 1), drawn_with(probability, 2)
+    labels = data.labels_N.numpy()
+    share = labels.mean()
+    assert 0.0145 < share < 0.0175
+    options = FertilityFitOptions(classes=2, inputs="states", widths=(), epochs=30, rate=0.02, downsample=downsample)
+    kept = choose_items(labels, 2, seed=1) if downsample else np.arange(len(labels))
+    shift = fertility_training.shift_of(labels, kept, options)
+    factor = 3 * (1 - share) / share if downsample else 3.0
+    assert shift == pytest.approx((0.0, math.log(factor)))
+    if downsample:
+        assert abs(3 * (1 - 0.016) / 0.016 - 184.5) < 0.1
+    torch.manual_seed(0)
+    one = Fertility(0, 4, 2, "states", (), shift)
+    fit(one, Items(data.inputs_NI[kept], data.labels_N[kept]), valid, options, device=CPU, report=told)
+    with torch.no_grad():
+        raw = one.classify(torch.eye(4))
+        calibrated = 1 - one.word_share(one.calibrate(raw))
+        released = 1 - one.word_share(raw)
+    odds = torch.tensor([float(p / (1 - p)) for p in probability])
+    counted = torch.stack([data.labels_N[data.inputs_NI[:, x] == 1].double().mean() for x in range(4)])
+    assert torch.allclose(calibrated.double()[1:], counted[1:], rtol=0.25), (calibrated, counted)
+    of_released = released / (1 - released) / odds
+    assert torch.all(of_released[1:] / factor < 1.35) and torch.all(of_released[1:] / factor > 0.7)
+    if downsample:  # "phrase" wins above a true probability of 0.54 %
+        assert (released > 0.5).tolist()[2:] == [True, True] and float(released[0]) < 0.5
+        assert not (calibrated > 0.5).any()
+
+
+def test_the_shift_of_four_classes_and_of_own_weights() -> None:
+    labels = np.array([0] * 6 + [1] * 2 + [2] * 3 + [3])
+    kept = np.array([0, 1, 2, 6, 8, 9, 10, 11])
+    options = FertilityFitOptions(weights=(1.0, 2.0, 3.0, 6.0))
+    expected = [math.log(w) for w in (0.5 * 1, 0.5 * 2, 1 * 3, 1 * 6)]
+    found = fertility_training.shift_of(labels, kept, options)
+    assert found == pytest.approx([value - expected[0] for value in expected])
+    whole = fertility_training.shift_of(labels, np.arange(12), FertilityFitOptions(weights=(1.0,) * 4))
+    assert whole == (0.0,) * 4
+
+
+def test_a_calibrated_model_uses_its_shift_and_an_old_one_has_none(folder: Path) -> None:
+    calibrated = trained(folder, "calibrated", replace(SMALL, epochs=1))
+    released = trained(folder, "released", replace(SMALL, epochs=1, calibrate=False))
+    shift = shift_in(calibrated)
+    assert not shift_in(released) and shift is not None and shift[0] == 0.0 and shift[3] > 0
+    a, b = (load_model(path)[0] for path in (calibrated, released))
+    source, lengths = torch.tensor([[5, 6, 7, 3]]), torch.tensor([4])
+    states = a.source_states(source, lengths)
+    assert torch.equal(a.fertility.classify(a.fertility.join(*states)), b.fertility.classify(b.fertility.join(*states)))
+    assert torch.allclose(a.fertility(*states), b.fertility(*states) - torch.tensor(shift))
+    lifted = (a.encode(source, lengths).word_share_BS - b.encode(source, lengths).word_share_BS)[0]
+    assert torch.all(lifted[:-1] > 0) and lifted[-1] == 0  # a word is likelier; the end of the source stays a word

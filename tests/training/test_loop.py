@@ -213,6 +213,27 @@ def test_clipping_limits_the_step() -> None:
     assert norms[0] > 0.05 and norms[1] == pytest.approx(1e-3, rel=1e-3)
 
 
+def test_clipping_of_the_gradient_per_sentence() -> None:
+    """The same gradient, larger by the tokens of a sentence: a limit between the two norms acts on it alone."""
+    plain, sentence = make_plain(), make_plain()
+    sentence.config = toy.config(clip_norm=None, gradient_per="sentence")
+    plain.config = toy.config(clip_norm=None)
+    examples = np.concatenate(plain.plan.update(0))
+    ratio = plain.plan.count(examples)[1] / len(examples)
+    assert ratio > 2
+    norms = {}
+    for name, job in (("token", plain), ("sentence", sentence)):
+        loop.run_update(job)
+        norms[name] = job.optimizer.moments["exp_avg"].norm().item() / 0.1
+    assert norms["sentence"] == pytest.approx(ratio * norms["token"], rel=1e-4)
+    between = norms["token"] * ratio**0.5
+    for per, expected in (("token", norms["token"]), ("sentence", between)):
+        job = make_plain()
+        job.config = toy.config(clip_norm=between, gradient_per=per)
+        loop.run_update(job)
+        assert job.optimizer.moments["exp_avg"].norm().item() / 0.1 == pytest.approx(expected, rel=1e-4)
+
+
 def test_plateau_lowers_the_learning_rate(tmp_path: Path) -> None:
     schedule = {"kind": "plateau", "rate": 0.1, "factor": 0.5, "patience": 1}
     toy.finish(tmp_path, toy.config(schedule=schedule), validate=lambda _: {"perplexity": 3.0})

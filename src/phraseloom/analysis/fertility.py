@@ -4,6 +4,13 @@
 
 Over all source tokens with a label; the predicted class is the likeliest one (ties: the lower). Beside the classes there is
 the choice that the gate makes: word, where the word share is at least one half, or phrase.
+
+Three working points. The one above is that of the probabilities that the model uses, less the shift if there is one
+(`layers/fertility.py`). `as_trained` are the probabilities without the shift: those of the training objective. `break_even`
+calls as many tokens phrases as there are, the likeliest ones: precision = recall, whatever the prior.
+
+    calibration     tokens by the probability p of a phrase, in the bins `EDGES`: their number, mean p, and share of phrases
+    ECE             Σ_b n_b / N · |mean p − share|      (expected calibration error; bins as above)
 """
 
 from __future__ import annotations
@@ -22,6 +29,9 @@ from phraseloom.models.store import find_model, load_model, load_segmenter_of
 from phraseloom.training.fertility import FertilityFitOptions, read_checked
 from phraseloom.training.fertility_data import LabelledText, batches, join_states
 from phraseloom.training.fertility_fit import Report
+
+EDGES = (0.0, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Bins of p, [a, b) and the last one [a, b]: narrow where p is small, because phrases are rare."""
 
 NAMES = {4: ("0", "1", "2", "3+"), 2: ("0-1", "2+")}
 """What the classes are called, by their number: words that a source word gives."""
@@ -58,10 +68,48 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
+class Calibration:
+    """Of each bin: tokens, the sum of their probabilities of a phrase, and phrases among them."""
+
+    tokens: list[int]
+    probability: list[float]
+    phrases: list[int]
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error."""
+        gaps = (abs(p - n) for p, n in zip(self.probability, self.phrases, strict=True))
+        return sum(gaps) / max(1, sum(self.tokens))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; bins without tokens are left out."""
+        rows = zip(EDGES, EDGES[1:], self.tokens, self.probability, self.phrases, strict=False)
+        bins = [{"from": a, "to": b, "tokens": n, "probability": p / n, "share": k / n} for a, b, n, p, k in rows if n]
+        return {"error": self.error, "mean": sum(self.probability) / max(1, sum(self.tokens)), "bins": bins}
+
+
+def calibration_of(probability_N: np.ndarray, is_phrase_N: np.ndarray) -> Calibration:
+    """The reliability curve of probabilities (float64) against what was true."""
+    bin_N = np.clip(np.searchsorted(EDGES, probability_N, side="right") - 1, 0, len(EDGES) - 2)
+    tokens, phrases = (np.bincount(bin_N, w, len(EDGES) - 1) for w in (None, is_phrase_N.astype(np.float64)))
+    sums = np.bincount(bin_N, probability_N, len(EDGES) - 1)
+    return Calibration(tokens.tolist(), sums.tolist(), phrases.astype(int).tolist())
+
+
+def break_even(probability_N: np.ndarray, is_phrase_N: np.ndarray) -> ClassScore:
+    """The score of phrases where as many tokens are called phrases as there are (ties: the earlier tokens)."""
+    total = int(is_phrase_N.sum())
+    chosen = np.argsort(-probability_N, kind="stable")[:total]
+    return ClassScore(total, total, int(is_phrase_N[chosen].sum()))
+
+
+@dataclass(frozen=True)
 class FertilityScore:
     """`confusion_CC`: tokens by true and predicted class; `gate_22`: the same of word and phrase, as the gate chooses.
 
-    `loss`: weighted cross-entropy in nats, with the weights of `losses/fertility.py`. `confusion_NCC`: of each sentence.
+    `loss`: weighted cross-entropy in nats of the trained logits, with the weights of `losses/fertility.py`. `confusion_NCC`: of
+    each sentence. `nll`: mean -log p of the true class, without weights. `trained_CC`, `trained_22`: as `confusion_CC` and
+    `gate_22`, without the shift; None where they were not counted.
     """
 
     confusion_CC: np.ndarray
@@ -69,6 +117,19 @@ class FertilityScore:
     loss: float
     sentences: int
     confusion_NCC: np.ndarray | None = None
+    nll: float | None = None
+    calibration: Calibration | None = None
+    break_even: ClassScore | None = None
+    trained_CC: np.ndarray | None = None
+    trained_22: np.ndarray | None = None
+
+    @property
+    def as_trained(self) -> dict[str, dict[str, ClassScore]]:
+        """Classes and gate without the shift; empty where they were not counted."""
+        if self.trained_CC is None or self.trained_22 is None:
+            return {}
+        classes = scores_of(self.trained_CC, NAMES[len(self.trained_CC)])
+        return {"classes": classes, "gate": scores_of(self.trained_22, ("word", "phrase"))}
 
     @property
     def tokens(self) -> int:
@@ -100,6 +161,13 @@ class FertilityScore:
             "classes": {name: score.as_dict() for name, score in self.classes.items()},
             "gate": {name: score.as_dict() for name, score in self.gate.items()},
             "confusion": self.confusion_CC.tolist(),
+            "nll": self.nll,
+            "calibration": None if self.calibration is None else self.calibration.as_dict(),
+            "break_even": None if self.break_even is None else self.break_even.as_dict(),
+            "as_trained": {
+                table: {name: score.as_dict() for name, score in scores.items()}
+                for table, scores in self.as_trained.items()
+            },
             "by_sentence": {"classes": self._by_sentence()},
         }
 
@@ -152,20 +220,39 @@ def evaluate_fertility(
 
 @torch.no_grad()
 def score(model: Any, fertility: Fertility, text: LabelledText, *, device: torch.device) -> FertilityScore:
-    """The score over all tokens of a text, with a model whose `source_states` the module reads."""
+    """The score over all tokens of a text, with a model whose `source_states` the module reads; 9 bytes a token are held."""
     classes, words = fertility.classes, WORD_CLASSES[fertility.classes]
     confusion_NCC, gate_22 = np.zeros((text.num_sentences, classes, classes), np.int64), np.zeros((2, 2), np.int64)
+    trained_CC, trained_22 = np.zeros((classes, classes), np.int64), np.zeros((2, 2), np.int64)
+    probability_N, is_phrase_N = np.zeros(len(text.labels)), text.labels >= words
     weights_C = torch.tensor(CLASS_WEIGHTS[classes], device=device)
-    objective = weight = 0.0
+    objective = weight = nll = 0.0
     for chosen, batch in batches(text, np.arange(text.num_sentences)):
         logits_BSC = fertility.classify(join_states(model, fertility, batch, device)).float()
         lengths = [int(text.bounds[i + 1] - text.bounds[i]) for i in chosen]
-        logits_NC = torch.cat([row[:length] for row, length in zip(logits_BSC, lengths, strict=True)])
-        true = np.concatenate([text.labels[text.bounds[i] : text.bounds[i + 1]] for i in chosen]).astype(np.int64)
-        sums = weighted_cross_entropy(logits_NC, torch.from_numpy(true).to(device), weights_C)
+        trained_NC = torch.cat([row[:length] for row, length in zip(logits_BSC, lengths, strict=True)])
+        places = np.concatenate([np.arange(text.bounds[i], text.bounds[i + 1]) for i in chosen])
+        true = text.labels[places].astype(np.int64)
+        true_N = torch.from_numpy(true).to(device)
+        sums = weighted_cross_entropy(trained_NC, true_N, weights_C)
         objective, weight = objective + float(sums.objective), weight + float(sums.weight)
-        sentence = np.repeat(chosen, lengths)
-        np.add.at(confusion_NCC, (sentence, true, logits_NC.argmax(-1).cpu().numpy()), 1)
-        phrase = (fertility.word_share(logits_NC) < 0.5).cpu().numpy().astype(np.int64)
-        np.add.at(gate_22, ((true >= words).astype(np.int64), phrase), 1)
-    return FertilityScore(confusion_NCC.sum(0), gate_22, objective / weight, text.num_sentences, confusion_NCC)
+        logits_NC = fertility.calibrate(trained_NC)
+        nll += float(weighted_cross_entropy(logits_NC, true_N, torch.ones_like(weights_C)).objective)
+        np.add.at(confusion_NCC, (np.repeat(chosen, lengths), true, logits_NC.argmax(-1).cpu().numpy()), 1)
+        np.add.at(trained_CC, (true, trained_NC.argmax(-1).cpu().numpy()), 1)
+        for counts_22, of_NC in ((gate_22, logits_NC), (trained_22, trained_NC)):
+            phrase = (fertility.word_share(of_NC) < 0.5).cpu().numpy().astype(np.int64)
+            np.add.at(counts_22, (is_phrase_N[places].astype(np.int64), phrase), 1)
+        probability_N[places] = logits_NC.double().softmax(-1)[:, words:].sum(-1).cpu().numpy()
+    return FertilityScore(
+        confusion_NCC.sum(0),
+        gate_22,
+        objective / weight,
+        text.num_sentences,
+        confusion_NCC,
+        nll / len(text.labels),
+        calibration_of(probability_N, is_phrase_N),
+        break_even(probability_N, is_phrase_N),
+        trained_CC,
+        trained_22,
+    )

@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
 
 STDIN = "-"
 
@@ -25,6 +28,15 @@ def command(
     method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = "moses",
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
+    truecaser: Annotated[Path | None, typer.Option(metavar="FILE", help="Truecase with this truecaser.")] = None,
+    learn_truecaser: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Learn a truecaser on TEXT, write it to FILE, and truecase TEXT with it."),
+    ] = None,
+    undo_truecase: Annotated[
+        bool, typer.Option("--undo-truecase", help="With --undo: begin every sentence in upper case.")
+    ] = False,
+    overwrite: Overwrite = False,
     undo: Annotated[
         bool, typer.Option("--undo", help="Detokenise: turn tokenised lines back into plain text.")
     ] = False,
@@ -32,22 +44,46 @@ def command(
     """Tokenise lines into words and punctuation, separated by single spaces: one line out per line in, on standard
     output.
 
-    The result is that of tokenize, normalize and lowercase under text in a recipe. Unlike in Moses' scripts,
+    The result is that of tokenize, normalize, lowercase and truecase under text in a recipe. Unlike in Moses' scripts,
     characters are not escaped (' stays, and does not become &apos;). A blank line stays blank. --undo cannot
     restore upper case or what was normalised.
 
     Example: phraseloom tokenize -l de < train.de > train.tok.de
 
+    Example: phraseloom tokenize -l de train.de --learn-truecaser de.truecase > train.tc.de
+
     Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
     """
     from phraseloom.errors import UsageError
+    from phraseloom.files import require_file
     from phraseloom.options.text import TextConfig
+    from phraseloom.text.lines import read_lines
     from phraseloom.text.normalize import Normaliser
+    from phraseloom.text.truecase import Truecaser
+    from phraseloom.text.truecase import learn_truecaser as learn
 
     if undo and (normalize or lowercase):
         raise UsageError("--undo takes neither --normalize nor --lowercase: they cannot be undone")
-    config = TextConfig(tokenize=method, normalize="moses" if normalize else "none", lowercase=lowercase)
-    normaliser = Normaliser(config, language)
+    truecase = truecaser is not None or learn_truecaser is not None
+    if (undo_truecase and not undo) or (undo and truecase):
+        raise UsageError("--undo goes with --undo-truecase, and not with a truecaser")
+    if (truecase and lowercase) or (truecaser is not None and learn_truecaser is not None):
+        raise UsageError("one of --lowercase, --truecaser and --learn-truecaser")
+    if learn_truecaser is not None and text == STDIN:
+        raise UsageError("--learn-truecaser reads TEXT twice, so it cannot be standard input", hint="name a file")
+    config = TextConfig(
+        tokenize=method,
+        normalize="moses" if normalize else "none",
+        lowercase=lowercase,
+        truecase=truecase or undo_truecase,
+    )
+    known = None if truecaser is None else Truecaser.load(require_file(truecaser, "truecaser"))
+    if learn_truecaser is not None:
+        check_outputs({"--learn-truecaser": learn_truecaser}, inputs=[Path(text)], overwrite=overwrite)
+        plain = Normaliser(config, language)
+        known = learn(plain(line) for line in read_lines(require_file(text, "text file")) if line.strip())
+        known.save(learn_truecaser)
+    normaliser = Normaliser(config, language, known)
     _filter(text, normaliser.detokenise if undo else normaliser)
 
 

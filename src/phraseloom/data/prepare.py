@@ -31,6 +31,7 @@ from phraseloom.data.shards import (
     ShardWriter,
     SplitInfo,
     SubwordInfo,
+    VectorInfo,
     WordInfo,
     as_stored,
 )
@@ -48,7 +49,9 @@ from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
-from phraseloom.text.vocabulary import UNK
+from phraseloom.text.truecase import Truecaser, learn_truecaser
+from phraseloom.text.vector_check import LINES, check_tables, has_contexts, problems, random_rows
+from phraseloom.text.vocabulary import SPECIALS, UNK
 from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
@@ -94,7 +97,7 @@ def prepare(
 def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
     """Every file that a preparation reads."""
     names = [name for split in SPLITS for files in config.files(split) for name, _ in files.all_files.values()]
-    if isinstance(config.subwords, WordsConfig) and config.subwords.vectors is not None:
+    if isinstance(config.subwords, WordsConfig) and isinstance(config.subwords.vectors, str):
         names.append(config.subwords.vectors)
     if not isinstance(config, TextDataConfig) and config.phrases is not None and config.phrases.kind == "table":
         names.append(config.phrases.file)
@@ -170,6 +173,26 @@ def _coverage(subwords: Subwords) -> WordInfo | None:
     return None if coverage is None else WordInfo(**coverage._asdict())
 
 
+def _checked_vectors(subwords: Subwords, lines: Iterator[str]) -> VectorInfo | None:
+    """The figures of the vectors of a vocabulary on training lines; None where it has no vectors."""
+    if not isinstance(subwords, Words) or subwords.vectors is None:
+        return None
+    rows_VM, first = subwords.vectors[len(SPECIALS) :], len(SPECIALS)
+    ids = [[max(number - first, -1) for number in subwords.encode(line)] for line in lines]
+    tables = {"used": rows_VM, "random": random_rows(rows_VM)}
+    found = check_tables(tables, ids if has_contexts(ids) else None)
+    used, random = found["used"], found["random"]
+    return VectorInfo(
+        mean_cosine=used.mean_cosine,
+        nearest_cosine=used.nearest_cosine,
+        effective_rank=used.effective_rank,
+        share_of_64=used.share_of_64,
+        likeliest=used.likeliest,
+        random_likeliest=random.likeliest,
+        problems=problems(used, random),
+    )
+
+
 class _Work:
     """One preparation: the state that its steps share."""
 
@@ -195,7 +218,7 @@ class _Work:
             Normaliser(self.config.text, language)  # a missing package shows now
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
-        if isinstance(self.config.subwords, WordsConfig) and self.config.subwords.vectors is not None:
+        if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
             self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
         for split in SPLITS:
             self.files[split] = []
@@ -254,12 +277,23 @@ class _Work:
             for side in sides:
                 # Joined text has been tokenised.
                 text = TextConfig() if side == "target" and self.joined else config.text
-                normalise = Normaliser(text, languages[side])
+                normalise = Normaliser(text, languages[side], truecasers.get(side))
                 self.progress(f"learning subwords ({side})", 0, pairs)
                 paths = [locate(self.root, f.sides[side][0]) for f in config.train]
                 yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
 
         old = self.tokenizer
+        truecasers: dict[str, Truecaser] = {}
+        if old is not None:
+            truecasers = old.truecasers
+        elif config.text.truecase:
+            truecasers = {
+                side: learn_truecaser(sampled(side))
+                for side in languages
+                if side in config.train[0].sides and not (side == "target" and self.joined)
+            }
+            if self.is_text:
+                truecasers = dict.fromkeys(languages, truecasers["target"])
         if old is not None:
             sides = (old.source.subwords, old.target.subwords)
             if config.new_pieces and old.joint:
@@ -270,7 +304,9 @@ class _Work:
                     for side, subwords in zip(("source", "target"), sides, strict=True)
                 )
                 sides = (source, target)
-            tokenizer = Tokenizer(config.text, config.source_language, config.target_language, *sides)
+            tokenizer = Tokenizer(
+                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers
+            )
             added = {id(new): len(new.vocabulary) for new in sides}
             there = {id(one): len(one.vocabulary) for one in (old.source.subwords, old.target.subwords)}
             return tokenizer, SubwordInfo(
@@ -285,18 +321,22 @@ class _Work:
         else:
             options: tuple[SubwordsConfig, SubwordsConfig] = (config.subwords, config.subwords)
             if isinstance(config.subwords, WordsConfig):
-                options = config.subwords.of_source(), config.subwords.model_copy(update={"vectors": self.vectors})
+                located = {} if self.vectors is None else {"vectors": self.vectors}
+                options = config.subwords.of_source(), config.subwords.model_copy(update=located)
             source, target = (
                 learn_subwords(sampled(side, pairs=of_side.sample_lines), of_side)
                 for side, of_side in zip(("source", "target"), options, strict=True)
             )
-        tokenizer = Tokenizer(config.text, config.source_language, config.target_language, source, target)
+        tokenizer = Tokenizer(
+            config.text, config.source_language, config.target_language, source, target, truecasers=truecasers
+        )
         return tokenizer, SubwordInfo(
             sample_pairs=wanted,
             source_vocabulary=len(source.vocabulary),
             target_vocabulary=len(target.vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
+            target_vectors=_checked_vectors(target, sampled("target", pairs=min(wanted, LINES))),
         )
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:

@@ -63,7 +63,15 @@ Count = Annotated[int, Field(ge=0)]
 # What only a dataset with source phrases, with word vocabularies, or with blank lines has: elsewhere these keys are not
 # written, so that its bytes stay the same.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
-OF_WORDS = {"source_unknown", "target_unknown", "source_words", "target_words", "source"}
+OF_WORDS = {
+    "source_unknown",
+    "target_unknown",
+    "source_words",
+    "target_words",
+    "source",
+    "target_vectors",
+    "dimensions",
+}
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
 
@@ -153,6 +161,18 @@ class WordInfo(Config):
     split_tokens: Count
 
 
+class VectorInfo(Config):
+    """Figures of the target vectors as they are used (`text/vector_check.py`), and what random ones reach; what is wrong."""
+
+    mean_cosine: float | None
+    nearest_cosine: float | None
+    effective_rank: float
+    share_of_64: float
+    likeliest: float | None
+    random_likeliest: float | None
+    problems: list[str]
+
+
 class SubwordInfo(Config):
     """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown.
 
@@ -165,6 +185,7 @@ class SubwordInfo(Config):
     target_vocabulary: Count
     source_words: WordInfo | None = None
     target_words: WordInfo | None = None
+    target_vectors: VectorInfo | None = None
     reused: bool | None = None
     new_pieces: Count | None = None
 

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.data.encode import Chunk, EncodedChunk
-from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, WordInfo
+from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, VectorInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
 from phraseloom.phrases.source import has_tree
 from phraseloom.text.lines import LineReport
+from phraseloom.text.vector_check import REMEDY
 
 
 class Tally:
@@ -151,6 +152,8 @@ def table(index: Index) -> str:
         lines.append("source" + _learned(words.source_words))
     if words.target_words is not None:
         lines.append(("text" if index.is_text else "target") + _learned(words.target_words))
+    if words.target_vectors is not None:
+        lines += _vectors(words.target_vectors)
     return "\n".join(lines)
 
 
@@ -215,6 +218,20 @@ def _learned(words: WordInfo) -> str:
         f": unknown are {_share(words.unknown_types, words.types)} different words and "
         f"{_share(words.unknown_tokens, words.tokens)} words{split if words.split_types else ''}"
     )
+
+
+def _vectors(found: VectorInfo) -> Iterator[str]:
+    parts = [f"effective rank {found.effective_rank:.1f}", f"{found.share_of_64:.0%} of the variance in 64 dimensions"]
+    if found.mean_cosine is not None and found.nearest_cosine is not None:
+        of_nearest = f"median cosine with the nearest {found.nearest_cosine:.2f}"
+        parts = [f"mean cosine {found.mean_cosine:z.2f}", of_nearest, *parts]
+    if found.likeliest is not None and found.random_likeliest is not None:
+        what = f"the vector nearest to the posterior mean is the likeliest in {found.likeliest:.0%}"
+        parts.append(f"{what} (random vectors {found.random_likeliest:.0%})")
+    yield f"target vectors: {', '.join(parts)}"
+    yield from (f"warning: target vectors: {fault}" for fault in found.problems)
+    if found.problems:
+        yield f"warning: target vectors: {REMEDY}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -1,10 +1,15 @@
 """Cross-entropy with a weight for each class: fertility is learned with more weight on phrases, which are rare (spec §4.8).
 
 loss = Σ_n w(y_n) · (−log p(y_n)) / Σ_n w(y_n)         w = (1, 1, 3, 3) of four classes, (1, 3) of two
+
+Its optimum over items of which a share s(c) of each class was kept is p(c) ∝ s(c) w(c) p(c | e); `prior_shift` is the log of
+that factor.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -25,3 +30,9 @@ def weighted_cross_entropy(logits_NC: Tensor, labels_N: Tensor, weights_C: Tenso
     """The sums over N tokens with logits of C classes, their classes (int64) and the weight of each class."""
     objective = F.cross_entropy(logits_NC, labels_N, weights_C, reduction="sum")
     return WeightedSums(objective, weights_C[labels_N].sum())
+
+
+def prior_shift(kept: Sequence[float], weights: Sequence[float]) -> tuple[float, ...]:
+    """log(s_c w_c) of each class, less that of the first one, which no probability depends on; s_c, w_c > 0."""
+    logs = [math.log(share * weight) for share, weight in zip(kept, weights, strict=True)]
+    return tuple(value - logs[0] for value in logs)

@@ -56,6 +56,10 @@ class SeedScores:
         sampled = self.sampled - other.sampled if both else None  # type: ignore[operator]
         return type(self)(self.scores - other.scores, sampled)
 
+    def times(self, factor: float) -> Self:
+        """Every number times a factor."""
+        return type(self)(self.scores * factor, None if self.sampled is None else self.sampled * factor)
+
 
 @dataclass(frozen=True)
 class SeedDifference:

@@ -180,12 +180,20 @@ class ContinuousConfig(Config):
 class FertilityConfig(Config):
     """The module that says of each source token whether it gives a word or a phrase (spec §4.8); `fertility train` adds it.
 
-    `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers.
+    `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers. `shift`: what is taken off the
+    logit of each class because training saw other shares of classes than there are; empty: nothing.
     """
 
     classes: Annotated[Literal[4, 2], Whole] = 4
     inputs: Literal["both", "states", "embeddings"] = "both"
     widths: Annotated[tuple[Annotated[int, Field(ge=1, le=65536)], ...], Field(strict=False)] = (4096, 1024)
+    shift: Annotated[tuple[float, ...], Field(strict=False)] = ()
+
+    @model_validator(mode="after")
+    def _one_shift_a_class(self) -> FertilityConfig:
+        if self.shift and len(self.shift) != self.classes:
+            raise ValueError(f"shift has {len(self.shift)} numbers for {self.classes} classes")
+        return self
 
 
 class WordOrPhraseConfig(ContinuousConfig):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from phraseloom.config import Config
 
@@ -24,11 +24,23 @@ LINE_TOKENS = 1024
 
 
 class TextConfig(Config):
-    """Normalisation and tokenisation; undone after translation, except for `lowercase` and what `normalize` changed."""
+    """Normalisation and tokenisation; undone after translation, except for `lowercase` and what `normalize` changed.
+
+    `truecase`: the first word of a sentence gets the case that it has elsewhere in the training text (`text/truecase.py`).
+    """
 
     normalize: Literal["none", "moses"] = "none"
     tokenize: Literal["none", "moses", "jieba"] = "none"
     lowercase: bool = False
+    truecase: bool = False
+
+    @model_validator(mode="after")
+    def _truecase_fits(self) -> TextConfig:
+        if self.truecase and self.tokenize == "none":
+            raise ValueError("truecase looks at words, so it needs tokenize: moses")
+        if self.truecase and self.lowercase:
+            raise ValueError("truecase and lowercase: one of them")
+        return self
 
 
 class SentencepieceConfig(Config):
@@ -63,14 +75,31 @@ SourceSubwords = Annotated[
 ]
 
 
+class RandomVectors(Config):
+    """Random unit vectors of width `random`, drawn with `seed`: a control for vectors that were learned from text."""
+
+    random: int = Field(ge=2, le=2**16)
+    seed: int = Field(1, ge=0, le=2**32 - 1)
+
+
+def _kind_of_vectors(value: Any) -> str:
+    return "random" if isinstance(value, dict | RandomVectors) else "file"
+
+
+VectorsConfig = Annotated[
+    Annotated[FileName, Tag("file")] | Annotated[RandomVectors, Tag("random")], Discriminator(_kind_of_vectors)
+]
+
+
 class WordsConfig(Config):
     """Whole words: the `size` most frequent ones of a side (of the source `source_size`, if given) of `min_frequency` or more.
 
     `joined`: the target text is what `phrases segment` wrote, tokenised and with phrases joined by `_`; it is taken as it is.
     `phrases`: so many of the most frequent joined phrases are in the target vocabulary beside the words; others are read as
     their words. `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; of the target, only tokens with a
-    vector in it are in the vocabulary. `center`: the mean of the vectors is taken off them (`text/word_vectors.py`). SHA-256
-    checked if given. `source`: subwords for the source, beside the words of the target.
+    vector in it are in the vocabulary; or {random: WIDTH}. SHA-256 checked if given. `center`: the mean of the vectors is taken
+    off them; `whiten`: their principal components also get the same variance; `dimensions`: only so many of the components are
+    kept (`text/word_vectors.py`). `source`: subwords for the source, beside the words of the target.
     """
 
     kind: Literal["words"] = "words"
@@ -80,9 +109,11 @@ class WordsConfig(Config):
     min_frequency: int = Field(1, ge=1)
     phrases: int = Field(0, ge=0, le=1_000_000)
     joined: bool = False
-    vectors: FileName | None = None
+    vectors: VectorsConfig | None = None
     vectors_sha256: Sha256 | None = None
     center: bool = False
+    whiten: bool = False
+    dimensions: int | None = Field(None, ge=1, le=2**16)
     joint: bool = False
     sample_lines: int = Field(1_000_000, ge=1)
 
@@ -90,8 +121,13 @@ class WordsConfig(Config):
     def _fits_together(self) -> WordsConfig:
         if self.phrases and not self.joined:
             raise ValueError("phrases needs joined: true, and target text in which phrases segment has joined phrases")
-        if self.vectors is None and (self.vectors_sha256 is not None or self.center):
-            raise ValueError(f"{'center' if self.center else 'vectors_sha256'} is given, but no vectors")
+        of_file = [name for name in ("center", "whiten", "dimensions", "vectors_sha256") if getattr(self, name)]
+        if of_file and self.vectors is None:
+            raise ValueError(f"{of_file[0]} is given, but no vectors")
+        if of_file and isinstance(self.vectors, RandomVectors):
+            raise ValueError(f"{of_file[0]} is for vectors of a file; random ones do not need it")
+        if self.dimensions is not None and not (self.center or self.whiten):
+            raise ValueError("dimensions keeps principal components; it needs center: true or whiten: true")
         if self.source is not None and self.source_size is not None:
             raise ValueError("source_size is a number of words, and source makes subwords: it has a size of its own")
         of_one_side = {

@@ -144,7 +144,10 @@ class TrainingConfig(Config):
     # optimisation
     optimizer: AdamConfig = AdamConfig()
     schedule: ScheduleConfig = InverseSqrtConfig()
-    clip_norm: PositiveFloat | None = 1.0
+    clip_norm: PositiveFloat | None = Field(1.0, description="limit on the norm of the gradient; null = none")
+    gradient_per: Literal["token", "sentence"] = Field(
+        "token", description="what the summed loss of an update is divided by before its gradient is clipped"
+    )
     # stops
     max_updates: PositiveInt | None = 100_000
     max_epochs: PositiveInt | None = None

@@ -256,16 +256,18 @@ class Judge:
             return self._of(self._within(task, row, (claim.metric, label), (claim.than_metric, label)), 0.0)
         if than_label is None:
             assert other is not None
-            return self.rows(task, claim.metric, row, other, label)
+            return self.rows(task, claim.metric, row, other, label, times=claim.times)
         places = ((claim.metric, label), (claim.metric, than_label))
         gain = self._within(task, row, *places)
         return self._of(gain, 0.0 if other is None else self._within(task, other, *places))
 
     def rows(
-        self, task: str, metric: str, row: str, other: str | float, label: str | None = None
+        self, task: str, metric: str, row: str, other: str | float, label: str | None = None, *, times: float = 1.0
     ) -> SeedDifference | None:
-        """One row less another one, or less a number; None where one is not measured."""
+        """One row less `times` another one, or less a number; None where one is not measured."""
         second = other if isinstance(other, float) else self._scores(task, metric, other, label)
+        if isinstance(second, Scored) and times != 1.0:
+            second = replace(second, scores=second.scores.times(times))
         return self._of(self._scores(task, metric, row, label), second)
 
     def _of(self, one: Scored | None, other: Scored | float | None) -> SeedDifference | None:
@@ -364,6 +366,7 @@ def _words(
         right = f"[{than_label}]"
     else:
         right = str(other)
+    right = f"{claim.times:g} times {right}" if claim.times != 1.0 else right
     by = f" by {claim.by:g}" if claim.by else f" within {claim.within:g}" if claim.within else ""
     return f"{task}: {left} {sign} {right}{by}".removeprefix(": ")
 

@@ -64,7 +64,7 @@ def recipe_files(recipe: AnyRecipe) -> Iterator[str]:
     for split in ("train", "valid", "test"):
         yield from (name for files in data.files(split) for name, _ in files.all_files.values())
     others = (getattr(data.subwords, "vectors", None), getattr(getattr(data, "phrases", None), "file", None))
-    yield from (name for name in others if name is not None)
+    yield from (name for name in others if isinstance(name, str))
 
 
 def all_reads(step: Step) -> dict[str, Path]:

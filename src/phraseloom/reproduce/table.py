@@ -205,7 +205,7 @@ class ClaimConfig(Config):
     `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
     number of the same rows. Of a series all `labels`, which `than_label` may set against another one. `than` with `than_label`
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
-    names `first` and `last` stand for the first and the last label of the series.
+    names `first` and `last` stand for the first and the last label of the series. `times`: so many times the numbers of `than`.
     """
 
     says: str
@@ -220,6 +220,7 @@ class ClaimConfig(Config):
     labels: list[str] | None = None
     than_label: str | None = None
     by: float = Field(0.0, ge=0)
+    times: float = Field(1.0, gt=0)
     within: float | None = Field(None, gt=0)
     tasks: list[Name] | None = None
     scales: list[Scale] = Field(list(SCALES))
@@ -235,6 +236,8 @@ class ClaimConfig(Config):
                 "a claim compares with exactly one of value, than_metric, and than or than_label "
                 "(both together: a difference of differences)"
             )
+        if self.times != 1.0 and (not self.than or self.than_label or self.metric == "parameters"):
+            raise ValueError("times multiplies the measured numbers of the rows `than`, and is for nothing else")
         if self.than and self.than_label and not self.labels:
             raise ValueError(
                 "a difference of differences needs labels: where the gain is compared with that at than_label"

@@ -1,7 +1,7 @@
 """Normalisation and tokenisation of a line, and detokenisation: Moses through sacremoses, jieba for Chinese.
 
-`prepare` applies punctuation normalisation, tokenisation and lower case, in this order. `detokenise` undoes the
-tokenisation only. The tokeniser's own escapes (`&apos;`) are not used: the text stays what it was.
+`prepare` applies punctuation normalisation, tokenisation and lower case or true case, in this order. `detokenise` undoes the
+true case and the tokenisation. The tokeniser's own escapes (`&apos;`) are not used: the text stays what it was.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from typing import Any
 
 from phraseloom.errors import UsageError
 from phraseloom.options.text import TextConfig
+from phraseloom.text.truecase import Truecaser, undo_truecase
 
 _HAN = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef\u3000-\u303f"
 _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
 
 
 class Normaliser:
-    """What `text` of a recipe says, for one language."""
+    """What `text` of a recipe says, for one language.
 
-    def __init__(self, config: TextConfig, language: str) -> None:
-        self.config, self.language = config, language
+    `truecaser`: that of `config.truecase`; without it lines are not truecased, but `detokenise` undoes it all the same.
+    """
+
+    def __init__(self, config: TextConfig, language: str, truecaser: Truecaser | None = None) -> None:
+        self.config, self.language, self.truecaser = config, language, truecaser
         self.identity = config == TextConfig()
         chinese = language.split("-")[0].split("_")[0] == "zh"
         # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
@@ -39,10 +43,14 @@ class Normaliser:
             line = self._normalise(line)
         if self._tokenise is not None:
             line = self._tokenise(line, self.language)
+        if self.truecaser is not None:
+            line = " ".join(self.truecaser(line.split(" ")))
         return line.lower() if self.config.lowercase else line
 
     def detokenise(self, line: str) -> str:
-        """The line with the tokenisation undone."""
+        """The line with true case and tokenisation undone."""
+        if self.config.truecase:
+            line = " ".join(undo_truecase(line.split(" ")))
         if self.tokenizer == "moses":
             return str(_moses_detokenizer(self.language).detokenize(line.split(" "), unescape=False)) if line else line
         if self.tokenizer == "jieba":

@@ -1,8 +1,9 @@
 """From a raw line to ids and back, for both sides of a language pair; a folder of the dataset and of the model.
 
 Folder: `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
-subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`. The kinds of two sides that differ
-stand there as `{"source": KIND, "target": KIND}`.
+subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`; with `text.truecase` also
+`source.truecase` and `target.truecase`, but for a side that is joined. The kinds of two sides that differ stand there as
+`{"source": KIND, "target": KIND}`.
 
 A side whose words are `joined` reads and writes two kinds of text: what it encodes is what `phrases segment` wrote, and is
 taken as it is; what it decodes is plain text, with the phrases taken apart and the tokenisation undone.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.subwords import UNKNOWN, Subwords
+from phraseloom.text.truecase import ENDING, Truecaser
 from phraseloom.text.vocabulary import UNK, Vocabulary
 from phraseloom.text.words import Words, split_line
 
@@ -181,10 +183,15 @@ class Tokenizer:
         target_language: str,
         source: Subwords,
         target: Subwords,
+        *,
+        truecasers: Mapping[str, Truecaser] | None = None,
     ) -> None:
-        self.text, self.joint = text, source is target
-        self.source = Side(Normaliser(text, source_language), source)
-        self.target = Side(Normaliser(text, target_language), target)
+        self.text, self.joint, self.truecasers = text, source is target, dict(truecasers or {})
+        self.source = Side(Normaliser(text, source_language, self.truecasers.get("source")), source)
+        self.target = Side(Normaliser(text, target_language, self.truecasers.get("target")), target)
+        needed = [name for name, side in (("source", self.source), ("target", self.target)) if not side.joined]
+        if list(self.truecasers) != (needed if text.truecase else []):
+            raise ValueError(f"truecasers of {list(self.truecasers)}: {needed if text.truecase else 'none'} are needed")
 
     def _description(self, files: dict[str, str]) -> dict[str, Any]:
         kinds = {"source": self.source.kind, "target": self.target.kind}
@@ -192,7 +199,7 @@ class Tokenizer:
             "format": FORMAT,
             "source_language": self.source.language,
             "target_language": self.target.language,
-            "text": self.text.model_dump(),
+            "text": self.text.model_dump(exclude=None if self.text.truecase else {"truecase"}),
             "subwords": kinds if len(set(kinds.values())) > 1 else self.target.kind,
             "joint": self.joint,
             "files": files,
@@ -205,6 +212,7 @@ class Tokenizer:
         files = {
             str(n): hashlib.sha256(side.content).hexdigest() + side.vocabulary.sha256 for n, side in enumerate(sides)
         }
+        files |= {name + ENDING: hashlib.sha256(one.content).hexdigest() for name, one in self.truecasers.items()}
         return hashlib.sha256(json.dumps(self._description(files), sort_keys=True).encode()).hexdigest()
 
     def save(self, folder: str | Path) -> list[str]:
@@ -212,6 +220,9 @@ class Tokenizer:
         folder = Path(folder)
         sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
         names = [n for name, side in sides.items() for n in side.subwords.save(folder, name)]
+        for name, truecaser in self.truecasers.items():
+            truecaser.save(folder / (name + ENDING))
+            names.append(name + ENDING)
         atomic_write_json(folder / FILE, self._description({n: sha256_file(folder / n) for n in names}))
         return [*names, FILE]
 
@@ -236,6 +247,8 @@ class Tokenizer:
             raise CorruptError("not a tokenizer description: text", file=path) from error
         own = {name + ending for name, kind in kinds.items() for ending in SUBWORDS[kind].endings}
         optional = {name + ending for name, kind in kinds.items() for ending in OPTIONAL.get(kind, ())}
+        of_case = {name + ENDING for name in ("source", "target") if text.truecase}
+        own, optional = own | of_case, optional | of_case
         if not own - optional <= set(files) <= own:
             raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
         for name, expected in files.items():
@@ -246,7 +259,15 @@ class Tokenizer:
         sides = [SUBWORDS[kind].load(folder, name) for name, kind in kinds.items()]
         if any(Vocabulary.load(folder / f"{n}.vocab") != s.vocabulary for n, s in zip(kinds, sides, strict=True)):
             raise CorruptError("the vocabulary file and the subword model differ", file=path)
-        return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1])
+        truecasers = {
+            name: Truecaser.load(inside(folder, name + ENDING, "truecaser"))
+            for name in ("source", "target")
+            if name + ENDING in files
+        }
+        try:
+            return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1], truecasers=truecasers)
+        except ValueError as error:
+            raise CorruptError(f"not a tokenizer description: {error}", file=path) from error
 
 
 def _checked(folder: Path, name: str) -> Path:

@@ -1,37 +1,112 @@
-"""The vectors of a vocabulary from those of a `.vec` file (Kumar and Tsvetkov 2019; spec §4.4).
+"""The vectors of a vocabulary: from those of a `.vec` file (Kumar and Tsvetkov 2019; spec §4.4), or random ones.
 
-    word, phrase    v / (|v| + 1e-6), divided by its length once more; with `center`, less the mean of all of these rows, and
-                    divided by its length again (Mu and Viswanath 2018, without their second step); a row that is that mean
-                    stays as it is
+    word, phrase    v / (|v| + 1e-6), divided by its length once more; then transformed, and divided by its length again; a row
+                    that the transformation makes 0 stays as it is
     PAD, BOS        0
     EOS             (1, …, 1) / √m
-    UNK             the mean of the vectors of all other tokens of the file, divided by its length; with `center` as a row
+    UNK             the mean of the vectors of all other tokens of the file, divided by its length, and then as a row
+
+The transformation of a unit row u, with the mean μ and the covariance Σ = U diag(λ) Uᵀ of all these rows, λ falling:
+
+    center                  u - μ                                  (Mu and Viswanath 2018, without their second step)
+    whiten                  diag(λ)^(-1/2) Uᵀ (u - μ)              every principal component has variance 1
+    with `dimensions`: k    the first k components of Uᵀ (u - μ), or of the whitened vector
 
 Where the file has no other token, or their mean is 0, UNK is made of the vectors of the vocabulary instead, and where these
-cancel as well it is −EOS.
+cancel as well it is −EOS. Random rows are drawn from N(0, I) and divided by their length, that of UNK too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from phraseloom.errors import DataError
-from phraseloom.text.vectors import RunningMean, read_vectors
+from phraseloom.text.vectors import RunningMean, Vectors, read_vectors
 from phraseloom.text.vocabulary import EOS, SPECIALS, UNK
 
 EPSILON = 1e-6
 ROWS = 4096  # normalised at a time, in float64
+RANK = 1e-9  # of the largest variance: less is rounding
+
+
+@dataclass(frozen=True)
+class RowTransform:
+    """u → (u - mean) · map, made a unit row. `map_MK` None: the identity."""
+
+    mean_M: np.ndarray
+    map_MK: np.ndarray | None = None
+
+    @property
+    def width(self) -> int:
+        """Width of the transformed rows."""
+        return len(self.mean_M) if self.map_MK is None else self.map_MK.shape[1]
+
+    def __call__(self, rows_NM: np.ndarray) -> np.ndarray:
+        """Unit rows (N, K) of unit rows (N, M); a row that becomes 0 is left out of it: its first K numbers are kept."""
+        moved = rows_NM.astype(np.float64) - self.mean_M
+        same = np.square(moved).sum(1) < EPSILON**2
+        if self.map_MK is not None:
+            moved = moved @ self.map_MK
+            same |= ~moved.any(1)
+        moved[same] = rows_NM[same, : self.width]
+        return unit(moved)
+
+
+def learn_transform(
+    rows_VM: np.ndarray, *, center: bool = False, whiten: bool = False, dimensions: int | None = None
+) -> RowTransform | None:
+    """The transformation of unit rows (see above); None where nothing is asked for. Sums in float64, `ROWS` rows at a time.
+
+    Components whose variance is below `RANK` of the largest are left out: 0 in the whitened rows. Raises DataError where
+    `dimensions` is more than the width.
+    """
+    if not (center or whiten):
+        return None
+    width = rows_VM.shape[1]
+    if dimensions is not None and dimensions > width:
+        raise DataError(f"dimensions: {dimensions} of vectors of width {width}", hint="keep at most their width")
+    mean_M = rows_VM.mean(0, dtype=np.float64)
+    if not whiten and dimensions is None:
+        return RowTransform(mean_M)
+    variances_M, axes_MM = principal_components(rows_VM, mean_M)
+    scale_M = np.ones(width)
+    if whiten:
+        real = variances_M > RANK * max(variances_M[0], np.finfo(np.float64).tiny)
+        scale_M = np.where(real, 1 / np.sqrt(np.where(real, variances_M, 1.0)), 0.0)
+    return RowTransform(mean_M, (axes_MM * scale_M)[:, : dimensions or width])
+
+
+def principal_components(rows_VM: np.ndarray, mean_M: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The variances of rows along their principal axes, largest first, and the axes (M, M), one a column.
+
+    The largest number of each axis is positive, so that the same rows give the same axes.
+    """
+    covariance_MM = np.zeros((rows_VM.shape[1],) * 2)
+    for start in range(0, len(rows_VM), ROWS):
+        centred = rows_VM[start : start + ROWS] - mean_M
+        covariance_MM += centred.T @ centred
+    variances_M, axes_MM = np.linalg.eigh(covariance_MM / len(rows_VM))
+    variances_M, axes_MM = variances_M[::-1].clip(min=0.0), axes_MM[:, ::-1]
+    largest_M = np.take_along_axis(axes_MM, np.abs(axes_MM).argmax(0)[None], 0)[0]
+    return variances_M, axes_MM * np.where(largest_M < 0, -1.0, 1.0)
 
 
 def table_of(
-    path: str, words: Sequence[str], phrases: Sequence[str], *, center: bool = False
+    path: str,
+    words: Sequence[str],
+    phrases: Sequence[str],
+    *,
+    center: bool = False,
+    whiten: bool = False,
+    dimensions: int | None = None,
 ) -> tuple[list[str], list[str], np.ndarray]:
     """Words and phrases whose vector is not 0, and the table, float32 (4 + words + phrases, m), in their order.
 
     `center`: vectors learned from little text have a direction in common, and rare tokens little else, so that they are the
-    nearest to any prediction that hesitates; without that direction they are not.
+    nearest to any prediction that hesitates; without that direction they are not. `whiten` spreads them over all directions.
 
     Raises FileProblem, CorruptError, DataError: a row that is not of the file's width, a token that is there twice.
     """
@@ -41,18 +116,50 @@ def table_of(
     words, phrases = [w for w in words if w in row], [p for p in phrases if p in row]
     if not words and not phrases:
         raise DataError("the vectors of all words of the text are 0", file=path)
-    table_VM = np.zeros((len(SPECIALS) + len(words) + len(phrases), matrix_VM.shape[1]), np.float32)
+    rows_VM = np.take(matrix_VM, [row[token] for token in (*words, *phrases)], axis=0)
+    del matrix_VM
+    for start in range(0, len(rows_VM), ROWS):
+        rows_VM[start : start + ROWS] = unit(rows_VM[start : start + ROWS])
+    transform = learn_transform(rows_VM, center=center, whiten=whiten, dimensions=dimensions)
+    unknown_M = _unknown(others, rows_VM)
+    table_VM = _empty_table(len(rows_VM), rows_VM.shape[1] if transform is None else transform.width)
     kept = table_VM[len(SPECIALS) :]
-    np.take(matrix_VM, [row[token] for token in (*words, *phrases)], axis=0, out=kept)
     for start in range(0, len(kept), ROWS):
-        kept[start : start + ROWS] = unit(kept[start : start + ROWS])
-    mean_M = kept.mean(0, dtype=np.float64) if center else np.zeros(kept.shape[1])
-    if center:
-        for start in range(0, len(kept), ROWS):
-            kept[start : start + ROWS] = _less(kept[start : start + ROWS], mean_M)
-    table_VM[EOS] = unit(np.ones((1, table_VM.shape[1])))[0]
-    table_VM[UNK] = _unknown(others, kept, table_VM[EOS], mean_M)
+        part = rows_VM[start : start + ROWS]
+        kept[start : start + ROWS] = part if transform is None else transform(part)
+    if unknown_M is None:
+        table_VM[UNK] = -table_VM[EOS]
+    else:
+        table_VM[UNK] = (unknown_M if transform is None else transform(unknown_M))[0]
     return words, phrases, table_VM
+
+
+def random_table(size: int, width: int, seed: int) -> np.ndarray:
+    """A table of random unit rows for `size` words and phrases, float32 (4 + size, width)."""
+    table_VM = _empty_table(size, width)
+    draw = np.random.default_rng(seed)
+    table_VM[UNK] = unit(draw.standard_normal((1, width)))[0]
+    for start in range(len(SPECIALS), len(table_VM), ROWS):
+        part = table_VM[start : start + ROWS]
+        part[:] = unit(draw.standard_normal(part.shape))
+    return table_VM
+
+
+def whitened(vectors: Vectors, dimensions: int | None = None) -> Vectors:
+    """The unit rows of vectors, whitened (see above); rows of zeros stay zeros and are not counted."""
+    rows_VM, real_V = vectors.matrix_VM, vectors.matrix_VM.any(1)
+    units_NM = unit(rows_VM[real_V]).astype(np.float32)
+    transform = learn_transform(units_NM, whiten=True, dimensions=dimensions)
+    assert transform is not None
+    table_VK = np.zeros((len(rows_VM), transform.width), np.float32)
+    table_VK[real_V] = transform(units_NM)
+    return Vectors(vectors.tokens, table_VK)
+
+
+def _empty_table(size: int, width: int) -> np.ndarray:
+    table_VM = np.zeros((len(SPECIALS) + size, width), np.float32)
+    table_VM[EOS] = unit(np.ones((1, width)))[0]
+    return table_VM
 
 
 def unit(rows_NM: np.ndarray) -> np.ndarray:
@@ -62,16 +169,9 @@ def unit(rows_NM: np.ndarray) -> np.ndarray:
     return rows / np.sqrt(np.square(rows).sum(1, keepdims=True))
 
 
-def _less(rows_NM: np.ndarray, mean_M: np.ndarray) -> np.ndarray:
-    """Unit rows less their mean, made unit rows again; those that are the mean itself as they were."""
-    centred = rows_NM - mean_M
-    same = np.square(centred).sum(1) < EPSILON**2
-    centred[same] = rows_NM[same]
-    return unit(centred)
-
-
-def _unknown(others: RunningMean, kept_VM: np.ndarray, end_M: np.ndarray, mean_M: np.ndarray) -> np.ndarray:
-    for mean in (others.value, kept_VM.mean(0, dtype=np.float64)):
+def _unknown(others: RunningMean, rows_VM: np.ndarray) -> np.ndarray | None:
+    """The unit row (1, M) of UNK before the transformation; None where all means are 0."""
+    for mean in (others.value, rows_VM.mean(0, dtype=np.float64)):
         if mean is not None and mean.any():
-            return _less(unit(mean[None]), mean_M)[0]
-    return -end_M
+            return unit(mean[None])
+    return None

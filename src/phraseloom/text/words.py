@@ -40,7 +40,7 @@ from phraseloom.reading import MIB, inside, read_header
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vectors import read_tokens
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
-from phraseloom.text.word_vectors import table_of
+from phraseloom.text.word_vectors import random_table, table_of
 
 JOINER = "_"
 _ESCAPED = "&#95;"
@@ -268,14 +268,17 @@ def learn(lines: Iterable[str], config: WordsConfig) -> Words:
         hint = "give the text that phraseloom phrases segment wrote, or set data.subwords.phrases to 0"
         raise DataError("phrases are wanted, but the target text has no joined phrase", hint=hint)
     known = {token for token in (*counts, *chain(*parts.values())) if "\0" not in token}
-    if config.vectors is not None:
+    if isinstance(config.vectors, str):
         known = _with_vector(config.vectors, known)
     phrases = _most_frequent({t: counts[t] for t in parts if t in known}, config.phrases, config.min_frequency)
     single = _single(counts, parts, phrases)
     chosen = _most_frequent({t: n for t, n in single.items() if t in known}, config.size, config.min_frequency)
     vectors = None
-    if config.vectors is not None:
-        chosen, phrases, vectors = table_of(config.vectors, chosen, phrases, center=config.center)
+    if isinstance(config.vectors, str):
+        transform = config.model_dump(include={"center", "whiten", "dimensions"})
+        chosen, phrases, vectors = table_of(config.vectors, chosen, phrases, **transform)
+    elif config.vectors is not None:
+        vectors = random_table(len(chosen) + len(phrases), config.vectors.random, config.vectors.seed)
     names = [token.replace(ESCAPE, ESCAPE + "0") for token in (*chosen, *phrases)]
     return Words(
         Vocabulary([*SPECIALS, *names]),

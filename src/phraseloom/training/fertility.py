@@ -19,6 +19,7 @@ from phraseloom.config import validate
 from phraseloom.errors import DataError, FileProblem, ModelError, UsageError, plural
 from phraseloom.files import atomic_write_json, require_file, sha256_file, write_manifest
 from phraseloom.layers.fertility import WORD_CLASSES
+from phraseloom.losses.fertility import prior_shift
 from phraseloom.models.store import CONFIG, MODEL, find_model, load_model, load_segmenter_of, read_config, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.model import ModelConfig
@@ -92,6 +93,10 @@ def train_fertility(
     if options.downsample:
         kept = choose_items(train.labels, options.classes, seed=options.seed)
     report(_summary(train, valid, kept, options.classes))
+    if options.calibrate:
+        shift = shift_of(train.labels, kept, options)
+        config = with_fertility(origin, options, shift)
+        model.fertility.set_shift(shift)
     room = Room(options.memory, output.absolute().parent)
     items = read_items(model, model.fertility, train, kept, room, device=place)
     validation = read_items(model, model.fertility, valid, np.arange(len(valid.labels)), room, device=place)
@@ -107,7 +112,18 @@ def train_fertility(
     return history
 
 
-def with_fertility(folder: Path, options: FertilityFitOptions) -> ModelConfig:
+def shift_of(labels_N: np.ndarray, kept: np.ndarray, options: FertilityFitOptions) -> tuple[float, ...]:
+    """What training on the items `kept` of all labels adds to the logit of each class (`losses/fertility.py`).
+
+    Words are kept with one probability and phrases with another, whatever their class: `choose_items`.
+    """
+    words, phrases = labels_N < WORD_CLASSES[options.classes], labels_N >= WORD_CLASSES[options.classes]
+    shares = [float(part[kept].sum() / max(1, part.sum())) or 1.0 for part in (words, phrases)]
+    by_class = [shares[int(c >= WORD_CLASSES[options.classes])] for c in range(options.classes)]
+    return prior_shift(by_class, options.class_weights)
+
+
+def with_fertility(folder: Path, options: FertilityFitOptions, shift: tuple[float, ...] = ()) -> ModelConfig:
     """The configuration of the model in `folder`, with a fertility module. Raises ModelError where its output has no gate."""
     raw, config = read_config(folder)
     kind = config.output.kind
@@ -117,7 +133,9 @@ def with_fertility(folder: Path, options: FertilityFitOptions) -> ModelConfig:
             file=folder,
             hint="train a model with model.output: {kind: word_or_phrase}",
         )
-    module = {"classes": options.classes, "inputs": options.inputs, "widths": list(options.widths)}
+    module: dict[str, Any] = {"classes": options.classes, "inputs": options.inputs, "widths": list(options.widths)}
+    if shift:
+        module["shift"] = list(shift)
     described = {**raw["model"], "output": {**raw["model"]["output"], "fertility": module}}
     return validate(ModelConfig, described, file=folder / CONFIG)
 

@@ -29,8 +29,10 @@ class FertilityFitOptions:
 
     `classes`, `inputs`, `widths`: see `layers/fertility.py`. `weights` of the classes (None: those of `losses/fertility.py`).
     `downsample`: only as many words as phrases are learned from. `batch`: items of an update. `max_tokens`: longer lines are
-    left out. `memory`: bytes of inputs that are held; what is above it lies in a file. Raises UsageError for weights
-    or a rate that cannot be.
+    left out. `memory`: bytes of inputs that are held; what is above it lies in a file. `calibrate`: the prior that `downsample`
+    and `weights` bring in is taken off again (the shift of the module), and the epoch with the lowest unweighted loss of the
+    calibrated probabilities stays; without it all is as in the released program. Raises UsageError for weights or a rate that
+    cannot be.
     """
 
     classes: int = 4
@@ -44,6 +46,7 @@ class FertilityFitOptions:
     seed: int = 1
     max_tokens: int = 256
     memory: int = 2**31
+    calibrate: bool = True
 
     def __post_init__(self) -> None:
         given = self.class_weights
@@ -74,12 +77,13 @@ def best_epoch(history: list[Epoch]) -> Epoch:
 
 
 def weighted_loss(fertility: Fertility, items: Items, weights: tuple[float, ...], *, device: torch.device) -> float:
-    """The weighted cross-entropy of items in nats, `CHUNK` of them at a time."""
+    """The weighted cross-entropy of items in nats, of the logits less the shift, `CHUNK` of them at a time."""
     weights_C = torch.tensor(weights, dtype=torch.float32, device=device)
     objective = weight = 0.0
     with torch.no_grad():
         for x_NI, y_N in zip(items.inputs_NI.split(CHUNK), items.labels_N.split(CHUNK), strict=True):
-            sums = weighted_cross_entropy(fertility.classify(x_NI.to(device)), y_N.to(device), weights_C)
+            logits_NC = fertility.calibrate(fertility.classify(x_NI.to(device)))
+            sums = weighted_cross_entropy(logits_NC, y_N.to(device), weights_C)
             objective, weight = objective + float(sums.objective), weight + float(sums.weight)
     return objective / weight
 
@@ -93,16 +97,17 @@ def fit(
     device: torch.device,
     report: Report,
 ) -> list[Epoch]:
-    """Train the module; it ends with the parameters that it had after the best epoch.
+    """Train the module, whose shift is the final one; it ends with the parameters that it had after the best epoch.
 
     Raises DivergedError where a loss is not finite.
     """
     optimizer = torch.optim.Adam(fertility.parameters(), lr=options.rate, fused=True)
+    valid_weights = (1.0,) * options.classes if options.calibrate else options.class_weights
     history: list[Epoch] = []
     best: dict[str, Any] = {}
     for epoch in range(1, options.epochs + 1):
         train_loss = _one_epoch(fertility, train, options, optimizer, epoch, device)
-        valid_loss = weighted_loss(fertility, valid, options.class_weights, device=device)
+        valid_loss = weighted_loss(fertility, valid, valid_weights, device=device)
         if not math.isfinite(valid_loss):
             raise DivergedError(f"epoch {epoch}: the loss is not finite", hint="a lower learning rate may help")
         history.append(Epoch(epoch, train_loss, valid_loss))

@@ -1,8 +1,9 @@
 """The training loop, to be read in one screen.
 
 One update: gradients of the summed loss of every micro-batch, added up over micro-batches and processes, divided by the
-number of target tokens of the whole update, clipped, and one step of Adam. So neither the cut into micro-batches nor
-the number of processes changes the step (beyond rounding). Dropout of a micro-batch is seeded by (seed, update, index).
+number of target tokens of the whole update (or of its sentences: `gradient_per`), clipped, and one step of Adam. So
+neither the cut into micro-batches nor the number of processes changes the step (beyond rounding). Dropout of a micro-
+batch is seeded by (seed, update, index).
 """
 
 from __future__ import annotations
@@ -117,12 +118,13 @@ def run_update(job: TrainingJob) -> None:
     examples = np.concatenate(batches)
     source_tokens, tokens = job.plan.count(examples)
     objective, nll = accumulate(job, batches)
-    norm = job.flat.gradient_norm().item() / tokens
+    units = tokens if config.gradient_per == "token" else len(examples)
+    norm = job.flat.gradient_norm().item() / units
     rate = job.rate(state.applied + 1) * state.rate_factor
     applied = guard.accept_step(state, config, objective / tokens, norm, batches, job.run if job.world.first else None)
     if applied:
         clip = min(1.0, config.clip_norm / norm) if config.clip_norm and norm > 0 else 1.0
-        job.optimizer.step(rate, clip / tokens)
+        job.optimizer.step(rate, clip / units)
         state.applied += 1
     epoch, _ = job.plan.position(state.update)
     state.update += 1

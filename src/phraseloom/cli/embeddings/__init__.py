@@ -6,6 +6,7 @@ from phraseloom.cli.group import lazy_group
 
 TASKS: dict[str, tuple[str, str]] = {
     "train": ("embeddings.train", "Train vectors for the words and phrases of joined text."),
+    "check": ("embeddings.check", "Check whether vectors are fit to be targets of a continuous output."),
     "nearest": ("embeddings.nearest", "Print the nearest tokens in a file of vectors."),
 }
 

@@ -54,6 +54,13 @@ def command(
         typer.Option(min=0.0, max=1.0, help="Subsample tokens with a larger relative frequency. 0: never."),
     ] = 1e-4,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 2, help="Random seed.")] = 1,
+    whiten: Annotated[
+        bool,
+        typer.Option("--whiten", help="Write whitened unit vectors: every principal component has the same variance."),
+    ] = False,
+    dimensions: Annotated[
+        int | None, typer.Option(min=1, max=2**16, help="With --whiten: write only so many components, the largest.")
+    ] = None,
     jobs: Annotated[
         int, typer.Option(min=1, max=256, help="Threads. With more than 1, the vectors differ from run to run.")
     ] = 1,
@@ -78,12 +85,17 @@ def command(
     )
     from phraseloom.text.lines import LineReport, read_lines
     from phraseloom.text.vectors import mean_cosine, write_vectors
+    from phraseloom.text.word_vectors import whitened
 
     check_outputs({"-o": output}, inputs=[text, vocabulary], overwrite=overwrite)
     if not 0 < rate < math.inf:
         raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
     if math.isnan(sample):
         raise UsageError("--sample nan", hint="a number from 0 to 1, such as 0.0001")
+    if dimensions is not None and not whiten:
+        raise UsageError(f"--dimensions {dimensions} without --whiten", hint="it keeps components of whitened vectors")
+    if dimensions is not None and dimensions > width:
+        raise UsageError(f"--dimensions {dimensions} is more than --width {width}")
     settings = EmbeddingSettings(
         width, epochs, min_count, window, _range(ngrams), buckets, negative, rate, sample, seed
     )
@@ -96,6 +108,8 @@ def command(
     if jobs > 1:
         _say(f"{jobs} threads: another run will give other vectors; --jobs 1 gives the same again")
     vectors = train_vectors(lambda: read_lines(text), counted, settings, extra=extra, jobs=jobs, report=_Told())
+    if whiten:
+        vectors = whitened(vectors, dimensions)
     write_vectors(output, vectors.tokens, vectors.matrix_VM)
     _say(_summary(vectors.tokens, counted, extra, output))
     alike = mean_cosine(vectors.matrix_VM)

@@ -15,7 +15,7 @@ from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 
 if TYPE_CHECKING:
-    from phraseloom.analysis.fertility import ClassScore, FertilityScore
+    from phraseloom.analysis.fertility import Calibration, ClassScore, FertilityScore
 
 
 def command(
@@ -41,7 +41,9 @@ def command(
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
 
     Scores are over source tokens; each subword has the class of its word. The second table scores the choice
-    between word and phrase that the module makes by itself: it takes a phrase if a phrase is more likely.
+    between word and phrase that the module makes by itself: it takes a phrase if a phrase is more likely. "as trained":
+    without the correction of the probabilities. "break-even": as many phrases as there are. The last table compares
+    the probabilities with the shares of phrases.
 
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """
@@ -64,8 +66,31 @@ def _tables(found: FertilityScore) -> str:
         f"{plural(found.sentences, 'sentence')}, {plural(found.tokens, 'source token')}; in per cent; "
         f"accuracy {100 * found.accuracy:.2f}, loss {found.loss:.4f}"
     )
-    gate = _table("choice", found.gate, found.tokens)
-    return f"{about}\n\n{_table('words', found.classes, found.tokens)}\n\n{gate}"
+    choices = dict(found.gate)
+    if found.as_trained:
+        choices["phrase, as trained"] = found.as_trained["gate"]["phrase"]
+    if found.break_even is not None:
+        choices["phrase, break-even"] = found.break_even
+    tables = [about, _table("words", found.classes, found.tokens), _table("choice", choices, found.tokens)]
+    if found.calibration is not None:
+        tables += [_calibration(found.calibration)]
+    return "\n\n".join(tables)
+
+
+def _calibration(found: Calibration) -> str:
+    from phraseloom.report.markup import terminal
+
+    data = found.as_dict()
+    rows = [
+        [
+            f"{100 * b['from']:g} to {100 * b['to']:g}",
+            *(f"{100 * b[key]:.2f}" for key in ("probability", "share")),
+            b["tokens"],
+        ]
+        for b in data["bins"]
+    ]
+    about = f"probability of a phrase {100 * data['mean']:.2f} on average; expected calibration error {100 * data['error']:.2f}"
+    return f"{about}\n\n{terminal(['probability', 'mean', 'share of phrases', 'tokens'], rows)}"
 
 
 def _table(first: str, scores: Mapping[str, ClassScore], tokens: int) -> str:

@@ -49,6 +49,13 @@ def command(
         typer.Option(metavar="X,…", help="Weight of each class in the loss. Default: 1 for words, 3 for phrases."),
     ] = None,
     downsample: Annotated[bool, typer.Option(help="Downsample words to the number of phrases.")] = True,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            help="Correct the probabilities for --downsample and --weights. --no-calibrate: as the released program, "
+            "which calls far too many words phrases."
+        ),
+    ] = True,
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data; the best epoch is kept.")] = 10,
     learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 5e-4,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per update.")] = 256,
@@ -81,6 +88,7 @@ def command(
         widths=_numbers(widths, int, "--widths", "whole numbers from 1 to 65,536"),
         weights=None if weights is None else _numbers(weights, float, "--weights", "positive numbers"),
         downsample=downsample,
+        calibrate=calibrate,
         epochs=epochs,
         rate=learning_rate,
         batch=batch,

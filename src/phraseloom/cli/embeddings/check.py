@@ -1,0 +1,115 @@
+"""`phraseloom embeddings check`: can a continuous output tell these vectors apart?"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from phraseloom.cli.outputs import Overwrite, check_outputs
+
+if TYPE_CHECKING:
+    from phraseloom.text.vector_check import VectorFigures
+
+
+def command(
+    file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
+    text: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Joined text: adds the posterior-mean test.")
+    ] = None,
+    size: Annotated[
+        int,
+        typer.Option(
+            min=2, max=1_000_000, help="Number of vectors: the most frequent tokens of the text, or the first rows."
+        ),
+    ] = 50_000,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Check whether vectors are fit to be targets: as they are, centred, whitened, and random ones for comparison.
+
+    The posterior-mean test asks how often the vector nearest to the mean under a trigram model of the text is that of
+    the likeliest token. Bad vectors are a warning.
+
+    Example: phraseloom embeddings check en.vec --text train.joined.en
+    """
+    from phraseloom.errors import escape_controls
+    from phraseloom.report.markup import terminal
+    from phraseloom.text.vector_check import (
+        REMEDY,
+        check_tables,
+        first_tokens,
+        problems,
+        read_rows,
+        variants,
+    )
+
+    check_outputs({"--json": json}, inputs=[file, text], overwrite=overwrite)
+    split = None if text is None else _sampled(text)
+    if split is None:
+        tokens = first_tokens(file, size)
+    else:
+        counts = Counter(token for line in split for token in line)
+        tokens = sorted(counts, key=lambda token: (-counts[token], token))
+    present, rows_VM = read_rows(file, tokens, size)
+    lines = None
+    if split is not None:
+        place = {token: row for row, token in enumerate(present)}
+        lines = [[place.get(token, -1) for token in line] for line in split]
+    figures = check_tables(variants(rows_VM), lines)
+    print(terminal(["", *(name for name in figures)], _rows(figures)))
+    faults = problems(figures["as they are"], figures["random"])
+    for fault in faults:
+        print(f"phraseloom embeddings: warning: {escape_controls(f'{file}: {fault}')}", file=sys.stderr)
+    if faults:
+        print(f"phraseloom embeddings: {REMEDY}", file=sys.stderr)
+    if json is not None:
+        from phraseloom.files import atomic_write_json
+
+        found = {name: table.as_dict() for name, table in figures.items()}
+        atomic_write_json(json, {"file": str(file), "text": text and str(text), "tables": found, "problems": faults})
+
+
+def _sampled(text: Path) -> list[list[str]]:
+    """The tokens of evenly spaced lines."""
+    from phraseloom.data.survey import sample
+    from phraseloom.errors import DataError
+    from phraseloom.files import require_file
+    from phraseloom.text.lines import count_lines
+    from phraseloom.text.ngrams import LINE_TOKENS
+    from phraseloom.text.vector_check import LINES
+
+    total = count_lines(require_file(text, "text file"))
+    lines = sample([text], total, LINES) if total else ()
+    split = [[token for token in line.split(" ") if token][:LINE_TOKENS] for line in lines]
+    if not any(split):
+        raise DataError("a text without words", file=text)
+    return split
+
+
+def _rows(figures: dict[str, VectorFigures]) -> list[list[object]]:
+    def share(value: float | None) -> str | None:
+        return None if value is None else f"{100 * value:.1f} %"
+
+    def number(value: float | None, digits: int = 2) -> str | None:
+        return None if value is None else f"{value:z.{digits}f}"
+
+    tables = list(figures.values())
+    rows: list[list[object]] = [
+        ["vectors", *(f"{t.rows:,}" for t in tables)],
+        ["width", *(str(t.width) for t in tables)],
+        ["mean cosine", *(number(t.mean_cosine) for t in tables)],
+        ["median cosine with the nearest", *(number(t.nearest_cosine) for t in tables)],
+        ["effective rank", *(number(t.effective_rank, 1) for t in tables)],
+        ["variance in 64 dimensions", *(share(t.share_of_64) for t in tables)],
+    ]
+    if tables[0].likeliest is not None:
+        rows += [
+            ["nearest to the posterior mean is the likeliest", *(share(t.likeliest) for t in tables)],
+            ["its probability", *(share(t.expected) for t in tables)],
+            ["probability of the likeliest", *(share(t.best) for t in tables)],
+        ]
+    return rows

@@ -1,0 +1,106 @@
+"""Truecasing: the first word of a sentence in the case that it has elsewhere, as Moses' truecaser does it.
+
+    learn      count the forms of each word, upper or lower case, where it begins no sentence; the most frequent is the best
+    truecase   a word that begins a sentence → its best form; a word of a form that was never seen → its best form; others stay
+    undo       the first letter of every sentence in upper case
+
+A sentence begins with the line and after `.`, `:`, `?` and `!`; brackets and quotes before its first word do not count. The
+file is that of Moses: `best (n/total) other (n)`, one line a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from phraseloom.errors import CorruptError
+from phraseloom.files import atomic_write_bytes
+from phraseloom.reading import MIB, read_bounded
+
+ENDING = ".truecase"
+MAX_BYTES = 64 * MIB
+SENTENCE_END = frozenset(".:?!")
+BEFORE_FIRST = frozenset(("(", "[", '"', "'", "&apos;", "&quot;", "&#91;", "&#93;"))
+_COUNT = re.compile(r"\((\d{1,15})(?:/\d{1,15})?\)")
+
+
+class Truecaser:
+    """`forms`: the forms of each word, by its lower case, with their counts. Of equal ones, the lower case is the best."""
+
+    def __init__(self, forms: Mapping[str, Mapping[str, int]]) -> None:
+        ordered = {
+            word: sorted(counts.items(), key=lambda item: (-item[1], item[0] != word, item[0]))
+            for word, counts in sorted(forms.items())
+            if counts
+        }
+        self.best = {word: counts[0][0] for word, counts in ordered.items()}
+        self.known = {form for counts in ordered.values() for form, _ in counts}
+        self.content = "".join(_line(counts) for counts in ordered.values()).encode()
+
+    def __call__(self, words: Sequence[str]) -> list[str]:
+        """The words of a line in their true case."""
+        found, first = [], True
+        for word in words:
+            if first or word not in self.known:
+                word = self.best.get(word.lower(), word)
+            found.append(word)
+            first = _begins_next(word, first)
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write the file, atomically."""
+        atomic_write_bytes(Path(path), self.content)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Truecaser:
+        """Read what `save`, or Moses' trainer, wrote. Raises FileProblem, CorruptError."""
+        forms: dict[str, dict[str, int]] = {}
+        try:
+            text = read_bounded(path, "truecaser", MAX_BYTES).decode()
+        except UnicodeDecodeError as error:
+            raise CorruptError("a truecaser is UTF-8 text, and this is not", file=path) from error
+        for number, line in enumerate(text.split("\n"), start=1):
+            fields = line.split(" ") if line else []
+            counts = [_COUNT.fullmatch(field) for field in fields[1::2]]
+            if len(fields) % 2 or not all(counts) or not all(fields):
+                what = "not a line of a truecaser: form (n/total) form (n) … is needed"
+                raise CorruptError(what, file=path, line=number)
+            for form, count in zip(fields[::2], counts, strict=True):
+                assert count is not None
+                forms.setdefault(form.lower(), {})[form] = int(count[1])
+        return cls(forms)
+
+
+def learn_truecaser(lines: Iterable[str]) -> Truecaser:
+    """The truecaser of tokenised lines, words separated by blanks."""
+    forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for line in lines:
+        first = True
+        for word in line.split(" "):
+            if not first and word not in SENTENCE_END and word.lower() != word.upper():
+                forms[word.lower()][word] += 1
+            first = _begins_next(word, first)
+    return Truecaser(forms)
+
+
+def undo_truecase(words: Sequence[str]) -> list[str]:
+    """The words of a line, with the first letter of every sentence in upper case."""
+    found, first = [], True
+    for word in words:
+        upper = word[:1].upper()
+        found.append(upper + word[1:] if first and len(upper) == 1 else word)
+        first = _begins_next(word, first)
+    return found
+
+
+def _begins_next(word: str, first: bool) -> bool:
+    """Whether the word after `word` begins a sentence; `first`: whether `word` could."""
+    return word in SENTENCE_END or (first and (word in BEFORE_FIRST or not word))
+
+
+def _line(counts: Sequence[tuple[str, int]]) -> str:
+    (best, most), *others = counts
+    total = sum(count for _, count in counts)
+    return " ".join([f"{best} ({most}/{total})", *(f"{form} ({count})" for form, count in others)]) + "\n"
