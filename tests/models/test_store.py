@@ -189,3 +189,20 @@ def test_a_marian_folder_is_named_with_the_command_that_reads_it(tmp_path: Path)
         ModelError, match="a MarianMT folder of Hugging Face; make a model of it: phraseloom convert from-marian"
     ):
         load_model(tmp_path)
+
+
+def test_tensors_are_written_as_their_library_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Byte for byte, in parts of any size; other types of numbers too."""
+    import safetensors.torch
+
+    from phraseloom.models import store
+
+    tensors = {"b.weight": torch.randn(3, 5), "a": torch.randn(7), "ä": torch.randn(()), "empty": torch.zeros(0, 4)}
+    tensors |= {"turned": torch.randn(4, 6).t()}
+    for more in ({}, {"half": torch.ones(2, dtype=torch.float16)}):
+        whole = {**tensors, **more}
+        expected = safetensors.torch.save({name: tensor.contiguous() for name, tensor in whole.items()})
+        for size in (1, 30, store.PART_BYTES):
+            monkeypatch.setattr(store, "PART_BYTES", size)
+            store.save_tensors(tmp_path / "file.safetensors", whole)
+            assert (tmp_path / "file.safetensors").read_bytes() == expected

@@ -26,7 +26,7 @@ from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import read_json, require_file, require_folder, write_manifest
 from phraseloom.layers.embeddings import sinusoid
-from phraseloom.models.store import MODEL, load_parameters, write_model
+from phraseloom.models.store import MODEL, put_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
@@ -91,10 +91,9 @@ def import_marian(folder: str | Path, output: str | Path, *, overwrite: bool = F
     own = model_config(config, theirs.file, excluded=["pad"] * without_pad + ["bos"] * start_is_pad)
     tensors, file = theirs.read_tensors()
     converted = _convert(tensors, own, [order for _, order in sides], file)
-    with torch.random.fork_rng(devices=[]):
+    with torch.device("meta"):
         model = build(own, tokenizer)
-    load_parameters(model, converted, file)
-    del converted
+    put_parameters(model, converted, file)
     with new_folder(output, MODEL, overwrite=overwrite, inputs=[folder]) as new:
         names = write_model(new, model, own, tokenizer, languages=theirs.languages, generation=generation)
         write_manifest(new, names)
@@ -307,7 +306,8 @@ def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[
                 raise ModelError(f"{name} does not hold sinusoids", file=file)
     for side, layers in (("encoder", config.encoder.layers), ("decoder", config.decoder.layers)):
         for ours, theirs in names.layer_names(side, layers):
-            result[ours] = torch.cat([take(name, *_shape(name, config)) for name in theirs])
+            parts = [take(name, *_shape(name, config)) for name in theirs]
+            result[ours] = torch.cat(parts) if len(parts) > 1 else parts[0]  # one part stays in the mapped file
     if left:
         raise ModelError(f"tensor {sorted(left)[0]} has no place in such a model", file=file)
     return result

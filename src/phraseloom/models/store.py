@@ -17,9 +17,10 @@ The model card: what a model is, in a few lines, and the command that uses it.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ from phraseloom.errors import CorruptError, ModelError, UsageError, escape_contr
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
+    atomic_write,
     atomic_write_bytes,
     atomic_write_json,
     atomic_write_text,
+    disk,
     json_bytes,
     read_json,
     read_manifest,
@@ -90,6 +93,7 @@ LEXICON, OPTIMIZER = "lexicon.tsv", "optimizer.safetensors"
 CONFIG_MAX_BYTES = MIB
 # What a folder may hold beside the weights, the optimiser and the vectors of its words.
 REST_MAX_BYTES = 1024 * MIB
+PART_BYTES = 16 * MIB  # of a safetensors file, in one write
 FLOATS = ("F16", "BF16", "F32", "F64")
 CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
     "config.json",
@@ -102,9 +106,40 @@ CONFIG, WEIGHTS, TOKENIZER, SEGMENTER, GENERATION, CARD = (
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write named tensors as one safetensors file, atomically."""
+    """Write named tensors as one safetensors file, atomically; in float32, without a copy of all of them in memory."""
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    atomic_write_bytes(path, safetensors.torch.save(whole))
+    if not whole or any(tensor.dtype != torch.float32 for tensor in whole.values()):
+        atomic_write_bytes(path, safetensors.torch.save(whole))
+        return
+
+    def write(temporary: Path) -> None:
+        with disk.open(temporary, "wb") as handle:
+            for part in _safetensors(whole):
+                disk.write(handle, part)
+            disk.flush(handle)
+
+    atomic_write(path, write)
+
+
+def _safetensors(whole: Mapping[str, Tensor]) -> Iterator[memoryview]:
+    """The bytes of a safetensors file of float32 tensors, equal to those of its own library, in parts of some MiB."""
+    header, end = {}, 0
+    for name in sorted(whole):
+        begin, end = end, end + 4 * whole[name].numel()
+        header[name] = {"dtype": "F32", "shape": list(whole[name].shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    part = bytearray(len(text).to_bytes(8, "little") + text)
+    for name in sorted(whole):
+        content = whole[name].reshape(-1).view(torch.uint8).numpy().data
+        if len(part) + len(content) > PART_BYTES:
+            yield memoryview(part)
+            part = bytearray()
+        if len(content) > PART_BYTES:
+            yield content
+        else:
+            part += content
+    yield memoryview(part)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -402,6 +437,20 @@ def load_segmenter_of(path: str | Path) -> Segmenter | None:
 
 def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
     """Copy named tensors into the parameters; ModelError names the first that is missing, extra or of another shape."""
+    parameters = _fitting(model, tensors, file)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def put_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
+    """`load_parameters` without a copy, for a model built on the device `meta`: the tensors become its parameters."""
+    for name, parameter in _fitting(model, tensors, file).items():
+        torch.utils.swap_tensors(parameter, nn.Parameter(tensors[name], requires_grad=parameter.requires_grad))
+
+
+def _fitting(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> dict[str, nn.Parameter]:
+    """The parameters by name; ModelError names the first that is missing, extra or of another shape."""
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         if name not in tensors:
@@ -411,9 +460,7 @@ def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) ->
             raise ModelError(f"parameter {name} has shape {shapes}", file=file)
     if extra := sorted(set(tensors) - set(parameters)):
         raise ModelError(f"parameter {extra[0]} is not of this model", file=file)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
+    return parameters
 
 
 def read_parameters(model: nn.Module, file: Path) -> None:
