@@ -57,6 +57,7 @@ NOT_RUN = {
     "docs/trees.md": EXAMPLES,
     "docs/world.md": EXAMPLES,
     "recipes/README.md": EXAMPLES,
+    "recipes/continuous/ladder/README.md": "vectors and a training, minutes each",
     **{f"docs/papers/00{n}.md": NEEDS_CORPORA for n in range(5)},
     **{f"recipes/paper00{n}/README.md": NEEDS_CORPORA for n in range(5)},
 }

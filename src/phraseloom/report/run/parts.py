@@ -370,6 +370,7 @@ NOT_SHOWN: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
     ("report", ("format", "parts", "lacks"), "give the report what this one was made of"),
     ("diff", ("format", "curves", "data"), "diff -o FILE.html makes its page"),
     ("reproduce", ("format", "table", "claims"), "its table.md shows it"),
+    ("embeddings check", ("file", "tables", "problems"), None),
     ("embeddings nearest", ("file", "phrases_only", "neighbours"), None),
     ("phrases sample --tally", ("judged", "categories", "found"), None),
     ("score", ("subwords", "word_perplexity"), None),
