@@ -15,7 +15,8 @@ RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "language_model" / "l
 SMALL = [
     "data.folder=dataset", "data.subwords.size=14", "data.subwords.byte_fallback=false", "data.processes=1",
     "model.width=16", "model.heads=2", "model.ffn_width=16", "model.decoder.layers=1",
-    "training.schedule.kind=constant", "training.schedule.rate=0.001", "training.processes=1", "training.batch_tokens=2100", "training.micro_batches=1", "training.log_every=1",
+    "training.schedule.kind=constant", "training.schedule.rate=0.001",
+    "training.processes=1", "training.batch_tokens=2100", "training.micro_batches=1", "training.log_every=1",
 ]  # fmt: skip
 
 
