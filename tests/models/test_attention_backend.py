@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.layers.attention import MultiHeadAttention
 from phraseloom.models.build import build_language_model, build_model
-from phraseloom.models.config import ModelConfig
-from phraseloom.models.language_model_config import LanguageModelConfig
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
 
 SIZE = 12
 SHAPE: dict[str, Any] = {"width": 16, "heads": 4, "ffn_width": 16, "attention_dropout": 0.0, "dropout": 0.0}
