@@ -85,6 +85,21 @@ def members(annotation: Any) -> Iterator[Any]:
         yield annotation
 
 
+def bounds(kind: type[pydantic.BaseModel], field: str) -> tuple[Any, Any]:
+    """The least and the greatest number that a field takes; None for a bound that it does not have, or excludes."""
+    info = kind.model_fields[field]
+    marks = [*info.metadata, *_inner_marks(info.annotation)]
+    least, greatest = ([getattr(m, name) for m in marks if hasattr(m, name)] for name in ("ge", "le"))
+    return (least[0] if least else None), (greatest[0] if greatest else None)
+
+
+def _inner_marks(annotation: Any) -> Iterator[Any]:
+    for mark in getattr(annotation, "__metadata__", ()):
+        yield from mark.metadata
+    for inner in typing.get_args(annotation):
+        yield from _inner_marks(inner)
+
+
 def _is_config(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 

@@ -204,8 +204,8 @@ def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_pat
     [
         (["--layer", "4"], 2, "alignment_layer 4: the decoder has 3 layers"),
         (["--head", "3"], 2, "alignment_head 3: layer 2 of the decoder attends with 2 heads"),
-        (["--head", "0"], 2, "--head '0' is neither a number from 1 nor mean or max"),
-        (["--head", "x"], 2, "--head 'x' is neither"),
+        (["--head", "0"], 2, "alignment_head: should be greater than or equal to 1 or max (given: 0)"),
+        (["--head", "x"], 2, "alignment_head: should be"),
         (["--method", "best"], 2, "'best'"),
         (["--select", "auto"], 2, "--select auto and --gold go together"),
         (["--gold", "gold"], 2, "align evaluate scores links"),

@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import AlignmentMethod, Device, given, head
+from phraseloom.cli.options import Device, fields_of, model_option, named, number_or_word
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
 MAX_MODELS = 2
 
@@ -59,25 +60,19 @@ def command(
     max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences on the page.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most subwords of a sentence, on each side.")] = 250,
     use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")
-    ] = None,
-    alignment_layer: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
-        ),
-    ] = None,
+    beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
+    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
     alignment_head: Annotated[
-        str | None,
-        typer.Option(
+        Any,
+        model_option(
+            DecodingConfig,
+            "alignment_head",
+            parser=number_or_word,
             metavar="N",
-            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
+            show_default="the model's setting; mean with --alignment-layer",
         ),
     ] = None,
-    alignment_method: Annotated[
-        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
-    ] = None,
+    alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
     ] = None,
@@ -93,8 +88,7 @@ def command(
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """
-    from phraseloom.cli.options import named
-
+    options = fields_of(DecodingConfig, locals())
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")
     if output is None and json_ is None:
@@ -108,13 +102,8 @@ def command(
     from phraseloom.analysis.explain.sentence import ORDER, explain
     from phraseloom.decoding.translator import Translator
 
-    options = given(
-        beam=beam,
-        n_best=None if beam is None else 1,
-        alignment_layer=alignment_layer,
-        alignment_method=alignment_method,
-    )
-    options |= head(alignment_head, "alignment-head")
+    if beam is not None:
+        options["n_best"] = 1
     translators = {
         name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()
     }

@@ -59,7 +59,7 @@ def of_pairs(
     trees: Path | None = None,
     device: str,
     options: dict[str, Any],
-    changes: tuple[Any, Any, Any],
+    changes: dict[str, Any],
 ) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
@@ -73,9 +73,7 @@ def of_pairs(
             _same_length(source, trees)
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     translator, report = Translator.from_pretrained(model, device=device, **options), LineReport()
-    changed = penalty(translator.config.length_penalty.model_dump(), *changes)
-    if changed is not None:
-        translator = translator.with_options(length_penalty=changed)
+    translator = translator.with_options(**penalty(translator.config, **changes))
     translator.require_trees(trees is not None)
     size, of_target = translator.config.window, LineReport()
     read = (

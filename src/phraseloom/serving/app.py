@@ -10,10 +10,12 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, get_args
 
 from phraseloom import __version__
-from phraseloom.errors import DataError, UsageError
+from phraseloom.config import bounds, validate
+from phraseloom.errors import ConfigError, DataError, UsageError
+from phraseloom.options.decoding import DecodingConfig, LongLines
 from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
@@ -25,7 +27,7 @@ from phraseloom.serving.protocol import Fields, read_object
 logger = logging.getLogger(__name__)
 
 Route = Callable[[Request], Awaitable[Reply]]
-LONG_LINES: tuple[Literal["crop", "split"], ...] = ("crop", "split")
+LONG_LINES: tuple[LongLines, ...] = get_args(LongLines)
 UTF_8 = ("utf-8", "utf8")
 PAGE_POLICY = "frame-ancestors 'none'"
 
@@ -120,20 +122,21 @@ class App:
         )
 
     async def _translate(self, request: Request) -> Reply:
-        fields, config = _fields(request), self._config
+        fields = _fields(request)
         texts = self._text_field(fields, "text", required=True) or []
         name = fields.choice("model", self._models.names) or self._models.names[0]
         prefixes, trees = self._beside(fields, len(texts), [name])
-        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
-        n_best = fields.integer("n_best", cap=config.max_n_best, cap_name="max_n_best")
+        beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
         alignments = fields.flag("alignments")
         long_lines = fields.choice("long_lines", LONG_LINES)
         fields.finish()
         translator = self._models[name]
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
-        if n_best > beam:
-            raise Problem(400, f"n_best: {n_best} is above the beam, {beam}")
+        try:
+            validate(DecodingConfig, {"beam": beam, "n_best": n_best})
+        except ConfigError as error:
+            raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
         key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
@@ -161,13 +164,13 @@ class App:
         return texts
 
     async def _explain(self, request: Request) -> Reply:
-        fields, config, models = _fields(request), self._config, self._models
+        fields, models = _fields(request), self._models
         texts = self._text_field(fields, "text", required=True, most="explain_texts") or []
         names = fields.choices("models", models.names, most=models.most_explained) or models.names[:1]
         targets = self._matching(fields, "target", len(texts), "max_characters")
         references = self._matching(fields, "reference", len(texts), "max_characters")
         prefixes, trees = self._beside(fields, len(texts), names)
-        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
+        beam = self._capped(fields, "beam")
         fields.finish()
         if targets is not None and prefixes is not None:
             raise Problem(400, "prefix: a target is forced as a whole, give one of the two")
@@ -195,6 +198,11 @@ class App:
         if found is not None and len(found) != count:
             raise Problem(400, f"{name}: {len(found)} for {count} texts")
         return found
+
+    def _capped(self, fields: Fields, name: str) -> int | None:
+        """A field of `DecodingConfig`: at least its least value, at most the limit of this server, `max_` and its name."""
+        least, _ = bounds(DecodingConfig, name)
+        return fields.integer(name, least=least, cap=getattr(self._config, f"max_{name}"), cap_name=f"max_{name}")
 
     def _text_field(
         self,

@@ -183,14 +183,14 @@ class Fields:
         value = self._left.pop(name, None)
         return None if value is None else read(value)
 
-    def integer(self, name: str, *, cap: int, cap_name: str) -> int | None:
-        """A whole number from 1 to the limit `cap_name`."""
+    def integer(self, name: str, *, least: int, cap: int, cap_name: str) -> int | None:
+        """A whole number from `least` to `cap`, the limit called `cap_name`."""
 
         def read(value: Any) -> int:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise Problem(400, f"{name}: a whole number is needed, not {_show(value)}")
-            if value < 1:
-                raise Problem(400, f"{name}: {_show(value)} is below 1")
+            if value < least:
+                raise Problem(400, f"{name}: {_show(value)} is below {least}")
             if value > cap:
                 raise Problem(400, f"{name}: {_show(value)} is above the limit of this server, {cap_name} = {cap}")
             return value

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import AlignmentMethod, Device, given, head
+from phraseloom.cli.options import Device, fields_of, model_option, number_or_word
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
@@ -35,22 +36,20 @@ def command(
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
-    layer: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
-        ),
-    ] = None,
-    head_: Annotated[
-        str | None,
-        typer.Option(
+    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer", "--layer")] = None,
+    alignment_head: Annotated[
+        Any,
+        model_option(
+            DecodingConfig,
+            "alignment_head",
             "--head",
+            parser=number_or_word,
             metavar="N",
-            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --layer.",
+            show_default="the model's setting; mean with --layer",
         ),
     ] = None,
-    method: Annotated[
-        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
+    alignment_method: Annotated[
+        AlignmentMethod | None, model_option(DecodingConfig, "alignment_method", "--method")
     ] = None,
     trees: Annotated[
         Path | None,
@@ -85,10 +84,10 @@ def command(
 
     Example: phraseloom align runs/mine -s dev.en -t dev.de --select auto --gold dev.talp --base 1
     """
+    options = fields_of(DecodingConfig, locals())
     from phraseloom.decoding.translator import Translator
 
     check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
-    options = given(alignment_layer=layer, alignment_method=method) | head(head_, "head")
     if (select is None) != (gold is None):
         raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")
     if select is None and (format, base, reverse) != ("auto", 0, False):
