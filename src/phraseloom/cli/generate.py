@@ -1,4 +1,4 @@
-"""`phraseloom generate`: prompts in, what a language model writes on out."""
+"""`phraseloom generate`: prompts in, continuations by a language model out."""
 
 from __future__ import annotations
 
@@ -68,18 +68,18 @@ def command(
 
 
 def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> None:
-    """Print a line for each continuation; then what did not come out as it was meant, on standard error."""
+    """Print a line for each continuation; then warnings on standard error."""
     from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
     from phraseloom.text.lines import LineReport
 
     report, number, cropped, first = LineReport(), 0, 0, 0
     seconds = 0.0 if stream else GATHER_SECONDS
     for prompts in windows(standard_input(), generator.config.window, seconds=seconds, report=report):
-        found = generator.generate(prompts, first=number)
-        for i, some in enumerate(found, start=number):
-            if some[0].cropped:
+        results = generator.generate(prompts, first=number)
+        for i, continuations in enumerate(results, start=number):
+            if continuations[0].cropped:
                 cropped, first = cropped + 1, first or i + 1
-            sys.stdout.write(_json(i, some) if output == "json" else _text(some, with_prompt))
+            sys.stdout.write(_json(i, continuations) if output == "json" else _text(continuations, with_prompt))
         sys.stdout.flush()
         number += len(prompts)
     if cropped:

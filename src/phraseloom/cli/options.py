@@ -75,7 +75,7 @@ def penalty(config: DecodingConfig, **changes: Any) -> dict[str, Any]:
 
 
 def _usable(device: str) -> str:
-    """UsageError for a device that is not there; the default needs no torch."""
+    """Raise UsageError if the device is not available; the default needs no torch."""
     if device != "cpu":
         from phraseloom.models.device import usable
 
@@ -90,14 +90,14 @@ Rule = Literal["released", "aligned"]
 
 
 class ParallelFile:
-    """The lines of a file, a window at a time; `what` they are, in the plural. Raises FileProblem where there is none."""
+    """The lines of a file, one window at a time. `what`: a plural noun for them. Raises FileProblem if there is no file."""
 
     def __init__(self, path: Path, what: str, kind: str) -> None:
         self.path, self.what = require_file(path, kind), what
         self._lines, self._taken, self._before = read_lines(path), 0, 0
 
     def take(self, count: int) -> list[str]:
-        """The next `count` lines. Raises DataError where there are fewer."""
+        """The next `count` lines. Raises DataError if there are fewer."""
         lines = list(islice(self._lines, count))
         if len(lines) != count:
             raise DataError(f"fewer {self.what} than input lines ({self._taken + len(lines)})", file=self.path)
@@ -105,7 +105,7 @@ class ParallelFile:
         return lines
 
     def finish(self) -> None:
-        """Raise DataError where more lines follow."""
+        """Raise DataError if more lines follow."""
         if next(self._lines, None) is not None:
             raise DataError(
                 f"more {self.what} than input lines ({self._taken})",
@@ -116,7 +116,7 @@ class ParallelFile:
 
     @contextlib.contextmanager
     def places(self) -> Iterator[None]:
-        """Let an error about one of the lines that were taken last name its line of this file."""
+        """Make errors about the last window name the line in this file."""
         try:
             yield
         except DataError as error:
@@ -135,29 +135,29 @@ BySentence = Annotated[
 
 
 def require_json(by_sentence: bool, is_json: bool, option: str) -> None:
-    """Raise UsageError where there is no JSON to hold them."""
+    """Raise UsageError if `--by-sentence` is given without JSON output."""
     if by_sentence and not is_json:
         raise UsageError(f"--by-sentence needs {option}: that is where it writes")
 
 
 def named(models: Sequence[str]) -> dict[str, Path]:
-    """Folders by name, from `NAME=FOLDER` or `FOLDER`, which is named by its last parts, as many as tell it from the other.
+    """Folders by name, from `NAME=FOLDER` or `FOLDER`. The latter is named by its last parts, as few as are unique.
 
-    A checkpoint is named with its run. Raises UsageError for one name twice, and for one folder twice without names.
+    The name of a checkpoint includes its run. Raises UsageError for a repeated name, or a repeated folder without names.
     """
-    given = [_split(text) for text in models]
-    folders = [folder for _, folder in given]
+    pairs = [_split(text) for text in models]
+    folders = [folder for _, folder in pairs]
     parts = [folder.resolve().parts for folder in folders]
-    nameless = [own for (name, _), own in zip(given, parts, strict=True) if not name]
+    nameless = [own for (name, _), own in zip(pairs, parts, strict=True) if not name]
     if len(set(nameless)) < len(nameless):
         again = next(own for i, own in enumerate(nameless) if own in nameless[:i])
         raise UsageError(f"{folders[parts.index(again)]} is given twice", hint="name them: NAME=FOLDER")
     sizes = [_num_parts(own) for own in parts]
-    names = [name or "/".join(own[-size:]) for (name, _), own, size in zip(given, parts, sizes, strict=True)]
+    names = [name or "/".join(own[-size:]) for (name, _), own, size in zip(pairs, parts, sizes, strict=True)]
     more = 1
-    while len(set(names)) < len(names) and not all(name for name, _ in given):
+    while len(set(names)) < len(names) and not all(name for name, _ in pairs):
         more += 1
-        names = [name or "/".join(own[-more:]) for (name, _), own in zip(given, parts, strict=True)]
+        names = [name or "/".join(own[-more:]) for (name, _), own in zip(pairs, parts, strict=True)]
     if len(set(names)) < len(names):
         both = next(name for i, name in enumerate(names) if name in names[:i])
         raise UsageError(f"two models have the name {both}")
@@ -174,7 +174,7 @@ def _split(text: str) -> tuple[str, Path]:
 
 
 def _num_parts(parts: Sequence[str]) -> int:
-    """How many of the last parts of a path name a model."""
+    """The number of last parts of a path that name a model."""
     if parts[-1] in ("best", "last") and len(parts) > 1:
         return 2
     return 3 if len(parts) > 2 and parts[-2] == "checkpoints" else 1

@@ -1,4 +1,4 @@
-"""What `phraseloom score` reads, scored window by window: pairs under a translation model, or lines under a language model."""
+"""The input of `phraseloom score`, scored window by window: pairs (translation model) or lines (language model)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Window = list[tuple["Score", str | None]]
 
 
 class ScoredText(NamedTuple):
-    """Scores with the raw text that they are of (None: not to be counted); the piece that stands for what is unknown;
-    and, when all is read, what did not come out as it was meant."""
+    """Scores with their raw text (None if the perplexity leaves it out), the piece for unknown tokens, and a function that
+    gives the warnings once everything is read."""
 
     windows: Iterator[Window]
     unknown: str
@@ -63,7 +63,7 @@ def of_pairs(
 ) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
-    A pair of two blank lines is certain, and not counted; nor is a cropped pair, which would not be that of its words.
+    Perplexity leaves out a pair of two blank lines, whose probability is 1, and cropped pairs, whose words were not all scored.
     """
     from phraseloom.decoding.translator import Translator
 

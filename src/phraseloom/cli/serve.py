@@ -128,8 +128,8 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
             print(f"phraseloom serve: {', '.join(models.names)} at http://{shown}:{number}", file=sys.stderr)
         if not is_loopback(host):
             warning = (
-                "others can reach this server, and it asks nobody who they are: "
-                "put a proxy before it that does, encrypts, and limits requests per client"
+                "other machines can reach this server, and it does not authenticate anybody: "
+                "put a proxy in front that authenticates, encrypts, and limits requests per client"
             )
             print(f"phraseloom serve: warning: {warning}", file=sys.stderr)
         sys.stderr.flush()
@@ -141,7 +141,7 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
             f"phraseloom serve: warning: {lost} requests were given up after {config.grace_seconds:g} s",
             file=sys.stderr,
         )
-    if busy:  # the worker ends at its next step only
+    if busy:  # the worker stops only at its next step
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,7 +1,4 @@
-"""`phraseloom translate`: lines in, translations out.
-
-One pass of `phraseloom translate` over standard input: windows of lines, forms of output, files of alignments.
-"""
+"""`phraseloom translate`: lines in, translations out, with output formats and alignment files."""
 
 from __future__ import annotations
 
@@ -58,7 +55,7 @@ class Run:
         self.report, self.lines = TranslationReport(), LineReport()
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
-        """Translate everything to standard output, with one line a translation to each of `files`.
+        """Translate everything to standard output, and write one line per translation to each of `files`.
 
         The files appear whole at the end or not at all. Raises as `Translator.translate`, FileProblem, OSError.
         """
@@ -68,7 +65,7 @@ class Run:
             raise failure.__cause__ or failure from None
 
     def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
-        """Translate everything, print it, and hand each window to `also`."""
+        """Translate and print everything, and pass each window to `also`."""
         write = FORMATS[self.output]
         number = 0
         for translations in self._translated():
@@ -90,22 +87,24 @@ class Run:
             with contextlib.ExitStack() as places:
                 for file in self.beside.values():
                     places.enter_context(file.places())
-                done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
-            yield done
+                translations = self.translator.translate(
+                    lines, alignments=self.alignments, report=self.report, **beside
+                )
+            yield translations
         for file in self.beside.values():
             file.finish()
 
     def warn(self) -> None:
-        """Say on standard error what did not come out as it was meant."""
+        """Print warnings about cropped, split or cut lines to standard error."""
         for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
 
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
-    """Run with one line per translation going to each file, all of which appear whole at the end or not at all."""
+    """Run and write one line per translation to each file; the files appear whole at the end or not at all."""
     from phraseloom.files import atomic_write, disk
 
-    left, handles = list(files), []
+    remaining, handles = list(files), []
 
     def write(temporary: Path) -> None:
         with disk.open(temporary, "wb") as handle:
@@ -114,8 +113,8 @@ def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) ->
             disk.flush(handle)
 
     def open_next() -> None:
-        if left:
-            atomic_write(left.pop(0), write)
+        if remaining:
+            atomic_write(remaining.pop(0), write)
         else:
             run.to_stdout(also)
 
