@@ -105,7 +105,7 @@ def command(
 def _align(
     translator: Translator, source: Path, target: Path, trees: Path | None, *, scores: bool, output: Path | None
 ) -> None:
-    """Print the links of two files, or write them to one that appears whole."""
+    """Print the links of two files, or write them to a file that appears whole."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
     from phraseloom.decoding.long_lines import CroppedLines
@@ -113,7 +113,7 @@ def _align(
 
     choose(translator.config, cross_structures(translator.model))
     reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
-    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, reports), cropped))
+    lines = (_line(pair, scores) for pair in _noted(_aligned(translator, source, target, trees, reports), cropped))
     if output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -145,10 +145,10 @@ def _aligned(
             )
         of_sources = None if beside is None else beside.take(len(sources))
         with contextlib.nullcontext() if beside is None else beside.places():
-            found = align_pairs(
+            pairs = align_pairs(
                 translator, sources, targets, trees=of_sources, files=(source, target), first_line=before + 1
             )
-            yield from found
+            yield from pairs
         before += len(sources)
     if next(both[1], None) is not None:
         raise DataError(f"more than {plural(before, 'line')}, but {source} has no more", file=target, hint=PARALLEL)
@@ -156,19 +156,19 @@ def _aligned(
         beside.finish()
 
 
-def _noted(found: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
-    """The same pairs; the cropped ones are counted."""
-    for one in found:
-        cropped.note(one.cropped)
-        yield one
+def _noted(pairs: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
+    """Count the cropped pairs and pass all on."""
+    for pair in pairs:
+        cropped.note(pair.cropped)
+        yield pair
 
 
-def _line(one: AlignedPair, scores: bool) -> str:
+def _line(pair: AlignedPair, scores: bool) -> str:
     from phraseloom.align.links import format_links
 
     if not scores:
-        return format_links(one.links)
-    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+        return format_links(pair.links)
+    return " ".join(f"{s}-{t}={pair.weights[s, t]:.4f}" for s, t in sorted(pair.links))
 
 
 def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
@@ -182,21 +182,21 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
     source, target, gold, trees = files
     for path in (source, target, gold):
         if not require_file(path, "text file").is_file():
-            raise UsageError("what --select chose on is remembered by its content, so this cannot be a pipe", file=path)
+            raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
     text = gold_links.read(*files, **form)
     translator = Translator.from_pretrained(model, device=device)
     with gold_links.places(trees):
-        found = ranked(
+        settings = ranked(
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
         )
-    rows = [_row(one) for one in found[:SHOWN]]
-    print(f"{plural(len(text.gold), 'sentence')}, {len(found):,} settings; the best:\n")
+    rows = [_row(setting) for setting in settings[:SHOWN]]
+    print(f"{plural(len(text.gold), 'sentence')}, {len(settings):,} settings; the best:\n")
     print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))
-    folder = remember(model, found[0], source=source, target=target, gold=gold)
-    print(f"\nremembered in {folder}")
+    folder = remember(model, settings[0], source=source, target=target, gold=gold)
+    print(f"\nstored in {folder}")
 
 
-def _row(one: MeasuredAlignment) -> list[object]:
-    score = one.score
+def _row(setting: MeasuredAlignment) -> list[object]:
+    score = setting.score
     percents = [100 * value for value in (score.aer, score.precision, score.recall)]
-    return [str(one.layer), str(one.head or "mean"), one.method, *percents, score.links]
+    return [str(setting.layer), str(setting.head or "mean"), setting.method, *percents, score.links]

@@ -52,20 +52,20 @@ def command(
     require_json(by_sentence, json is not None, "--json FILE")
     require_file(source, "source text")
     require_file(labels, "file of fertilities")
-    found = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
-    print(_tables(found))
+    score = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
+    print(_tables(score))
     if json is not None:
-        given = {"model": str(model), "source": str(source), "labels": str(labels)}
-        atomic_write_json(json, {**given, **plain(found.as_dict(), by_sentence)})
+        inputs = {"model": str(model), "source": str(source), "labels": str(labels)}
+        atomic_write_json(json, {**inputs, **plain(score.as_dict(), by_sentence)})
 
 
-def _tables(found: FertilityScore) -> str:
+def _tables(score: FertilityScore) -> str:
     about = (
-        f"{plural(found.sentences, 'sentence')}, {plural(found.tokens, 'source token')}; in per cent; "
-        f"accuracy {100 * found.accuracy:.2f}, loss {found.loss:.4f}"
+        f"{plural(score.sentences, 'sentence')}, {plural(score.tokens, 'source token')}; in per cent; "
+        f"accuracy {100 * score.accuracy:.2f}, loss {score.loss:.4f}"
     )
-    gate = _table("choice", found.gate, found.tokens)
-    return f"{about}\n\n{_table('words', found.classes, found.tokens)}\n\n{gate}"
+    gate = _table("choice", score.gate, score.tokens)
+    return f"{about}\n\n{_table('words', score.classes, score.tokens)}\n\n{gate}"
 
 
 def _table(first: str, scores: Mapping[str, ClassScore], tokens: int) -> str:
