@@ -44,9 +44,7 @@ def command(
     allow_host: AllowHost = None,
     device: Device = "cpu",
     workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
-    max_body_bytes: Annotated[
-        int, option(ServingConfig, "max_body_bytes", "--max-body", metavar="BYTES")
-    ] = DEFAULT.max_body_bytes,
+    max_body_bytes: Annotated[int, limit("max_body_bytes", "--max-body", metavar="BYTES")] = DEFAULT.max_body_bytes,
     max_texts: Annotated[int, limit("max_texts")] = DEFAULT.max_texts,
     max_characters: Annotated[int, limit("max_characters")] = DEFAULT.max_characters,
     max_tokens: Annotated[int, limit("max_tokens")] = DEFAULT.max_tokens,
@@ -57,21 +55,17 @@ def command(
     batch_texts: Annotated[int, limit("batch_texts", "--batch")] = DEFAULT.batch_texts,
     batch_steps: Annotated[int, limit("batch_steps")] = DEFAULT.batch_steps,
     batch_seconds: Annotated[
-        float, option(ServingConfig, "batch_seconds", "--batch-timeout", metavar="SECONDS")
+        float, limit("batch_seconds", "--batch-timeout", metavar="SECONDS")
     ] = DEFAULT.batch_seconds,
     max_connections: Annotated[int, limit("max_connections")] = DEFAULT.max_connections,
-    read_seconds: Annotated[
-        float, option(ServingConfig, "read_seconds", "--read-timeout", metavar="SECONDS")
-    ] = DEFAULT.read_seconds,
+    read_seconds: Annotated[float, limit("read_seconds", "--read-timeout", metavar="SECONDS")] = DEFAULT.read_seconds,
     request_seconds: Annotated[
-        float, option(ServingConfig, "request_seconds", "--request-timeout", metavar="SECONDS")
+        float, limit("request_seconds", "--request-timeout", metavar="SECONDS")
     ] = DEFAULT.request_seconds,
     answer_seconds: Annotated[
-        float, option(ServingConfig, "answer_seconds", "--answer-timeout", metavar="SECONDS")
+        float, limit("answer_seconds", "--answer-timeout", metavar="SECONDS")
     ] = DEFAULT.answer_seconds,
-    grace_seconds: Annotated[
-        float, option(ServingConfig, "grace_seconds", "--grace", metavar="SECONDS")
-    ] = DEFAULT.grace_seconds,
+    grace_seconds: Annotated[float, limit("grace_seconds", "--grace", metavar="SECONDS")] = DEFAULT.grace_seconds,
     log_requests: LogRequests = False,
 ) -> None:
     """Serve translations over HTTP. The page at / lets you type, fix the first words of a translation, and look
