@@ -153,7 +153,7 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
         hint = "give --tags FILE, or --no-parts-of-speech"
         raise UsageError("the filter by part of speech needs the tags of the target text", hint=hint)
     if target is None or target == STDIN:
-        raise UsageError("--tags needs its target text as a file", hint="give -t FILE")
+        raise UsageError("--tags needs the target text as a file", hint="give -t FILE")
     return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
 
 
