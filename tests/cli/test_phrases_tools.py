@@ -334,7 +334,7 @@ def test_any_text_comes_back_byte_for_byte(
         (
             ["target", "--table", "table", "-s", "source", "-a", "links", "--fertility", "f.gz"],
             2,
-            "f.gz: what is written",
+            "f.gz: the output is plain text",
         ),
         (
             ["table", "--table", "table", "-s", "source", "-a", "empty"],
