@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     result = parser(__doc__, quick=QUICK)
     result.add_argument("--source", type=Path, help="text, plain or compressed; with --target")
     result.add_argument("--target", type=Path)
-    result.add_argument("--pairs", type=int, default=PAIRS, help="of the built-in world, without files")
+    result.add_argument("--pairs", type=int, default=PAIRS, help="pairs of the built-in world, without --source")
     result.add_argument("--rounds", type=int, default=3)
     result.add_argument("--iterations", type=int, default=5)
     options = result.parse_args()

@@ -1,4 +1,4 @@
-"""What the benchmarks share: tables, interleaved timing, peak memory, peers, and the result that each one leaves.
+"""Shared by all benchmarks: tables, interleaved timing, peak memory, peers, and result files.
 
 Times drift by 15 % within minutes on a shared machine, so nothing here reports a time of one run against a time of
 another: candidates take turns inside one run and only ratios are kept.
@@ -22,7 +22,7 @@ PEERS = Path(__file__).resolve().parent / "peers"
 # Prepared data, trained models and results.
 WORK = Path(os.environ.get("PHRASELOOM_BENCH_WORK", REPOSITORY / "local" / "bench"))
 
-# The model every speed is measured with: Transformer 3+3, 7.5 million parameters with 8,000 joint subwords.
+# The model of all speed measurements: Transformer 3+3, 7.5 million parameters with 8,000 joint subwords.
 REFERENCE: dict[str, Any] = {
     "width": 256,
     "heads": 4,
@@ -47,10 +47,10 @@ class BenchmarkParser(argparse.ArgumentParser):
     def __init__(self, text: str | None, quick: Mapping[str, Any]) -> None:
         super().__init__(description=(text or "").split("\n")[0], allow_abbrev=False)
         self.quick = {"cores": 1, **quick}
-        self.add_argument("--cores", type=int, default=2, help="processor cores that everything may use")
+        self.add_argument("--cores", type=int, default=2, help="processor cores to use")
         self.add_argument("--json", type=Path, help="write the figures and ratios to this file")
         self.add_argument(
-            "--quick", action="store_true", help="the smallest size, to see that it runs; the ratios mean nothing"
+            "--quick", action="store_true", help="the smallest size, to check that it runs; the ratios mean nothing"
         )
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -63,7 +63,7 @@ class BenchmarkParser(argparse.ArgumentParser):
 
 
 def parser(text: str | None, *, quick: Mapping[str, Any]) -> BenchmarkParser:
-    """An argument parser with what every benchmark takes. `quick`: the values of its options with `--quick`."""
+    """An argument parser with the options of every benchmark. `quick`: the values of its options with `--quick`."""
     return BenchmarkParser(text, quick)
 
 
@@ -73,18 +73,18 @@ def reference_shape(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def take_cores(count: int) -> int:
-    """Keep this process and all it starts on `count` cores; how many there are in fact."""
+    """Keep this process and its children on `count` cores; return the number that exists."""
     if not hasattr(os, "sched_setaffinity"):
         return min(count, os.cpu_count() or 1)
     cores = sorted(os.sched_getaffinity(0))[:count]
     os.sched_setaffinity(0, cores)
     if len(cores) < count:
-        print(f"only {len(cores)} of {count} cores are there", file=sys.stderr)
+        print(f"only {len(cores)} of {count} cores exist", file=sys.stderr)
     return len(cores)
 
 
 def peer(name: str) -> str | None:
-    """The interpreter of a peer, or None with a message where it is not to be had."""
+    """The interpreter of a peer; None, with a message, if there is none."""
     variable = PEER_VARIABLES[name]
     found = os.environ.get(variable)
     if not found:
@@ -132,7 +132,7 @@ def interleave(functions: dict[str, Callable[[], Any]], *, seconds: float = 4.0,
 
 
 def process_tree(pid: int) -> list[int]:
-    """A process and all below it (Linux)."""
+    """A process and its descendants (Linux)."""
     found, rest = [], [pid]
     while rest:
         one = rest.pop()
@@ -146,7 +146,7 @@ def process_tree(pid: int) -> list[int]:
 
 
 def peak_bytes(pid: int) -> int:
-    """The sum of the peak resident memory of a process and all below it; 0 where the system does not tell."""
+    """The sum of the peak resident memory of a process and its descendants; 0 if the system does not report it."""
     total = 0
     for one in process_tree(pid):
         try:
@@ -158,7 +158,7 @@ def peak_bytes(pid: int) -> int:
 
 
 def finish(name: str, options: argparse.Namespace, *, ratios: dict[str, float], figures: Any) -> None:
-    """Print the ratios and write the result if a file is asked for."""
+    """Print the ratios, and write the result with --json."""
     table(["ratio", "value"], [[k, float(v)] for k, v in ratios.items()])
     if options.json is not None:
         rounded = {k: round(float(v), 4) for k, v in ratios.items()}

@@ -57,21 +57,25 @@ def arguments() -> argparse.Namespace:
     result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    result.add_argument("--types", nargs="+", type=int, default=[10_000, 50_000, 150_000], help="of the target")
-    result.add_argument("--words", type=int, default=50_000, help="of word_or_phrase, of its rival, and of the profile")
-    result.add_argument("--phrases", type=int, default=50_000, help="of word_or_phrase")
+    result.add_argument(
+        "--types", nargs="+", type=int, default=[10_000, 50_000, 150_000], help="target vocabulary sizes"
+    )
+    result.add_argument(
+        "--words", type=int, default=50_000, help="words of word_or_phrase, of its rival, and of the profile"
+    )
+    result.add_argument("--phrases", type=int, default=50_000, help="phrases of word_or_phrase")
     result.add_argument("--source-types", type=int, default=8000)
     result.add_argument("--table-width", type=int, default=300)
     result.add_argument("--network", choices=["lstm", "gru", "transformer"], default="lstm")
     result.add_argument("--width", type=int, default=256)
     result.add_argument("--layers", type=int, default=2, help="in the encoder and in the decoder")
     result.add_argument("--dropout", type=float, default=0.1)
-    result.add_argument("--tokens", type=int, default=1500, help="target tokens of an update")
-    result.add_argument("--updates", type=int, default=2, help="in a turn")
-    result.add_argument("--sentences", type=int, default=64, help="of a search")
+    result.add_argument("--tokens", type=int, default=1500, help="target tokens per update")
+    result.add_argument("--updates", type=int, default=2, help="updates per turn")
+    result.add_argument("--sentences", type=int, default=64, help="sentences per search")
     result.add_argument("--beam", type=int, default=5)
     result.add_argument("--rounds", type=int, default=5)
-    result.add_argument("--threads", type=int, help="default: one a core")
+    result.add_argument("--threads", type=int, help="default: one per core")
     result.add_argument("--memory-of", metavar="KIND", help=argparse.SUPPRESS)
     return result.parse_args()
 
@@ -88,12 +92,12 @@ def spread(above: list[float], below: list[float]) -> float:
 
 
 def verdict(holds: bool) -> str:
-    """Of a bar."""
+    """The verdict on a bar."""
     return "ok" if holds else "MISSED"
 
 
 def sizes_of(options: argparse.Namespace) -> list[int]:
-    """The numbers of types, that of the words included."""
+    """The vocabulary sizes, including that of --words."""
     return sorted({*options.types, options.words})
 
 
@@ -229,7 +233,7 @@ def decode(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], 
 
 
 def memory(options: argparse.Namespace, _: Any) -> tuple[dict[str, float], Any]:
-    """Each output in a process of its own, with the options of this one."""
+    """Measure each output in its own process, with the same options."""
     types, shown, figures, ratios = options.words + options.phrases, [], {}, {}
     full = 4 * options.sentences * options.beam * types
     for kind in ("softmax", "continuous"):

@@ -40,7 +40,7 @@ class Row:
 
 
 def short(number: int) -> str:
-    """50k for 50,000."""
+    """50,000 as 50k."""
     return f"{number // 1000}k" if number and number % 1000 == 0 else str(number)
 
 
@@ -152,14 +152,14 @@ class Updates:
 
 
 class Clock:
-    """Seconds since the lap before, summed by name."""
+    """Seconds between laps, summed by name."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
-        """What passed since the last lap was `name`."""
+        """Count the time since the last lap as `name`."""
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + now - self._last
         self._last = now

@@ -36,7 +36,7 @@ WORLD_PAIRS, WORLD_SUBWORDS = 20_000, 2_000
 
 def add_data_options(parser: argparse.ArgumentParser) -> None:
     """--dataset, or --recipe with --data-root and --vocabulary; neither: the built-in world."""
-    parser.add_argument("--dataset", type=Path, help="a folder written by phraseloom prepare")
+    parser.add_argument("--dataset", type=Path, help="a dataset folder of phraseloom prepare")
     parser.add_argument("--recipe", type=Path, help="prepare the data section of this recipe instead")
     parser.add_argument("--data-root", type=Path, default=Path(), help="where the files of the recipe are")
     parser.add_argument("--vocabulary", type=int, default=8000, help="subwords learned for --recipe")
@@ -45,7 +45,7 @@ def add_data_options(parser: argparse.ArgumentParser) -> None:
 
 
 def open_data(options: argparse.Namespace) -> Dataset:
-    """The dataset that the options name; prepared in the ignored folder local/bench where it is not there yet."""
+    """The dataset that the options name; prepared in the ignored folder local/bench if it does not exist yet."""
     if options.dataset is not None:
         return Dataset.open(options.dataset)
     if options.recipe is not None:
@@ -113,7 +113,7 @@ class Work:
     per_target: float
 
     def of(self, source: float, target: float) -> float:
-        """FLOP for so many source and target tokens."""
+        """FLOP for these numbers of source and target tokens."""
         return self.per_source * source + self.per_target * target
 
 

@@ -1,4 +1,4 @@
-"""CTranslate2 as a process that waits for its turn, on the same weights: our parameters under the names it takes."""
+"""CTranslate2 as a server process with the same weights: our parameters under its names."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RENAMES = (
 
 
 def what_does_not_fit(config: ModelConfig) -> str | None:
-    """Why CTranslate2 cannot hold such a model here, or None."""
+    """Why CTranslate2 cannot run such a model, or None."""
     blocks = config.attention
     if (config.encoder.kind, config.decoder.kind) != ("transformer", "transformer"):
         return "it is no Transformer"
@@ -89,7 +89,7 @@ class CTranslate:
         return answer
 
     def convert(self, model: torch.nn.Module, config: ModelConfig, positions: int) -> str:
-        """Hand the weights over; the version of CTranslate2."""
+        """Pass the weights; return the version of CTranslate2."""
         file = self.scratch / "weights.npz"
         np.savez(file, **arrays_of(model, config, positions))  # type: ignore[arg-type]
         request = {"convert": str(file), "out": str(self.scratch / "ct2"), "heads": config.heads}

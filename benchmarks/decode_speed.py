@@ -86,7 +86,7 @@ class Ids:
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate: its name, what it does (seconds, output tokens), and what it did so far."""
+    """A candidate: its name, its function (returns seconds, output tokens), and its results so far."""
 
     name: str
     work: Callable[[], tuple[float, int]]
@@ -147,7 +147,7 @@ def rows_of(
 
 
 def agreement(options: argparse.Namespace, model: Any, lines: list[str], server: CTranslate) -> float:
-    """The share of equal greedy outputs: whether both have the same model."""
+    """The share of equal greedy outputs, which shows whether both have the same model."""
     own, other = groups(options, {})["greedy"]
     found = Translator(model, Ids(), DecodingConfig.model_validate(own)).translate(lines, report=TranslationReport())
     request = {**other, "compute": "float32", "workers": 1, "threads": options.cores}
@@ -202,7 +202,9 @@ def main() -> None:
     arguments.add_argument("--batch", type=int, default=64)
     arguments.add_argument("--max-length", type=int, default=100)
     arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("--train-updates", type=int, default=300, help="of the model made where none is given")
+    arguments.add_argument(
+        "--train-updates", type=int, default=300, help="updates of the model that is trained without --model"
+    )
     options = arguments.parse_args()
     options.cores = take_cores(options.cores)
     os.environ.setdefault("OMP_NUM_THREADS", str(options.cores))

@@ -48,17 +48,17 @@ def arguments() -> argparse.Namespace:
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     result.add_argument(
-        "--structures", nargs="+", metavar="NAME", help="as in model.attention; the base comes by itself"
+        "--structures", nargs="+", metavar="NAME", help="as in model.attention; the base is always measured"
     )
     result.add_argument("--width", type=int, default=512)
     result.add_argument("--heads", type=int, default=8)
     result.add_argument("--ffn-width", type=int, default=2048)
     result.add_argument("--layers", type=int, default=6, help="in the encoder and in the decoder")
-    result.add_argument("--tokens", type=int, default=4096, help="target tokens of an update")
+    result.add_argument("--tokens", type=int, default=4096, help="target tokens per update")
     result.add_argument("--micro-batches", type=int, default=2)
-    result.add_argument("--sentences", type=int, default=64, help="of a search")
+    result.add_argument("--sentences", type=int, default=64, help="sentences per search")
     result.add_argument("--rounds", type=int, default=7)
-    result.add_argument("--threads", type=int, help="default: one a core")
+    result.add_argument("--threads", type=int, help="default: one per core")
     result.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     result.add_argument("--memory-of", metavar="NAME", help=argparse.SUPPRESS)
     return result.parse_args()
@@ -66,7 +66,7 @@ def arguments() -> argparse.Namespace:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Garbage is collected between the timed pieces, not in them."""
+    """Collect garbage between the timed pieces, not during them."""
     gc.collect()
     gc.disable()
     try:
@@ -76,10 +76,10 @@ def no_collection() -> Iterator[None]:
 
 
 def take_turns(names: list[str], rounds: int, work: Callable[[str, int], float]) -> dict[str, list[float]]:
-    """Seconds of each round; the first round warms up and does not count. Who begins changes from round to round."""
+    """Seconds of each round; the first round warms up and does not count. Another candidate begins each round."""
     times: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
-    gc.freeze()  # modules and models are no garbage: looking through them takes longer than a short turn
+    gc.freeze()  # modules and models are not garbage: scanning them takes longer than a short turn
     try:
         for number in range(rounds + 1):
             for i in range(len(names)):
@@ -96,7 +96,7 @@ def take_turns(names: list[str], rounds: int, work: Callable[[str, int], float])
 
 
 def has_bar(name: str, what: str) -> bool:
-    """Whether the project has set itself a bar for a structure."""
+    """Whether the project has a bar for a structure."""
     words = name.split()
     if len(words) != 3 or words[1] != "heterogeneous":
         return False
@@ -123,7 +123,7 @@ def compare(
         if name != base:
             ratios[f"{what}: {name}, time / base"] = time_ratio
             ratios[f"{what}: {name}, time ratio / FLOP ratio"] = found
-    print(f"{what}; medians over {len(times[base])} rounds; spread is that of the quotient, from lowest to highest")
+    print(f"{what}; medians over {len(times[base])} rounds; spread: lowest to highest quotient")
     heads = ["structure", "M param.", "seconds", "GFLOP/s", "time / base", "FLOP / base", "quotient", "spread"]
     table([*heads, f"<= {BARS[what]}"], rows)
     return ratios, figures
@@ -164,7 +164,7 @@ def decode(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, flo
 
 
 def memories(options: argparse.Namespace, names: list[str]) -> tuple[dict[str, float], dict[str, Any]]:
-    """Each structure in a process of its own, with the options of this one."""
+    """Measure each structure in its own process, with the same options."""
     figures: dict[str, Any] = {}
     for name in names:
         command = [sys.executable, str(Path(__file__)), *sys.argv[1:], "--memory-of", name]

@@ -160,7 +160,7 @@ class Training:
 
 
 def sizes_of(table: Any) -> dict[str, int]:
-    """What flops.py must know of a table."""
+    """The counts of a phrase table that flops.py needs."""
     return {} if table is None else {"table_width": table.width}
 
 

@@ -1,4 +1,4 @@
-"""What phrase representations cost: training and search of each row of P001, Table 2, against the base and its own FLOP.
+"""The cost of phrase representations: training and search of each row of P001, Table 2, against the base and its own FLOP.
 
 Run: python benchmarks/phrases.py [--dataset FOLDER] [--layers 2] [--parts train beam greedy] [--rows NAME...]
 All rows take turns in one process on the same batches; each time is divided by that of the base in the same round, and this by
@@ -61,17 +61,19 @@ def arguments() -> argparse.Namespace:
     result = parser(__doc__, quick=QUICK)
     add_data_options(result)
     result.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    result.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(USUAL), help="the base comes by itself")
+    result.add_argument(
+        "--rows", nargs="+", choices=list(ROWS), default=list(USUAL), help="the base is always measured"
+    )
     result.add_argument("--width", type=int, default=512)
     result.add_argument("--heads", type=int, default=8)
     result.add_argument("--ffn-width", type=int, default=2048)
     result.add_argument("--layers", type=int, default=2, help="in the encoder and in the decoder")
     result.add_argument("--norm", choices=("post", "pre"), default="post")
-    result.add_argument("--tokens", type=int, default=4096, help="target tokens of an update")
+    result.add_argument("--tokens", type=int, default=4096, help="target tokens per update")
     result.add_argument("--micro-batches", type=int, default=2)
-    result.add_argument("--sentences", type=int, default=64, help="of a search")
+    result.add_argument("--sentences", type=int, default=64, help="sentences per search")
     result.add_argument("--rounds", type=int, default=5)
-    result.add_argument("--threads", type=int, help="default: one a core")
+    result.add_argument("--threads", type=int, help="default: one per core")
     result.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     return result.parse_args()
 
@@ -112,7 +114,7 @@ def compare(
             ratios[f"{part}: {name}, time / base"] = time_ratio
             ratios[f"{part}: {name}, FLOP / base"] = plain_ratio
             ratios[f"{part}: {name}, time ratio / FLOP ratio"] = found
-    print(f"{part}; medians over {len(rounds)} rounds; spread is that of the quotient, from lowest to highest")
+    print(f"{part}; medians over {len(rounds)} rounds; spread: lowest to highest quotient")
     heads = ["row", "M param.", "seconds", "time / base", "FLOP / base", "quotient", "spread", "computed FLOP / base"]
     table([*heads, f"<= {BARS[part]:.2f}"], rows)
     return ratios, figures

@@ -71,10 +71,10 @@ def arguments() -> argparse.Namespace:
     result.add_argument("--widths", nargs="+", type=int, default=[256, 512])
     result.add_argument("--layers", type=int, default=2, help="in the encoder and in the decoder")
     result.add_argument("--dropout", type=float, default=0.1)
-    result.add_argument("--tokens", type=int, default=1500, help="target tokens of an update")
-    result.add_argument("--updates", type=int, default=2, help="in a turn")
+    result.add_argument("--tokens", type=int, default=1500, help="target tokens per update")
+    result.add_argument("--updates", type=int, default=2, help="updates per turn")
     result.add_argument("--rounds", type=int, default=5)
-    result.add_argument("--threads", type=int, help="default: one a core")
+    result.add_argument("--threads", type=int, help="default: one per core")
     return result.parse_args()
 
 

@@ -1,14 +1,8 @@
-"""Strict typed configuration: the base class of every config, and YAML that says where each key stands.
+"""Strict typed configuration: the base class of every config, YAML with the place of each key, and error messages.
 
 Recipes are data: a safe YAML subset (no tags, no aliases, no duplicate keys), validated by frozen pydantic models that
-forbid unknown keys. An error names the file, the line and the nearest valid name (reliability.md S2, O4).
-
-Which keys and kinds may stand where in a configuration: a walk over the types of its fields.
-
-What is wrong with a configuration, in the words of a recipe: the key, its place, what would fit.
-
-pydantic says where a value does not fit and why; `explain` says it with the line of the file, or the override of the
-command line, that the value comes from, and with the nearest valid name (reliability.md O4).
+forbid unknown keys. pydantic reports which value does not fit and why; `explain` adds the file and line, or the override
+of the command line, that the value comes from, and the nearest valid name (reliability.md S2, O4).
 """
 
 from __future__ import annotations
@@ -43,7 +37,7 @@ def value_at(value: Any, path: KeyPath, otherwise: Any) -> Any:
 
 
 def places_of(annotation: Any, name: str, path: KeyPath = ()) -> Iterator[KeyPath]:
-    """Every place below a type at which there may be a key `name`; items of lists are left out."""
+    """Every place below a type that may have a key `name`, except in lists."""
     for config in filter(_is_config, members(annotation)):
         for field, info in config.model_fields.items():
             if field == name:
@@ -52,18 +46,18 @@ def places_of(annotation: Any, name: str, path: KeyPath = ()) -> Iterator[KeyPat
 
 
 def types_at(kind: Any, value: Any, path: KeyPath) -> list[Any]:
-    """The types that the value at `path` may have, by the fields, lists, mappings and kinds on the way."""
-    found = [kind]
+    """The types that the value at `path` may have, found by walking down the fields, lists, mappings and kinds."""
+    annotations = [kind]
     for step in path:
         value = value_at(value, (step,), None)
-        found = _type_step(found, step, value)
-    return found
+        annotations = _type_step(annotations, step, value)
+    return annotations
 
 
 def _type_step(annotations: list[Any], step: str | int, value: Any) -> list[Any]:
-    """The types of the `value` that stands at `step` of one of these types."""
-    found = [inner for outer in annotations for inner in _below(outer, step)]
-    return [a for a in found if _kind_fits(a, value)] or found
+    """The types of the `value` at `step` of one of these types."""
+    candidates = [inner for outer in annotations for inner in _below(outer, step)]
+    return [a for a in candidates if _kind_fits(a, value)] or candidates
 
 
 def _below(outer: Any, step: str | int) -> Iterator[Any]:
@@ -79,10 +73,25 @@ def members(annotation: Any) -> Iterator[Any]:
     if typing.get_origin(annotation) is typing.Annotated:
         yield from members(typing.get_args(annotation)[0])
     elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        for one in typing.get_args(annotation):
-            yield from members(one)
+        for member in typing.get_args(annotation):
+            yield from members(member)
     else:
         yield annotation
+
+
+def bounds(kind: type[pydantic.BaseModel], field: str) -> tuple[Any, Any]:
+    """The least and the greatest number that a field takes; None for a bound that it does not have, or excludes."""
+    info = kind.model_fields[field]
+    marks = [*info.metadata, *_inner_marks(info.annotation)]
+    least, greatest = ([getattr(m, name) for m in marks if hasattr(m, name)] for name in ("ge", "le"))
+    return (least[0] if least else None), (greatest[0] if greatest else None)
+
+
+def _inner_marks(annotation: Any) -> Iterator[Any]:
+    for mark in getattr(annotation, "__metadata__", ()):
+        yield from mark.metadata
+    for inner in typing.get_args(annotation):
+        yield from _inner_marks(inner)
 
 
 def _is_config(kind: Any) -> bool:
@@ -90,47 +99,45 @@ def _is_config(kind: Any) -> bool:
 
 
 def keys(kinds: Iterable[Any]) -> list[str]:
-    """The keys that there may be where one of these types stands."""
+    """The keys of all these types, sorted."""
     return sorted({name for kind in kinds if _is_config(kind) for name in kind.model_fields})
 
 
-def kinds(found: Iterable[Any]) -> list[str]:
-    """The variants of a union that is chosen by `kind`, or the names of literals."""
+def kinds(annotations: Iterable[Any]) -> list[str]:
+    """The variants of a union with a `kind`, or the values of literals."""
     names: list[str] = []
-    for one in found:
-        if _is_config(one) and "kind" in one.model_fields:
-            one = one.model_fields["kind"].annotation
-        if typing.get_origin(one) is typing.Literal:
-            names += map(str, typing.get_args(one))
+    for annotation in annotations:
+        if _is_config(annotation) and "kind" in annotation.model_fields:
+            annotation = annotation.model_fields["kind"].annotation
+        if typing.get_origin(annotation) is typing.Literal:
+            names += map(str, typing.get_args(annotation))
     return list(dict.fromkeys(names))
 
 
 def _kind_fits(candidate: Any, value: Any) -> bool:
-    wanted = value.get("kind") if isinstance(value, Mapping) else None
-    if not _is_config(candidate) or "kind" not in candidate.model_fields or wanted is None:
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if not _is_config(candidate) or "kind" not in candidate.model_fields or kind is None:
         return True
     names: tuple[Any, ...] = typing.get_args(candidate.model_fields["kind"].annotation)
-    return isinstance(wanted, str) and wanted in names
+    return isinstance(kind, str) and kind in names
 
 
 RECIPE_MAX_BYTES = 2**20
 RECIPE_MAX_DEPTH = 30
-
-
 RECIPE_MAX_DIGITS = 40
 
 
 class Config(pydantic.BaseModel):
-    """Base of every configuration class: frozen; an unknown key is an error, and so is a value of another type.
+    """Base of every configuration class: frozen; an unknown key or a value of another type is an error.
 
-    Only a whole number where any number fits is converted: true is no 1, "32" no 32, and 8.0 no whole number.
+    The only conversion is from a whole number to a float: true is not 1, "32" is not 32, and 8.0 is not a whole number.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
 
 def _is_whole(value: Any) -> Any:
-    """`value` if it is an int: Python finds true and 1.0 among the literals [1]."""
+    """`value` if it is an int: for Python, true and 1.0 equal the literal 1."""
     if type(value) is not int:
         raise PydanticCustomError("int_type", "Input should be a valid integer")
     return value
@@ -143,7 +150,7 @@ C = TypeVar("C", bound=Config)
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with numbers as in JSON: 017 is no octal number, 9:59 no number to the base 60, and 1e3 is a number."""
+    """YAML with numbers as in JSON: 017 is not octal, 9:59 is not a base-60 number, and 1e3 is a number."""
 
 
 _WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)\Z")
@@ -153,8 +160,8 @@ _NUMBER = re.compile(
 )
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in some if tag not in (_INT, _FLOAT)]
-    for first, some in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_INT, _FLOAT)]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_INT, _WHOLE, list("-+0123456789"))
 _Loader.add_implicit_resolver(_FLOAT, _NUMBER, list("-+0123456789."))
@@ -233,10 +240,10 @@ def read_yaml(path: str | Path) -> tuple[dict[str, Any], Places]:
 
 
 def set_override(value: dict[str, Any], text: str) -> KeyPath:
-    """Apply `key.sub=value` (value in YAML) to nested plain data; the path that was set.
+    """Apply `key.sub=value` (value in YAML) to nested plain data; return the path that was set.
 
-    Another `kind` replaces the mapping that it stands in, as in `merge`: the other keys belong to another variant. Items of
-    lists are named by their number, from 0, and have to be there. Raises ConfigError.
+    A new `kind` clears its mapping, as in `merge`: the other keys belong to another variant. Items of lists are named by
+    their number, from 0, and must exist. Raises ConfigError.
     """
     name, equals, raw = text.partition("=")
     place = Place(override=text)
@@ -266,7 +273,7 @@ def set_override(value: dict[str, Any], text: str) -> KeyPath:
 
 
 def _step(target: dict[str, Any] | list[Any], path: KeyPath, step: str, place: Place) -> str | int:
-    """`step` as the key of a mapping, or as the number of an item that the list has."""
+    """`step` as the key of a mapping, or as the number of an existing item of a list."""
     if isinstance(target, dict):
         return step
     size = f"{dotted(path)} has {len(target)} item{'s' * (len(target) != 1)}"
@@ -280,7 +287,7 @@ def _step(target: dict[str, Any] | list[Any], path: KeyPath, step: str, place: P
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`below` with the keys of `above` over it, mapping by mapping; lists and other values are replaced whole.
+    """`below` updated with `above`, mapping by mapping; lists and other values are replaced whole.
 
     A mapping whose `kind` differs replaces the one below it: its other keys belong to another variant.
     """
@@ -294,12 +301,12 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def validate(kind: type[C], value: Any, *, file: str | Path | None = None, places: Places | None = None) -> C:
-    """`value` as a `kind`; ConfigError with the key, its place and the nearest valid name otherwise."""
+    """`value` as a `kind`. Raises ConfigError with the key, its place and the nearest valid name."""
     try:
         return kind.model_validate(value)
     except pydantic.ValidationError as failure:
         raise explain(kind, value, failure, file=file, places=places) from failure
-    except TypeError as failure:  # a list or a mapping where the name of a kind or a preset is looked up
+    except TypeError as failure:  # a list or a mapping in place of the name of a kind or a preset
         raise ConfigError(f"a name is expected where there is a list or a mapping ({failure})", file=file) from failure
 
 
@@ -308,9 +315,9 @@ LONGEST_SHOWN, SHOWN = 120, 60
 
 
 class Place(NamedTuple):
-    """Where a value stands: a line (from 1) of a file, or in an `override`, as given on the command line.
+    """The place of a value: a line (from 1) of a file, or an `override` of the command line.
 
-    `text`: a single value as it is written there, before YAML makes a truth value, a number or a date of it.
+    `text`: a scalar as it is written there, before YAML turns it into a boolean, a number or a date.
     """
 
     file: str | Path | None = None
@@ -319,7 +326,7 @@ class Place(NamedTuple):
     text: str | None = None
 
     def problem(self, what: str, *, hint: str | None = None) -> ConfigError:
-        """The error that says so, at this place."""
+        """A ConfigError at this place."""
         if self.override is not None:
             return ConfigError(f"override {short(self.override)!r}: {what}", hint=hint)
         return ConfigError(what, file=self.file, line=self.line, hint=hint)
@@ -329,12 +336,12 @@ Places = dict[KeyPath, Place]
 
 
 def short(text: str) -> str:
-    """`text`, of a long one the beginning and its length: a message is one line that can be read."""
+    """`text`; a long one is cut, and its length added, to keep a message readable."""
     return text if len(text) <= LONGEST_SHOWN else f"{text[:SHOWN]}… ({len(text):,} characters)"
 
 
-class _Found(NamedTuple):
-    """A value that does not fit: its key, the value as it was given, what could stand there (types), where it stands."""
+class _BadValue(NamedTuple):
+    """A value that does not fit: its key, the value, the types that would fit, its place."""
 
     path: KeyPath
     given: Any
@@ -347,7 +354,7 @@ class _Found(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The value as it is written, as far as that is known; empty for a mapping or list."""
+        """The value as it is written, if that is known; empty for a mapping or list."""
         if isinstance(self.given, dict | list):
             return ""
         if self.place.text and not isinstance(self.given, str):
@@ -379,42 +386,39 @@ def explain(
     file: str | Path | None = None,
     places: Places | None = None,
 ) -> ConfigError:
-    """The first of what pydantic found in `value`, as an error in our words; how many keys more are wrong."""
+    """The first error of pydantic in `value`, reworded, with the number of other wrong keys."""
     places = places or {}
     groups: dict[KeyPath, list[Any]] = {}
     for error in failure.errors():
         groups.setdefault(_key_path(value, error), []).append(error)
-    # A misspelt key is found twice, as unknown and as missing; that it is unknown says more.
+    # A misspelt key is reported twice, as unknown and as missing; unknown is more helpful.
     path, errors = min(groups.items(), key=lambda group: group[1][0]["type"] == "missing")
     place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places), Place(file))
     if path not in places:
         place = place._replace(text=None)
-    found = _Found(path, value_at(value, path, errors[0]["input"]), types_at(kind, value, path), place)
+    bad = _BadValue(path, value_at(value, path, errors[0]["input"]), types_at(kind, value, path), place)
     if errors[0]["type"] == "extra_forbidden":
-        what, hint = f"unknown key {found.key}", _known_keys(kind, value, path)
+        what, hint = f"unknown key {bad.key}", _known_keys(kind, value, path)
     elif errors[0]["type"] in ("missing", "union_tag_not_found"):
-        names = kinds(found.annotations)
-        what, hint = f"key {found.key} is missing", f"one of {', '.join(names)}" if names else None
+        names = kinds(bad.annotations)
+        what, hint = f"key {bad.key} is missing", f"one of {', '.join(names)}" if names else None
     else:
-        what, hint = _misfit(found, errors)
+        what, hint = _misfit(bad, errors)
         what += _overrides_below(path, places) if place.override is None else ""
     more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
     return place.problem(what + more, hint=hint)
 
 
 def _overrides_below(path: KeyPath, places: Places) -> str:
-    """The overrides that set keys below `path`: what does not fit together may come from them."""
-    found = [p.override for key, p in places.items() if p.override is not None and key[: len(path)] == path]
-    names = list(dict.fromkeys(found))
-    rest = " …" if len(names) > OVERRIDES_NAMED else ""
-    return f" (with {' '.join(map(short, names[:OVERRIDES_NAMED]))}{rest})" if names else ""
+    """The overrides that set keys below `path`, because a conflict may come from them."""
+    overrides = [p.override for key, p in places.items() if p.override is not None and key[: len(path)] == path]
+    names = list(dict.fromkeys(overrides))
+    dots = " …" if len(names) > OVERRIDES_NAMED else ""
+    return f" (with {' '.join(map(short, names[:OVERRIDES_NAMED]))}{dots})" if names else ""
 
 
 def _key_path(value: Any, error: Any) -> KeyPath:
-    """The key that an error is about, as it is named in `value`.
-
-    pydantic's own steps (the variants of a union, what a shorthand stands for) are left out.
-    """
+    """The key of an error, as it is named in `value`, without pydantic's own steps (variants of unions, shorthands)."""
     path: list[str | int] = []
     loc = tuple(error["loc"])
     for i, step in enumerate(loc):
@@ -430,7 +434,7 @@ def _key_path(value: Any, error: Any) -> KeyPath:
 
 
 # What a value should be, by the type of pydantic's error.
-WANTED = {
+EXPECTED = {
     **dict.fromkeys(("int_type", "int_parsing", "int_parsing_size", "int_from_float"), "a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "a number"),
     "finite_number": "a finite number",
@@ -441,39 +445,39 @@ WANTED = {
 }
 
 
-def _misfit(found: _Found, errors: Sequence[Any]) -> tuple[str, str | None]:
-    """What is wrong with a value that is not of its type or range, or for which no union has a variant; and the way out."""
+def _misfit(bad: _BadValue, errors: Sequence[Any]) -> tuple[str, str | None]:
+    """The message and the hint for a value of the wrong type, range or variant."""
     types = {error["type"] for error in errors}
     tag = next((e for e in errors if e["type"] == "union_tag_invalid"), None)
     if tag is not None:
         names = re.findall(r"'([^']*)'", tag["ctx"]["expected_tags"])
-        return f"{found.key}: {found.text} is not known", one_of(found.given, names)
+        return f"{bad.key}: {bad.text} is not known", one_of(bad.given, names)
     if "too_short" in types:
         least = errors[0]["ctx"]["min_length"]
-        return f"{found.key}: should have at least {least} item{'s' * (least != 1)}{_given(found)}", None
-    wanted = [_wanted(error) for error in errors]
-    if all(wanted):
-        said = " or ".join(dict.fromkeys(filter(None, wanted)))
-        return f"{found.key}: should be {said}{_given(found)}", _way_out(found, errors)
+        return f"{bad.key}: should have at least {least} item{'s' * (least != 1)}{_given(bad)}", None
+    expected = [_expected(error) for error in errors]
+    if all(expected):
+        alternatives = " or ".join(dict.fromkeys(filter(None, expected)))
+        return f"{bad.key}: should be {alternatives}{_given(bad)}", _hint(bad, errors)
     message = errors[0]["msg"].removeprefix("Value error, ")
     if types == {"string_too_short"}:
         message = "is empty"
     elif types == {"string_pattern_mismatch"}:
         message = f"is not of the form {errors[0]['ctx']['pattern']}"
-    given = "" if found.text in message else _given(found)
-    return f"{found.key}: {message}{given}" if found.path else f"{message}", None
+    given = "" if bad.text in message else _given(bad)
+    return f"{bad.key}: {message}{given}" if bad.path else f"{message}", None
 
 
-def _given(found: _Found) -> str:
-    return f" (given: {found.text})" if found.text else ""
+def _given(bad: _BadValue) -> str:
+    return f" (given: {bad.text})" if bad.text else ""
 
 
-def _wanted(error: Any) -> str | None:
-    """What should stand there, to be said after `should be`; None for an error that says something else."""
+def _expected(error: Any) -> str | None:
+    """What the value should be, to follow `should be`; None for an error of another form."""
     if error["type"] == "literal_error":
         return " or ".join(", ".join(_literals(error)).rsplit(", ", 1))
-    if error["type"] in WANTED:
-        return WANTED[error["type"]]
+    if error["type"] in EXPECTED:
+        return EXPECTED[error["type"]]
     start = "Input should be "
     return str(error["msg"]).removeprefix(start) if error["msg"].startswith(start) else None
 
@@ -483,21 +487,21 @@ def _literals(error: Any) -> list[str]:
     return re.findall(r"'([^']*)'", expected) or [expected]
 
 
-def _way_out(found: _Found, errors: Sequence[Any]) -> str | None:
+def _hint(bad: _BadValue, errors: Sequence[Any]) -> str | None:
     types = {error["type"] for error in errors}
     names = [name for e in errors if e["type"] == "literal_error" for name in _literals(e)]
-    if names and isinstance(found.given, str):
-        near = difflib.get_close_matches(found.given, names, n=1, cutoff=0.5)
+    if names and isinstance(bad.given, str):
+        near = difflib.get_close_matches(bad.given, names, n=1, cutoff=0.5)
         return f"did you mean {near[0]}?" if near else None
-    single = not isinstance(found.given, dict | list) and found.given is not None
+    single = not isinstance(bad.given, dict | list) and bad.given is not None
     if "string_type" in types and single:
-        if found.place.override is not None:
-            return f"put it in quotes that the shell leaves: {found.key}='\"{found.text}\"'"
-        return f'put it in quotes: "{found.text}"'
-    if "list_type" in types and found.given is not None:
+        if bad.place.override is not None:
+            return f"put it in quotes that the shell leaves: {bad.key}='\"{bad.text}\"'"
+        return f'put it in quotes: "{bad.text}"'
+    if "list_type" in types and bad.given is not None:
         return "put it in [ ], even if it is one"
-    if WANTED["model_type"] in map(WANTED.get, types):
-        variants, names = kinds(found.annotations), keys(found.annotations)
+    if EXPECTED["model_type"] in map(EXPECTED.get, types):
+        variants, names = kinds(bad.annotations), keys(bad.annotations)
         if variants:
             return f"such as {{kind: {variants[0]}}}; kinds: {', '.join(variants)}"
         return f"its keys: {', '.join(names)}" if names else None
@@ -505,7 +509,7 @@ def _way_out(found: _Found, errors: Sequence[Any]) -> str | None:
 
 
 def _known_keys(kind: Any, value: Any, path: KeyPath) -> str | None:
-    """Which key may have been meant: the nearest one here, one elsewhere (or two below) of that very name, or all here."""
+    """A suggestion: the nearest key here, one key elsewhere (or two below) of the same name, or all keys here."""
     name, names = str(path[-1]), keys(types_at(kind, value, path[:-1]))
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):

@@ -1,14 +1,14 @@
 """Every error that a user or a file can cause, as one tree; the command line prints them as one line.
 
-PhraseloomError            exit 1   something went wrong that the user can mend
+PhraseloomError            exit 1   something went wrong that the user can fix
 ├── UsageError             exit 2   a wrong flag or combination of flags
 │   └── ConfigError        exit 2   a recipe that cannot be read: key, value, file and line
 ├── DataError              exit 1   the content of a text or annotation file
 ├── FileProblem            exit 1   a path: missing, a folder, not readable, in the way, disk full
-│   └── CorruptError       exit 1   a file that is not what its checksum or its format says
+│   └── CorruptError       exit 1   a file that does not match its checksum or format
 ├── ModelError             exit 1   a model, vocabulary or checkpoint that does not fit
 ├── InterruptedRun         exit 3   stopped by a signal after saving; can be resumed
-└── DivergedError          exit 4   training that cannot go on (non-finite, exploding)
+└── DivergedError          exit 4   training that cannot continue (non-finite, exploding)
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ __all__ = [
 
 
 def plural(number: int, noun: str) -> str:
-    """A number of things in words: `1 line`, `1,204 lines`."""
+    """A number with its noun: `1 line`, `1,204 lines`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def escape_controls(text: str) -> str:
-    """`text` with control characters written out (`\\x1b`), so that a message cannot drive a terminal."""
+    """`text` with control characters escaped (`\\x1b`), so that a message cannot control a terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
 
 
 class PhraseloomError(Exception):
     """What went wrong, where (file, line), and what to do; always one line.
 
-    `what` the cause with the offending value; `file` and `line` (from 1) the place; `hint` the way out.
+    `what`: the cause, with the offending value. `file`, `line` (from 1): the place. `hint`: how to fix it.
     """
 
     exit_code = 1
@@ -57,7 +57,7 @@ class PhraseloomError(Exception):
 
 
 class UsageError(PhraseloomError):
-    """A wrong flag, or flags that do not go together."""
+    """A wrong flag, or flags that exclude each other."""
 
     exit_code = 2
 
@@ -75,11 +75,11 @@ class FileProblem(PhraseloomError):
 
 
 class CorruptError(FileProblem):
-    """A file that is not what its checksum or its format says."""
+    """A file that does not match its checksum or its format."""
 
 
 class ModelError(PhraseloomError):
-    """A model, vocabulary or checkpoint that does not fit what is asked of it."""
+    """A model, vocabulary or checkpoint that does not fit the request."""
 
 
 class InterruptedRun(PhraseloomError):
@@ -89,6 +89,6 @@ class InterruptedRun(PhraseloomError):
 
 
 class DivergedError(PhraseloomError):
-    """Training that cannot go on: non-finite or exploding values."""
+    """Training that cannot continue: non-finite or exploding values."""
 
     exit_code = 4

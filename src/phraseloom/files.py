@@ -28,8 +28,8 @@ MANIFEST_MAX_BYTES = 8 * MIB
 JSON_MAX_DEPTH = 64
 EXPORT = "export.json"
 LISTINGS = {MANIFEST: "files", "world.json": "sha256", "tokenizer.json": "files", EXPORT: "files"}
-"""Files that list all others of their folder, and the key under which they do."""
-LISTED_DEPTH = 3  # folders above a file in which such a list is looked for
+"""Files that list all others of their folder, and the key of that list."""
+LISTED_DEPTH = 3  # how many folders above a file are searched for such a list
 
 
 class Disk:
@@ -64,11 +64,11 @@ class Disk:
         path.mkdir(parents=True, exist_ok=True)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all it holds."""
+        """Remove a folder with its contents."""
         shutil.rmtree(path)
 
     def symlink(self, text: str, path: Path) -> None:
-        """Make `path` a link that says `text`."""
+        """Make `path` a symbolic link to `text`."""
         path.symlink_to(text)
 
     def fsync_folder(self, path: Path) -> None:
@@ -84,7 +84,7 @@ disk = Disk()
 
 
 def disk_problem(error: OSError, path: Path) -> FileProblem:
-    """What the system says about a disk, as an error in words."""
+    """An error of the operating system as a FileProblem."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return FileProblem(
             "the disk is full (or the quota is used up)", file=path, hint="free some space, run it again"
@@ -93,10 +93,10 @@ def disk_problem(error: OSError, path: Path) -> FileProblem:
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
-    """Give `write` a temporary path, then make what it wrote there the whole content of `path`.
+    """Let `write` write a temporary file, then rename it to `path`.
 
-    Either the old or the new file is at `path` at every instant; a link stays, and what it points to is replaced. Raises
-    FileProblem, also for a device or a pipe, which cannot be replaced; the temporary file is removed.
+    `path` holds either the old or the new file at every instant; if it is a link, its target is replaced. Raises FileProblem,
+    also for a device or a pipe, which cannot be replaced; the temporary file is removed.
     """
     path = Path(path)
     if path.is_symlink():
@@ -107,7 +107,7 @@ def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
     try:
         disk.mkdir(path.parent)
         if os.path.lexists(temporary):
-            disk.unlink(temporary)  # left by a killed process of the same number; a link is not written through
+            disk.unlink(temporary)  # left by a killed process with the same id; never write through a link
         write(temporary)
         with disk.open(temporary, "rb+") as handle:
             disk.fsync(handle)
@@ -152,7 +152,7 @@ def append_line(handle: IO[bytes], text: str) -> None:
 
 
 def read_json(path: str | Path, what: str = "file", *, limit: int = JSON_MAX_BYTES) -> Any:
-    """Read a JSON file written by us or sent by somebody: kind, size (`limit`, bytes), depth and duplicate keys are checked."""
+    """Read a JSON file, which may come from anybody: checks its kind, size (`limit`, bytes), depth and duplicate keys."""
     path = require_file(path, what)
     text = read_bounded(path, what, limit)
 
@@ -177,7 +177,7 @@ def read_json(path: str | Path, what: str = "file", *, limit: int = JSON_MAX_BYT
 
 
 def require_file(path: str | Path, what: str = "file") -> Path:
-    """`path` if it is a readable regular file (or a pipe); FileProblem with the reason otherwise."""
+    """`path`, if it is a readable regular file (or a pipe). Raises FileProblem with the reason."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -206,7 +206,7 @@ def _nearest(path: Path) -> str | None:
 
 
 def require_folder(path: str | Path, what: str = "folder") -> Path:
-    """`path` if it is a folder; FileProblem with the reason otherwise."""
+    """`path`, if it is a folder. Raises FileProblem with the reason."""
     path = Path(path)
     if path.is_dir():
         return path
@@ -232,9 +232,9 @@ def write_manifest(folder: str | Path, names: Iterable[str], *, listing: str = M
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """The manifest of `folder`: {file: its entry}, every file a regular one in the folder, of an allowed size and kind.
+    """The manifest of `folder` as {file: entry}; every file is a regular file in the folder, of an allowed size.
 
-    Raises FileProblem, CorruptError. Nothing but the manifest is read: see `verify_manifest`.
+    Raises FileProblem, CorruptError. Does not read the files themselves: see `verify_manifest`.
     """
     folder = require_folder(folder)
     manifest = read_json(inside(folder, MANIFEST, "manifest"), "manifest", limit=MANIFEST_MAX_BYTES)
@@ -260,19 +260,19 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 
 
 def is_inner(name: str) -> bool:
-    """Whether a name of a manifest is that of a file below its folder."""
+    """Whether a name in a manifest is a path below its folder."""
     if not name.isprintable() or "\\" in name or len(name) > 1000:
         return False
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def _allowed(entry: Any) -> list[dict[str, Any]]:
-    """The sizes and checksums that a file may have: what it is, and what it is about to become (`replace_listed`)."""
+    """The entries that a file may match: its own, and its next one during `replace_listed`."""
     return [e for e in (entry, _next_of(entry)) if isinstance(e, dict)]
 
 
 def verify_files(folder: str | Path, files: Mapping[str, Any]) -> None:
-    """Compare the checksums of `files`, entries of `read_manifest`; CorruptError names the first file that does not fit."""
+    """Compare the checksums of `files`, entries of `read_manifest`. Raises CorruptError for the first that differs."""
     for name, entry in files.items():
         path = Path(folder) / name
         if sha256_file(path) not in [e.get("sha256") for e in _allowed(entry)]:
@@ -280,19 +280,19 @@ def verify_files(folder: str | Path, files: Mapping[str, Any]) -> None:
 
 
 def verify_manifest(folder: str | Path) -> list[str]:
-    """The names in the manifest of `folder`, all verified; CorruptError names the first file that does not fit."""
+    """The names in the manifest of `folder`, all verified. Raises CorruptError for the first file that differs."""
     files = read_manifest(folder)
     verify_files(folder, files)
     return list(files)
 
 
 def _next_of(entry: Any) -> Any:
-    """What a file is about to become (see `replace_listed`)."""
+    """The next entry of a file (see `replace_listed`)."""
     return entry.get("next") if isinstance(entry, dict) else None
 
 
 def folder_that_lists(path: str | Path) -> Path | None:
-    """The folder of ours whose list of files names `path`, or something in it, or is `path`; None if there is none."""
+    """The folder written by phraseloom that `path` is part of: its list names `path` or a file in it, or is `path`; or None."""
     real = Path(path).resolve()
     for folder in list(real.parents)[:LISTED_DEPTH]:
         name = real.relative_to(folder).as_posix()
@@ -312,10 +312,10 @@ def folder_that_lists(path: str | Path) -> Path | None:
 
 
 def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
-    """Replace a file that the manifest of `folder` names, and its entry there; the folder verifies at every instant.
+    """Replace a file that the manifest of `folder` names, with its entry; the folder verifies at every instant.
 
-    The manifest allows both contents (`next`), then the file is replaced, then the manifest allows the new one alone. All other
-    entries stay as they are. Raises CorruptError where the folder is not whole, FileProblem.
+    First the manifest allows both contents (`next`), then the file is replaced, then the manifest allows only the new one.
+    Raises CorruptError if the folder is not whole, FileProblem.
     """
     folder = Path(folder)
     if name not in verify_manifest(folder):
@@ -331,11 +331,11 @@ def replace_listed(folder: str | Path, name: str, data: bytes) -> None:
 
 
 class LostFolder(FileProblem):
-    """A folder in use that was moved, deleted or replaced: nothing may be written at its place any more."""
+    """A folder in use that was moved, deleted or replaced; nothing may be written at its place any more."""
 
 
 class FolderLock:
-    """An exclusive lock on a folder for as long as the `with` block runs; a second process is refused by name."""
+    """An exclusive lock on a folder during the `with` block; a second process gets an error that names the owner."""
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / ".lock"
@@ -357,7 +357,7 @@ class FolderLock:
         return self
 
     def _open(self) -> IO[bytes]:
-        """The lock file, which is emptied: one that is a link, a pipe, or has a second name is another's file."""
+        """The lock file, opened for writing. A link, a pipe, or a file with a second name belongs to somebody else."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         hint = "remove it if no phraseloom runs here"
         try:
@@ -373,7 +373,7 @@ class FolderLock:
         return os.fdopen(handle, "ab+")
 
     def check(self) -> None:
-        """FileProblem unless the folder is still the one that was locked; one made at the same place is another."""
+        """Raise LostFolder unless the folder is still the one that was locked, not a new one at the same place."""
         assert self._handle is not None, "outside of the with block"
         locked = os.fstat(self._handle.fileno())
         try:

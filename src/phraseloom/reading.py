@@ -1,7 +1,7 @@
-"""How files that somebody else may have written are read: regular files only, within a size, never through a link.
+"""Read files that somebody else may have written: regular files only, of limited size, never through a link.
 
-`read_bounded` reads one small file, `inside` finds a file of a folder without following links, and `read_header` reads
-what a safetensors file says of itself:
+`read_bounded` reads one small file, `inside` finds a file in a folder without following links, and `read_header` reads
+the header of a safetensors file:
 
     8 bytes: length n of the header, little-endian · n bytes: JSON {name: {dtype, shape, data_offsets}} · the data
 
@@ -29,8 +29,8 @@ BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
-# What the files of a folder may be large as, by the end of their names; the first that fits. Tensors and shards have
-# no limit of their own: their sizes follow from a header or an index.
+# The largest size of a file in a folder, by the end of its name; the first match counts. Tensors and shards have no limit
+# of their own: their sizes follow from a header or an index.
 LIMITS: tuple[tuple[str, int | None], ...] = (
     (".vectors.safetensors", 2048 * MIB),
     (".safetensors", None),
@@ -53,21 +53,21 @@ LIMITS: tuple[tuple[str, int | None], ...] = (
 
 
 def limit_of(name: str) -> int | None:
-    """The most bytes that a file of this name may have in a model, dataset or run folder; None where there is no limit."""
+    """The size limit in bytes of a file in a model, dataset or run folder; None if there is none."""
     return next(limit for ending, limit in LIMITS if name.endswith(ending))
 
 
 def regular_size(path: str | Path, what: str = "file") -> int:
-    """The size of a regular file in bytes, links followed. Raises FileProblem for all else: a device may have no end."""
+    """The size of a regular file in bytes; follows links. Raises FileProblem for anything else: a device may be endless."""
     path = Path(path)
     try:
-        found = path.stat()
+        status = path.stat()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise FileProblem(f"{what} cannot be opened: {reason}", file=path) from error
-    if not stat.S_ISREG(found.st_mode):
-        raise FileProblem(f"{what} is not a regular file but {_kind(found.st_mode)}", file=path, hint="give a file")
-    return found.st_size
+    if not stat.S_ISREG(status.st_mode):
+        raise FileProblem(f"{what} is not a regular file but {_kind(status.st_mode)}", file=path, hint="give a file")
+    return status.st_size
 
 
 def _kind(mode: int) -> str:
@@ -77,7 +77,7 @@ def _kind(mode: int) -> str:
         (stat.S_ISSOCK, "a socket"),
         (stat.S_ISLNK, "a link"),
     )
-    return next((name for of, name in kinds if of(mode)), "a device")
+    return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
 
 
 def read_bounded(path: str | Path, what: str, limit: int) -> bytes:
@@ -88,24 +88,24 @@ def read_bounded(path: str | Path, what: str, limit: int) -> bytes:
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
-                chunks, left = [], limit + 1
-                while left > 0 and (chunk := os.read(handle, min(left, MIB))):
+                chunks, remaining = [], limit + 1
+                while remaining > 0 and (chunk := os.read(handle, min(remaining, MIB))):
                     chunks.append(chunk)
-                    left -= len(chunk)
+                    remaining -= len(chunk)
             finally:
                 os.close(handle)
         except OSError as error:
             raise FileProblem(f"{what} cannot be read: {error.strerror}", file=path) from error
-        if left > 0:
+        if remaining > 0:
             return b"".join(chunks)
     raise CorruptError(f"{what} is larger than {limit >> 20} MiB, which no such file is", file=path)
 
 
 def inside(folder: str | Path, name: str, what: str = "file") -> Path:
-    """The path of a regular file in `folder`, `/` between the parts of its name; no part below the folder is a link.
+    """The path of a regular file in `folder`; `/` separates the parts of its name, and no part below the folder is a link.
 
-    The folder itself may be reached through a link. Raises FileProblem where there is none, CorruptError where it is not
-    a regular file or lies behind a link.
+    The folder itself may be a link. Raises FileProblem if there is no such file, CorruptError if it is not a regular file or
+    lies behind a link.
     """
     path = Path(folder)
     mode = 0
@@ -129,7 +129,7 @@ def inside(folder: str | Path, name: str, what: str = "file") -> Path:
 
 
 def own_folder(folder: str | Path, name: str, what: str = "folder") -> Path:
-    """The folder `name` in `folder`, which is no link out of it. Raises FileProblem, CorruptError."""
+    """The folder `name` in `folder`, if it is not a link. Raises FileProblem, CorruptError."""
     path = Path(folder) / name
     if path.is_symlink():
         hint = "copy what it points to in its place"
@@ -140,7 +140,7 @@ def own_folder(folder: str | Path, name: str, what: str = "folder") -> Path:
 
 
 def nested_deeper(text: bytes, depth: int) -> bool:
-    """Whether valid JSON is nested more than `depth` levels deep: each round takes the innermost brackets away."""
+    """Whether valid JSON is nested more than `depth` levels deep. Each round removes the innermost brackets."""
     brackets = re.sub(rb'"[^"\\]*(?:\\.[^"\\]*)*"', b"", text, flags=re.DOTALL) if b'"' in text else text
     brackets = brackets.translate(_ONE_KIND, _NO_BRACKETS)
     for _ in range(depth):
@@ -197,7 +197,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _checked(header: dict[str, Any], data: int, path: Path) -> list[TensorInfo]:
-    """The tensors, if their offsets cover the `data` bytes one after the other, as safetensors demands."""
+    """The tensors, if their offsets cover the `data` bytes without overlap or gap, as safetensors requires."""
     spans: list[tuple[int, int]] = []
     tensors = []
     for name, entry in header.items():

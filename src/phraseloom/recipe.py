@@ -1,13 +1,13 @@
 """A recipe: everything that prepares, trains and uses one model, as one strict YAML file.
 
-One level of `base:` lies under it; `key.sub=value` overrides lie over it. Recipes are data: a recipe names files, sizes
-and kinds, never code. Reading one imports no torch.
+A recipe may extend one other recipe (`base:`), and `key.sub=value` overrides change it. Recipes are data: a recipe names
+files, sizes and kinds, never code. Reading one imports no torch.
 
-A `base:` is a path from the folder of the recipe, and lies in that folder or in the folder named `recipes` around it, so
-that a recipe of somebody else reads no other file; `base=FILE` on the command line names any file.
+`base:` is a path relative to the recipe. It must lie in the same folder or in the enclosing folder named `recipes`, so that
+a recipe from somebody else cannot read other files; `base=FILE` on the command line may name any file.
 
-`task` says what is trained, and so which keys `data`, `model` and `decoding` have: a translation (the default) or a
-language model.
+`task` says what is trained, a translation model (the default) or a language model, and so which keys `data`, `model` and
+`decoding` have.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FORMAT = 1
 
 
 def _names_a_folder(name: str) -> str:
-    """`name`, if it can be the name of a folder inside `runs`."""
+    """`name`, if it can name a folder inside `runs`."""
     if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
         raise ValueError(
             "is also the name of the run folder: not empty, without / or \\ or control characters, no dot in front "
@@ -44,7 +44,7 @@ RunName = Annotated[str, AfterValidator(_names_a_folder)]
 
 
 class Recipe(Config):
-    """A whole translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
+    """A translation experiment: data, model, training, decoding. `name` is also the name of the run folder."""
 
     format: Annotated[Literal[1], Whole] = 1
     name: RunName
@@ -95,7 +95,7 @@ class Recipe(Config):
 
 
 class LanguageModelRecipe(Config):
-    """A whole experiment with a language model: text of one language, a decoder without encoder; `name` as in a translation."""
+    """A language model experiment: text of one language, a decoder without encoder. `name` as in `Recipe`."""
 
     format: Annotated[Literal[1], Whole] = 1
     name: RunName
@@ -122,16 +122,16 @@ TASKS: dict[str, type[Recipe] | type[LanguageModelRecipe]] = {
 
 
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyRecipe:
-    """Read, merge and check a recipe; ConfigError names the key, where it stands, and the nearest valid name."""
+    """Read, merge and check a recipe. Raises ConfigError with the key, its place and the nearest valid name."""
     path = Path(path)
     value, places = _read(path)
     overrides = list(overrides or [])
     has_base = "base" in value
     base = value.pop("base", None)
-    own = [text for text in overrides if text.partition("=")[0].strip() == "base"]
-    if own:
-        overrides = [text for text in overrides if text not in own]
-        below = Path(own[-1].partition("=")[2].strip())
+    base_overrides = [text for text in overrides if text.partition("=")[0].strip() == "base"]
+    if base_overrides:
+        overrides = [text for text in overrides if text not in base_overrides]
+        below = Path(base_overrides[-1].partition("=")[2].strip())
         value, places = _over_base(below, str(below), value, places)
     elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
@@ -139,14 +139,14 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
         changed = set_override(value, override)
         places = {k: p for k, p in places.items() if k[: len(changed)] != changed}
         for above in (changed[:n] for n in range(1, len(changed))):
-            if above not in places or places[above].text is not None:  # there is a mapping now
+            if above not in places or places[above].text is not None:  # now a mapping
                 places[above] = Place(override=override)
         places[changed] = Place(override=override, text=override.partition("=")[2])
     return check_recipe(value, file=path, places=_still_there(places, value))
 
 
 def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, places: Places | None = None) -> AnyRecipe:
-    """Plain data as the recipe of its task. Raises ConfigError."""
+    """The recipe in plain data, of the class of its task. Raises ConfigError."""
     task = value.get("task", "translation")
     if not isinstance(task, str) or task not in TASKS:
         place = (places or {}).get(("task",), Place(file))
@@ -155,7 +155,7 @@ def check_recipe(value: dict[str, Any], *, file: str | Path | None = None, place
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of a recipe: which one of the tasks is meant stands in `task`."""
+    """The JSON schema of a recipe; `task` selects the variant."""
     whole = TypeAdapter(AnyRecipe).json_schema()
     reference = {task: {"$ref": f"#/$defs/{kind.__name__}"} for task, kind in TASKS.items()}
     return {
@@ -169,42 +169,42 @@ def schema() -> dict[str, Any]:
 
 
 def _still_there(places: Places, value: dict[str, Any]) -> Places:
-    """The places of keys that `value` has: merging may have replaced what was above them."""
-    nothing = object()
-    return {path: place for path, place in places.items() if value_at(value, path, nothing) is not nothing}
+    """The places of the keys that `value` still has: merging may have replaced a mapping above them."""
+    missing = object()
+    return {path: place for path, place in places.items() if value_at(value, path, missing) is not missing}
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Places]:
     value, places = read_yaml(path)
-    found = value.get("format", FORMAT)
-    if type(found) is not int or found != FORMAT:
+    version = value.get("format", FORMAT)
+    if type(version) is not int or version != FORMAT:
         raise places[("format",)].problem(
-            f"recipe format {found!r} is not known (this phraseloom reads {FORMAT})",
+            f"recipe format {version!r} is not known (this phraseloom reads {FORMAT})",
             hint="upgrade phraseloom, or write the recipe for this version",
         )
     return value, places
 
 
 def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
-    """The file that `base:` of the recipe `path` means. Raises ConfigError for one outside of where it may lie."""
+    """The file that `base:` of the recipe `path` names. Raises ConfigError if it lies outside the allowed folders."""
     place = (places or {}).get(("base",), Place(path))
     if not isinstance(base, str) or not base.strip() or not base.isprintable():
         raise place.problem("base: should be the path of a recipe", hint="such as base: base.yaml")
     folder = Path(os.path.realpath(path.parent))
     roots = [folder, *(parent for parent in (folder, *folder.parents) if parent.name == "recipes")]
-    found = path.parent / base
-    if found.suffix not in (".yaml", ".yml"):  # an error would show what another file holds
+    target = path.parent / base
+    if target.suffix not in (".yaml", ".yml"):  # an error would show what another file holds
         raise place.problem(f"base: {base!r} is no recipe: its name does not end in .yaml or .yml")
-    if not any(Path(os.path.realpath(found)).is_relative_to(root) for root in roots):
+    if not any(Path(os.path.realpath(target)).is_relative_to(root) for root in roots):
         raise place.problem(
             f"base {base} lies outside of the folder of this recipe, and of the folder named recipes around it",
             hint=f"copy the base beside the recipe, or give base={base} on the command line (from where you are)",
         )
-    return found
+    return target
 
 
 def _over_base(below: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
-    """`value` over the recipe in the file `below`, which is named `base`."""
+    """`value` merged over the recipe in the file `below`; errors call it `base`."""
     lower, places_below = _read(below)
     if "base" in lower:
         place = places.get(("base",), places_below[("base",)])

@@ -1,16 +1,15 @@
-"""The only code that decides what may be removed or replaced: what phraseloom made itself, and nothing else.
+"""The only code that decides what may be removed or replaced: only what phraseloom wrote itself.
 
 A folder is made in a working folder beside it and takes its name in one step (`new_folder`):
 
-    OUT.partial/phraseloom.json   the mark: what is made here, and for which name
+    OUT.partial/phraseloom.json   the mark: the kind of folder, and its name
     OUT.partial/.lock             held while the command runs
-    OUT.partial/new/              what is being written; it becomes OUT
-    OUT.partial/old/              what stood at OUT, until the new folder is in its place
+    OUT.partial/new/              the new folder; it becomes OUT
+    OUT.partial/old/              the old OUT, until the new folder is in its place
 
-A working folder that a killed run left has the mark, and the next run clears it; an `OUT.partial` without one is of somebody
-else and is refused. `--overwrite` replaces a folder of the same `FolderKind` if it holds nothing but what its own list of files
-names, no input of the command, and is neither a link nor the current folder. The files that a command writes are checked in
-`cli/outputs.py`.
+The next run clears a working folder that a killed run left, if it has the mark; it refuses an `OUT.partial` without a mark.
+`--overwrite` replaces a folder of the same `FolderKind` if the folder holds only the files that it lists and no input of the
+command, and is neither a link nor the current folder. `cli/outputs.py` checks the files that a command writes.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ AnyPath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class FolderKind:
-    """How a folder that phraseloom wrote is recognised.
+    """How to recognise a folder that phraseloom wrote.
 
-    `name` in words, such as "dataset". `listing`: the JSON file that lists all files of the folder, as the keys of its object
-    `key`. A folder of this kind has the files `needs`, and none of `without`.
+    `name`: such as "dataset". `listing`: the JSON file whose object `key` lists all files of the folder as its keys. A folder
+    of this kind has the files `needs`, and none of `without`.
     """
 
     name: str
@@ -73,7 +72,7 @@ class FolderKind:
 
 
 def _stranger(folder: Path, names: set[str]) -> str | None:
-    """What lies in `folder` but is not named (links never are); None if there is nothing."""
+    """A file or folder in `folder` that `names` does not list (links never count as listed), or None."""
     parents = {parent.as_posix() for name in names for parent in Path(name).parents}
     for place, inner, plain in os.walk(folder):
         for name in sorted(inner):
@@ -92,10 +91,10 @@ def _stranger(folder: Path, names: set[str]) -> str | None:
 def check_folder(
     path: AnyPath, kind: FolderKind, *, overwrite: bool = False, inputs: Iterable[AnyPath | None] = ()
 ) -> Path:
-    """The real path of a folder that may be made at `path`; nothing is touched.
+    """The real path of a folder that can be written at `path`; changes nothing.
 
-    `inputs`: what the command reads; a folder that holds any of it is never replaced. Raises UsageError for a folder that is
-    in use (not empty without `overwrite`, current, of an input), FileProblem for a path where no folder can be made.
+    `inputs`: the files that the command reads; a folder that holds any of them is never replaced. Raises UsageError for a
+    folder in use (not empty without `overwrite`, current, with an input), FileProblem if no folder can be written there.
     """
     path, what = Path(path), f"{kind.name} folder"
     if path.name in ("", ".."):
@@ -136,7 +135,7 @@ def _behind_link(path: Path, link: Path, overwrite: bool) -> Path:
 
 
 def check_parent(path: Path, real: Path) -> None:
-    """Raise FileProblem where nothing can be made in the folder of `real`."""
+    """Raise FileProblem if nothing can be written in the folder of `real`."""
     place = real.parent
     while not os.path.lexists(place):
         place = place.parent
@@ -147,7 +146,7 @@ def check_parent(path: Path, real: Path) -> None:
 
 
 def _check_present(path: Path, real: Path, kind: FolderKind, inputs: list[Path], *, overwrite: bool) -> None:
-    """What stands at the name must be empty, or of the kind and free to be replaced."""
+    """The existing folder must be empty, or of the same kind and free to be replaced."""
     current = Path.cwd()
     if real == current or real in current.parents:
         raise UsageError("this is the current folder, or holds it", file=path, hint="name a folder inside of it")
@@ -177,7 +176,7 @@ def _working(real: Path) -> Path:
 
 
 def _check_working(work: Path, real: Path, kind: FolderKind, inputs: list[Path]) -> None:
-    """Raise FileProblem unless the working folder is free: not there, empty, or left by an earlier run for this name."""
+    """Raise FileProblem unless the working folder is missing, empty, or left by an earlier run for this name."""
     if not os.path.lexists(work):
         return
     if work.is_symlink() or not work.is_dir():
@@ -218,7 +217,7 @@ def _marked(work: Path, real: Path, kind: FolderKind) -> bool:
     try:
         content = files.read_json(work / MARK, "mark")
     except PhraseloomError:
-        # Cleared up to the mark, or stopped before it was written.
+        # Cleared except for the mark, or stopped before the mark was written.
         return not any(os.path.lexists(work / name) for name in (MARK, NEW, OLD))
     return bool(content == _mark(real, kind))
 
@@ -231,10 +230,10 @@ def _mark(real: Path, kind: FolderKind) -> dict[str, Any]:
 def new_folder(
     path: AnyPath, kind: FolderKind, *, overwrite: bool = False, inputs: Iterable[AnyPath | None] = ()
 ) -> Iterator[Path]:
-    """An empty folder to write into, which becomes `path` when the block ends; if the block raises, `path` stays as it was.
+    """An empty folder that becomes `path` when the block ends; if the block raises, `path` stays as it was.
 
-    Whoever looks at `path` sees the old folder or the new one, whole. Raises as `check_folder`; FileProblem where the disk
-    fails or another process makes the same folder.
+    `path` is either the whole old folder or the whole new one at every instant. Raises as `check_folder`, and FileProblem if
+    the disk fails or another process writes the same folder.
     """
     sources = named_inputs(inputs)
     real = check_folder(path, kind, overwrite=overwrite, inputs=sources)
@@ -256,7 +255,7 @@ def new_folder(
                         _clear(work, real)
                         _close(work)
                     raise
-                _clear(work, real, wanted=Path(path))
+                _clear(work, real, finished=Path(path))
                 _close(work)
         finally:
             with suppress(OSError):
@@ -264,17 +263,17 @@ def new_folder(
 
 
 def _check_again(path: Path, real: Path, kind: FolderKind, inputs: list[Path], *, overwrite: bool) -> None:
-    """What stands at the name now: a killed run may have been mended, or somebody else may have written there."""
+    """Check the folder again: it may have been restored from a killed run, or another process may have written there."""
     if real.is_dir() and not real.is_symlink():
         _check_present(path, real, kind, inputs, overwrite=overwrite)
     elif os.path.lexists(real):
         raise FileProblem("something appeared under this name meanwhile", file=path, hint="choose another name")
 
 
-def _clear(work: Path, real: Path, *, wanted: Path | None = None) -> None:
-    """Remove what is in a working folder, but for the mark; an old folder whose place is empty goes back there.
+def _clear(work: Path, real: Path, *, finished: Path | None = None) -> None:
+    """Empty a working folder except for the mark; move an old folder back if its place is empty.
 
-    `wanted`: what is in place already, for the message of a FileProblem where the old folder cannot be removed.
+    `finished`: the new folder, if it is in place, for the message if the old one cannot be removed.
     """
     if os.path.lexists(work / OLD) and not os.path.lexists(real):
         files.disk.rename(work / OLD, real)
@@ -283,9 +282,9 @@ def _clear(work: Path, real: Path, *, wanted: Path | None = None) -> None:
             try:
                 files.disk.remove_tree(work / name)
             except OSError as error:
-                if wanted is None:
+                if finished is None:
                     raise
-                what = f"{wanted} is whole and in its place, but what it replaced cannot be removed"
+                what = f"{finished} is whole and in its place, but what it replaced cannot be removed"
                 reason = error.strerror or error
                 raise FileProblem(f"{what}: {reason}", file=work / name, hint="remove it by hand") from error
 
@@ -297,9 +296,9 @@ def _close(work: Path) -> None:
 
 
 def swap(new: Path, target: Path, old: Path) -> None:
-    """Give the folder `new` the name `target`; what stood there is at `old` then. If a rename fails, all is as it was.
+    """Rename the folder `new` to `target`, and an existing `target` to `old`. If a rename fails, nothing has changed.
 
-    Raises OSError; FileProblem where the old folder cannot be put back either, which says where it is.
+    Raises OSError; FileProblem, with its location, if the old folder cannot be moved back either.
     """
     moved = os.path.lexists(target)
     if moved:
@@ -319,10 +318,10 @@ def swap(new: Path, target: Path, old: Path) -> None:
 
 
 def remove_marked(folder: Path, *marks: str) -> None:
-    """Remove a folder that one of the files `marks` shows to be ours, or an empty one; nothing if it is not there.
+    """Remove a folder that has one of the files `marks` or is empty; do nothing if there is none.
 
-    The marks go last, in their order, so that what a kill leaves still has one. Raises FileProblem for a link, a file, a folder
-    without a mark, and the current folder; OSError.
+    The marks are removed last, in order, so that an interrupted removal still leaves one. Raises FileProblem for a link, a
+    file, a folder without a mark, and the current folder; OSError.
     """
     if not os.path.lexists(folder):
         return
@@ -347,9 +346,9 @@ def _is_plain(path: Path) -> bool:
 
 
 def remove_own(path: Path) -> None:
-    """Remove a file, link or folder that lies in a folder of ours under a name that is ours; nothing if it is not there.
+    """Remove a file, link or folder of ours in a folder of ours; do nothing if there is none.
 
-    Of a link, the link; never what it points to.
+    For a link, only the link is removed, never its target.
     """
     if path.is_dir() and not path.is_symlink():
         files.disk.remove_tree(path)
@@ -358,15 +357,15 @@ def remove_own(path: Path) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder that this very operation has made and given up, as far as the disk lets us."""
+    """Remove a folder that this operation has written and abandoned, as far as the disk allows."""
     if not folder.is_symlink():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def move_own(path: Path, target: Path) -> None:
-    """Rename something of ours within a folder of ours; at most a plain file stands at `target`, which is replaced.
+    """Rename something of ours within a folder of ours; a plain file at `target` is replaced.
 
-    Raises FileProblem where a link or a folder is in the way, OSError.
+    Raises FileProblem if a link or a folder is in the way, OSError.
     """
     if target.is_symlink() or target.is_dir():
         raise FileProblem("in the way, and nothing that phraseloom made", file=target, hint="move it away")
@@ -374,7 +373,7 @@ def move_own(path: Path, target: Path) -> None:
 
 
 def point_link(link: Path, text: str) -> None:
-    """Make `link` a link that says `text`, in one step. Raises FileProblem where something else has that name, OSError."""
+    """Make `link` a symbolic link to `text`, in one step. Raises FileProblem if something else has that name, OSError."""
     temporary = link.with_name(f".{link.name}.new")
     for path in (link, temporary):
         if os.path.lexists(path) and not path.is_symlink():
@@ -388,7 +387,7 @@ def point_link(link: Path, text: str) -> None:
 
 @contextmanager
 def system_errors(path: Path) -> Iterator[None]:
-    """OSError and what the system cannot take as a name, as FileProblem."""
+    """Turn OSError, and errors about invalid names, into FileProblem."""
     try:
         yield
     except OSError as error:

@@ -145,7 +145,7 @@ def test_selection_prints_the_best_and_remembers_it(net: str, command: Command) 
     assert head == f"8 sentences, {3 * 4 * 7} settings; the best:"
     assert names.split() == ["layer", "head", "method", "AER", "precision", "recall", "links"]
     assert len(rows) == 5
-    assert last == "remembered in net"
+    assert last == "stored in net"
     values = [row.split() for row in rows]
     errors = [float(v[3]) for v in values]
     assert errors == sorted(errors)
@@ -193,7 +193,7 @@ def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_pat
     other = [re.sub(r"(\d+)([-p])(\d+)", lambda m: f"{int(m[3]) + 1}{m[2]}{int(m[1]) + 1}", line) for line in GOLD]
     written(tmp_path, other=other)
     again = command("align", "run", *FILES, "--select", "auto", "--gold", "other", "--base", "1", "--reverse")
-    assert again.out == first.replace("remembered in net", "remembered in run/best")
+    assert again.out == first.replace("stored in net", "stored in run/best")
     wrong = command("align", net, *FILES, "--select", "auto", "--gold", "other")
     assert wrong.code == 1
     assert "other:1: " in wrong.err
@@ -204,8 +204,8 @@ def test_run_folders_and_gold_of_other_forms(net: str, command: Command, tmp_pat
     [
         (["--layer", "4"], 2, "alignment_layer 4: the decoder has 3 layers"),
         (["--head", "3"], 2, "alignment_head 3: layer 2 of the decoder attends with 2 heads"),
-        (["--head", "0"], 2, "--head '0' is neither a number from 1 nor mean or max"),
-        (["--head", "x"], 2, "--head 'x' is neither"),
+        (["--head", "0"], 2, "alignment_head: should be greater than or equal to 1 or max (given: 0)"),
+        (["--head", "x"], 2, "alignment_head: should be"),
         (["--method", "best"], 2, "'best'"),
         (["--select", "auto"], 2, "--select auto and --gold go together"),
         (["--gold", "gold"], 2, "align evaluate scores links"),

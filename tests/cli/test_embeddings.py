@@ -65,7 +65,7 @@ def test_vectors_of_a_text(command: Command) -> None:
     total = sum(counts) + 1
     share = f"{(total - 1) / total:.2%}"
     assert outcome.err.startswith(
-        f"phraseloom embeddings: 61 lines, {total} tokens; 7 are there at least 2 times, {share} of the text\n"
+        f"phraseloom embeddings: 61 lines, {total} tokens; 7 occur at least 2 times, {share} of the text\n"
         "phraseloom embeddings: epoch 1 of 2\nphraseloom embeddings: epoch 2 of 2\n"
         "phraseloom embeddings: out/a.vec: 8 vectors, 3 of phrases, 1 of them of n-grams alone\n"
     )

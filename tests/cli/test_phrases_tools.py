@@ -87,7 +87,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
     assert "left out" not in outcome.err
     write("links", [*LINKS[:4], "0-0 0-1"])
     assert (
-        "1 more have a word with a tab, which a table cannot hold: left out"
+        "1 more were left out: a word with a tab cannot stand in a table"
         in command("phrases", "extract", *PAIR, "-o", "c", "--overwrite").err
     )
 
@@ -98,7 +98,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
         ([*PAIR], 2, "Missing option '-o'"),
         (["-s", "none", *PAIR[2:], "-o", "c"], 1, "none: text file not found"),
         (["-s", "-", "-t", "target", "-a", "-", "-o", "c"], 2, "only one of the files can be -"),
-        ([*PAIR, "-o", "c.gz"], 2, "c.gz: what is written is plain text"),
+        ([*PAIR, "-o", "c.gz"], 2, "c.gz: the output is plain text"),
         (["-s", "table", *PAIR[2:], "-o", "c"], 1, "links:2: "),
         (
             ["-s", "target", "-t", "target", "-a", "short", "-o", "c"],
@@ -189,8 +189,8 @@ def test_options_of_filter(options: list[str], phrases: list[str], command: Comm
             "--tags is for the filter",
         ),
         (["candidates", "-o", "p", "-t", "target", "--tags", "source"], 1, "source:1: 3 tags, but the line of target"),
-        (["candidates", "-o", "p.xz", "--no-pmi"], 2, "p.xz: what is written is plain text"),
-        (["candidates", "-o", "p", "--no-pmi", "--moses", "m.gz"], 2, "m.gz: what is written is plain text"),
+        (["candidates", "-o", "p.xz", "--no-pmi"], 2, "p.xz: the output is plain text"),
+        (["candidates", "-o", "p", "--no-pmi", "--moses", "m.gz"], 2, "m.gz: the output is plain text"),
         (["candidates", "-o", "p", "--no-pmi", "--min-count", "0"], 2, "--min-count"),
         (["candidates", "-o", "p", "--no-pmi", "--stop-words", "de"], 1, "de: text file not found"),
         (["candidates", "-o", "p", "--no-pmi", "--preset", "mine"], 2, "--preset"),
@@ -334,7 +334,7 @@ def test_any_text_comes_back_byte_for_byte(
         (
             ["target", "--table", "table", "-s", "source", "-a", "links", "--fertility", "f.gz"],
             2,
-            "f.gz: what is written",
+            "f.gz: the output is plain text",
         ),
         (
             ["table", "--table", "table", "-s", "source", "-a", "empty"],

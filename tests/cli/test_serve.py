@@ -89,7 +89,7 @@ def test_a_server_that_others_can_reach_says_so(project: Path) -> None:
         assert call(port, "GET", "/health", Host="any.example")[0] == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(HANGS) == 0
-    assert "warning: others can reach this server" in "".join(lines)
+    assert "warning: other machines can reach this server" in "".join(lines)
 
 
 def test_what_cannot_be_served(command: Command, project: Path) -> None:

@@ -148,7 +148,7 @@ def test_n_best(translator: Translator) -> None:
             assert len({tuple(t.tokens) for t in translation.n_best}) == n_best
     with pytest.raises(ConfigError, match=r"^min_length 5,5 is above max_length 1,1 for every source"):
         translator.translate(["a"], min_length={"factor": 5, "constant": 5}, max_length={"factor": 1, "constant": 1})
-    with pytest.raises(ConfigError, match=r"^n_best 5 is larger than beam 4; a beam of 5 would find so many"):
+    with pytest.raises(ConfigError, match=r"^n_best 5 is larger than beam 4; set beam to 5"):
         translator.translate(lines, beam=4, n_best=5)
 
 

@@ -81,7 +81,7 @@ def test_paths_and_methods(server: Running) -> None:
         ({"beam": True}, "beam: a whole number is needed, not true"),
         ({"beam": [5]}, "beam: a whole number is needed, not a list"),
         ({"beam": 10**30}, "max_beam = 6"),
-        ({"beam": 2, "n_best": 3}, "n_best: 3 is above the beam, 2"),
+        ({"beam": 2, "n_best": 3}, "n_best 3 is larger than beam 2; set beam to 3"),
         ({"text": None}, "text is missing"),
         ({"text": 7}, "text: a text is needed, not a number"),
         ({"text": ["a", ["b"]]}, "text 2: a text is needed, not a list"),

@@ -161,13 +161,13 @@ def test_a_batch_that_nobody_wants_any_more_ends_at_once() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         for callers in (1, 3):
             calls = [asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"])) for _ in range(callers)]
-            await settled(lambda callers=callers: len(batcher._present) == callers)
+            await settled(lambda callers=callers: len(batcher._current) == callers)
             behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
             for one in calls:
                 one.cancel()
             assert await behind == ["BEHIND"]
         late = asyncio.ensure_future(batcher.submit(LINE, "k", ["endless"]))
-        await settled(lambda: len(batcher._present) == 1)
+        await settled(lambda: len(batcher._current) == 1)
         await pass_time(1.1)
         with pytest.raises(Problem, match="answer_seconds = 1"):
             await late
@@ -216,13 +216,13 @@ def test_a_batch_that_takes_too_long_is_ended_and_its_requests_are_done_one_by_o
     async def test(batcher: Batcher, work: Work) -> None:
         texts = (["endless"], ["large", "two"], ["small"])
         calls = [asyncio.ensure_future(batcher.submit(LINE, "k", one, size=len("".join(one)))) for one in texts]
-        await settled(lambda: len(batcher._present) == 4)
+        await settled(lambda: len(batcher._current) == 4)
         behind = asyncio.ensure_future(batcher.submit(LINE, "k", ["behind"]))
         await pass_time(19.0)
         assert not work.ended
         await pass_time(1.1)
         assert await calls[2] == ["SMALL"]
-        await settled(lambda: [job.item for job in batcher._present] == ["endless"])
+        await settled(lambda: [job.item for job in batcher._current] == ["endless"])
         assert not behind.done()
         await pass_time(20.1)
         with pytest.raises(Problem, match=r"not done within batch_seconds = 20; send fewer or shorter texts") as late:
@@ -243,7 +243,7 @@ def test_after_an_error_no_further_time_is_given() -> None:
     async def test(batcher: Batcher, work: Work) -> None:
         work.gate.clear()
         calls = [asyncio.ensure_future(batcher.submit(LINE, "k", [t])) for t in ("poison", "a", "b")]
-        await settled(lambda: len(batcher._present) == 3)
+        await settled(lambda: len(batcher._current) == 3)
         await pass_time(20.1)
         work.gate.set()
         assert await asyncio.gather(*calls[1:]) == [["A"], ["B"]]

@@ -1,4 +1,4 @@
-"""`phraseloom doctor`: is this machine and installation fit for work?"""
+"""`phraseloom doctor`: check this machine and installation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
 
 
 def start_of_training() -> Finding:
-    """Whether a new model with source phrases, the mechanism that loses its tokens most easily, tells them apart."""
+    """Whether a new model with source phrases, the mechanism that collapses most easily, tells tokens apart."""
     import torch
 
     from phraseloom.models.build import build_model

@@ -54,6 +54,8 @@ def _default(parameter: Any) -> str:
     default = parameter.default
     if parameter.required:
         return "required"
+    if isinstance(parameter.show_default, str):
+        return parameter.show_default
     if default is None or default is False or callable(default) or str(default) in ("", "Sentinel.UNSET"):
         return ""
     return str(default)

@@ -1,7 +1,4 @@
-"""`phraseloom explain`: a page that shows why a model translates as it does.
-
-What `phraseloom explain` reads: the chosen lines of files that are parallel, and names for the models.
-"""
+"""`phraseloom explain`: a page that shows how a model translates chosen lines of parallel files."""
 
 from __future__ import annotations
 
@@ -14,10 +11,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import AlignmentMethod, Device, given, head
+from phraseloom.cli.options import Device, fields_of, model_option, named, number_or_word
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
 MAX_MODELS = 2
 
@@ -59,25 +57,19 @@ def command(
     max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences on the page.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most subwords of a sentence, on each side.")] = 250,
     use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
-    beam: Annotated[
-        int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")
-    ] = None,
-    alignment_layer: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
-        ),
-    ] = None,
+    beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
+    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
     alignment_head: Annotated[
-        str | None,
-        typer.Option(
+        Any,
+        model_option(
+            DecodingConfig,
+            "alignment_head",
+            parser=number_or_word,
             metavar="N",
-            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
+            show_default="the model's setting; mean with --alignment-layer",
         ),
     ] = None,
-    alignment_method: Annotated[
-        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
-    ] = None,
+    alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
     ] = None,
@@ -93,8 +85,7 @@ def command(
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """
-    from phraseloom.cli.options import named
-
+    options = fields_of(DecodingConfig, locals())
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")
     if output is None and json_ is None:
@@ -108,13 +99,8 @@ def command(
     from phraseloom.analysis.explain.sentence import ORDER, explain
     from phraseloom.decoding.translator import Translator
 
-    options = given(
-        beam=beam,
-        n_best=None if beam is None else 1,
-        alignment_layer=alignment_layer,
-        alignment_method=alignment_method,
-    )
-    options |= head(alignment_head, "alignment-head")
+    if beam is not None:
+        options["n_best"] = 1
     translators = {
         name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()
     }
@@ -130,7 +116,7 @@ def command(
             max_tokens=max_tokens,
         )
     _write(document, output, json_)
-    _say(document, chosen.asked)
+    _report(document, chosen.requested)
 
 
 def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:
@@ -149,19 +135,19 @@ def _write(document: dict[str, Any], output: Path | None, json_: Path | None) ->
         note(f"{path}: {plural(len(document['sentences']), 'sentence')}, {path.stat().st_size / 1e6:.1f} MB", "explain")
 
 
-def _say(document: dict[str, Any], asked: int) -> None:
-    """On standard error, what is not on the page or not as it was meant."""
+def _report(document: dict[str, Any], requested: int) -> None:
+    """Print to standard error what the page leaves out, and the notes of its sentences."""
     from phraseloom.cli.phrases.files import note
 
-    left_out = asked - len(document["sentences"])
+    left_out = requested - len(document["sentences"])
     if left_out:
-        note(f"{left_out:,} of {asked:,} lines were left out; --lines and --max-sentences choose", "explain")
-    found: dict[str, list[int]] = {}
+        note(f"{left_out:,} of {requested:,} lines were left out; --lines and --max-sentences choose", "explain")
+    notes: dict[str, list[int]] = {}
     for sentence in document["sentences"]:
         for model, view in zip(document["models"], sentence["views"], strict=True):
             for text in view["notes"]:
-                found.setdefault(f"{model['label']}: {text}", []).append(sentence["line"])
-    for text, places in found.items():
+                notes.setdefault(f"{model['label']}: {text}", []).append(sentence["line"])
+    for text, places in notes.items():
         where = ", ".join(map(str, places[:5])) + (", …" if len(places) > 5 else "")
         note(f"{text} (line {where})", "explain")
 
@@ -171,19 +157,19 @@ SOURCE = "source"
 
 @dataclass(frozen=True)
 class Chosen:
-    """The chosen `lines` (numbers from 1, in the order of the text), and of each file its `texts` of them.
+    """The chosen `lines` (numbers from 1, in order), and their `texts` in each file.
 
-    `asked`: how many lines were asked for, of which those beyond `most` are left out.
+    `requested`: the number of requested lines, including those beyond `most`.
     """
 
     lines: list[int]
     texts: dict[str, list[str] | None]
     files: Mapping[str, str | None]
-    asked: int
+    requested: int
 
     @contextlib.contextmanager
     def places(self) -> Iterator[None]:
-        """Let an error about one of the trees name its line of the file."""
+        """Make an error about a tree name its line in the file."""
         from phraseloom.decoding.source_phrases import TREES
 
         try:
@@ -196,39 +182,41 @@ class Chosen:
 
 
 def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Chosen:
-    """Read `files` by what they are (None: not given; `source` is one of them, and may be -), of `lines` the first `most`.
+    """Read the first `most` of `lines` from `files` (role → path or None; `source` is required, and may be -).
 
-    `lines` as in `parse_lines`, None for all. Raises UsageError, FileProblem; DataError where the files are not parallel, have
-    no such line, or hold no text.
+    `lines` as in `parse_lines`, None for all. Raises UsageError, FileProblem; DataError if the files are not parallel, lack a
+    line, or have no text.
     """
     single_stdin(*files.values())
-    wanted = None if lines is None else parse_lines(lines)
-    kept: list[int] = [] if wanted is None else wanted[:most]
+    requested = None if lines is None else parse_lines(lines)
+    chosen: list[int] = [] if requested is None else requested[:most]
     inputs, totals = InputFiles("explain"), {}
     texts: dict[str, list[str] | None] = dict.fromkeys(files)
     for name, path in files.items():
         if path is not None:
-            texts[name], totals[name] = _read(inputs.lines(path).lines, None if wanted is None else set(kept), most)
+            texts[name], totals[name] = _read(
+                inputs.lines(path).lines, None if requested is None else set(chosen), most
+            )
     total = totals[SOURCE]
     _require_parallel(files, totals)
-    if wanted is not None and wanted[-1] > total:
-        raise DataError(f"no line {wanted[-1]}: there are {total:,}", file=_named(files[SOURCE]))
-    if wanted is None:
-        kept = list(range(1, min(total, most) + 1))
+    if requested is not None and requested[-1] > total:
+        raise DataError(f"no line {requested[-1]}: there are {total:,}", file=_named(files[SOURCE]))
+    if requested is None:
+        chosen = list(range(1, min(total, most) + 1))
     if not any(text.strip() for text in texts[SOURCE] or []):
         raise DataError("no line with text: there is nothing to look at", file=_named(files[SOURCE]))
     inputs.note_changes()
-    return Chosen(kept, texts, files, total if wanted is None else len(wanted))
+    return Chosen(chosen, texts, files, total if requested is None else len(requested))
 
 
-def _read(lines: Iterable[str], wanted: set[int] | None, most: int) -> tuple[list[str], int]:
-    """The wanted lines, or the first `most`, and how many lines there are."""
-    found: list[str] = []
+def _read(lines: Iterable[str], numbers: set[int] | None, most: int) -> tuple[list[str], int]:
+    """The lines with these numbers, or the first `most`; and the number of all lines."""
+    texts: list[str] = []
     count = 0
     for count, text in enumerate(lines, 1):
-        if count <= most if wanted is None else count in wanted:
-            found.append(text)
-    return found, count
+        if count <= most if numbers is None else count in numbers:
+            texts.append(text)
+    return texts, count
 
 
 def _require_parallel(files: Mapping[str, str | None], totals: Mapping[str, int]) -> None:
@@ -246,8 +234,8 @@ def _named(path: str | None) -> str:
 
 
 def parse_lines(text: str) -> list[int]:
-    """`3,7-9` → [3, 7, 8, 9]: ascending, each once. Raises UsageError."""
-    found: set[int] = set()
+    """`3,7-9` → [3, 7, 8, 9]: sorted, without repeats. Raises UsageError."""
+    numbers: set[int] = set()
     for part in text.split(","):
         first, dash, last = (side.strip() for side in part.partition("-"))
         ends = (first, last if dash else first)
@@ -258,5 +246,5 @@ def parse_lines(text: str) -> list[int]:
             raise UsageError(f"--lines {text!r}: {part.strip()!r} is no range of lines, which count from 1")
         if high - low >= 1_000_000:
             raise UsageError(f"--lines {text!r}: {part.strip()!r} are more than a page can show")
-        found.update(range(low, high + 1))
-    return sorted(found)
+        numbers.update(range(low, high + 1))
+    return sorted(numbers)

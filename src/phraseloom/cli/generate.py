@@ -1,4 +1,4 @@
-"""`phraseloom generate`: prompts in, what a language model writes on out."""
+"""`phraseloom generate`: prompts in, continuations by a language model out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, given, workers
+from phraseloom.cli.options import Device, fields_of, model_option, number_or_word
 from phraseloom.errors import UsageError
+from phraseloom.options.decoding import GenerationConfig
 
 Output = Literal["text", "json"]
 
@@ -25,30 +26,17 @@ def command(
     with_prompt: Annotated[
         bool, typer.Option("--with-prompt", help="Print the prompt before its continuation.")
     ] = False,
-    sample: Annotated[
-        bool | None, typer.Option("--sample/--greedy", help="Sample tokens, or always take the best. Default: greedy.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Softmax temperature. Below 1: less random; above 1: more random.")
-    ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Sample from the k best tokens only.")] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="Nucleus sampling: sample from the smallest set of tokens with this total probability."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Random seed.")] = None,
-    samples: Annotated[int | None, typer.Option("-n", "--samples", min=1, help="Continuations per prompt.")] = None,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Most subwords of a continuation.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Continuations per batch.")] = None,
-    workers_: Annotated[
-        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
-    ] = None,
-    max_input_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longer prompts (in subwords) lose their beginning.")
-    ] = None,
-    window: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of prompts to read and sort by length together.")
-    ] = None,
+    sample: Annotated[bool | None, model_option(GenerationConfig, "sample", "--sample/--greedy")] = None,
+    temperature: Annotated[float | None, model_option(GenerationConfig, "temperature")] = None,
+    top_k: Annotated[int | None, model_option(GenerationConfig, "top_k")] = None,
+    top_p: Annotated[float | None, model_option(GenerationConfig, "top_p")] = None,
+    seed: Annotated[int | None, model_option(GenerationConfig, "seed")] = None,
+    samples: Annotated[int | None, model_option(GenerationConfig, "samples", "-n", "--samples")] = None,
+    max_tokens: Annotated[int | None, model_option(GenerationConfig, "max_tokens")] = None,
+    batch_sentences: Annotated[int | None, model_option(GenerationConfig, "batch_sentences", "--batch")] = None,
+    workers: Annotated[Any, model_option(GenerationConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    max_input_tokens: Annotated[int | None, model_option(GenerationConfig, "max_input_tokens")] = None,
+    window: Annotated[int | None, model_option(GenerationConfig, "window")] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Process prompts as soon as they arrive; never wait for more.")
     ] = False,
@@ -62,43 +50,36 @@ def command(
 
     Example: echo "The president said" | phraseloom generate runs/my-language-model --sample --top-p 0.9 -n 3
     """
-    drawing = given(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-    options = drawing | given(
-        sample=sample,
-        samples=samples,
-        max_tokens=max_tokens,
-        batch_sentences=batch,
-        workers=workers(workers_),
-        max_input_tokens=max_input_tokens,
-        window=window,
-    )
+    options = fields_of(GenerationConfig, locals())
     from phraseloom.decoding.generator import TextGenerator
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
     generator = TextGenerator.from_pretrained(model, device=device)
-    if not (generator.config.sample if sample is None else sample) and (drawing or (samples or 1) > 1):
-        name = next(iter(drawing), "samples").replace("_", "-")
-        raise UsageError(f"--{name} is for drawing tokens, and greedy search draws none", hint="add --sample")
+    if not options.get("sample", generator.config.sample):
+        for name in ("temperature", "top_k", "top_p", "seed"):
+            if name in options:
+                what = f"--{name.replace('_', '-')} is for drawing tokens, and greedy search draws none"
+                raise UsageError(what, hint="add --sample")
     if sample is False:
-        options["samples"] = 1
+        options.setdefault("samples", 1)
     generator = TextGenerator(generator.model, generator.tokenizer, generator.options(**options))
     _run(generator, output, with_prompt=with_prompt, stream=stream)
 
 
 def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> None:
-    """Print a line for each continuation; then what did not come out as it was meant, on standard error."""
+    """Print a line for each continuation; then warnings on standard error."""
     from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
     from phraseloom.text.lines import LineReport
 
     report, number, cropped, first = LineReport(), 0, 0, 0
     seconds = 0.0 if stream else GATHER_SECONDS
     for prompts in windows(standard_input(), generator.config.window, seconds=seconds, report=report):
-        found = generator.generate(prompts, first=number)
-        for i, some in enumerate(found, start=number):
-            if some[0].cropped:
+        results = generator.generate(prompts, first=number)
+        for i, continuations in enumerate(results, start=number):
+            if continuations[0].cropped:
                 cropped, first = cropped + 1, first or i + 1
-            sys.stdout.write(_json(i, some) if output == "json" else _text(some, with_prompt))
+            sys.stdout.write(_json(i, continuations) if output == "json" else _text(continuations, with_prompt))
         sys.stdout.flush()
         number += len(prompts)
     if cropped:

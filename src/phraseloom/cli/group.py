@@ -32,7 +32,7 @@ def load(table: Table, name: str) -> Any:
 
 
 class _Commands(Mapping[str, Any]):
-    """The subcommands by name, made when they are looked up."""
+    """The subcommands by name, loaded when they are looked up."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -50,7 +50,7 @@ class _Commands(Mapping[str, Any]):
 def lazy_group(table: Table, *, help: str, default: str | None = None) -> typer.Typer:
     """The app of a verb whose subcommands are in `table`.
 
-    With `default`, a first word that is no subcommand, nor nearly one, is the first argument of that subcommand.
+    With `default`, a first word that is neither a subcommand nor close to one is the first argument of that subcommand.
     """
 
     class LazyGroup(typer.core.TyperGroup):
@@ -86,19 +86,19 @@ def _is_argument(word: str, table: Table) -> bool:
 
 
 def is_argument(parameter: Any) -> bool:
-    """Whether a parameter has a place instead of a name with dashes."""
+    """Whether a parameter is positional."""
     return not any(name.startswith("-") for name in parameter.opts)
 
 
 def argument(parameter: Any, dots: str = "...") -> str:
-    """The name of an argument, with `dots` where there may be several."""
+    """The name of an argument, with `dots` if it may be repeated."""
     return f"{parameter.metavar}{dots if parameter.nargs == -1 else ''}"
 
 
 class VerbCommand(typer.core.TyperCommand):
-    """A command whose arguments have a metavar in capitals without dots; those that may be left out get brackets here."""
+    """A command that puts optional arguments in brackets; metavars are capitals without dots."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """What stands behind the name of the command."""
-        given = [p for p in self.get_params(ctx) if is_argument(p)]
-        return ["[OPTIONS]", *(argument(p) if p.required else f"[{argument(p)}]" for p in given)]
+        """The usage line after the name of the command."""
+        arguments = [p for p in self.get_params(ctx) if is_argument(p)]
+        return ["[OPTIONS]", *(argument(p) if p.required else f"[{argument(p)}]" for p in arguments)]

@@ -4,7 +4,7 @@ A verb is a module `phraseloom.cli.<module>` that has either `command`, a functi
 `typer.Typer` of subcommands. Nothing heavy is imported before a verb runs (`phraseloom --help` stays under 0.5 s).
 
 Exit codes: 0 done; 1 data, file or model; 2 usage or recipe; 3 interrupted, the same command resumes; 4 diverged;
-130 stopped by Ctrl-C; 141 the reader of our output went away (`… | head`).
+130 stopped by Ctrl-C; 141 the reader of the output closed it (`… | head`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def load_verb(name: str) -> Any:
 
 
 class LazyVerbs(typer.core.TyperGroup):
-    """A command group that knows its verbs by `VERBS` and imports only the one that is called."""
+    """A command group of the verbs in `VERBS` that imports only the verb that is called."""
 
     verb = ""
 
@@ -84,14 +84,14 @@ class LazyVerbs(typer.core.TyperGroup):
         return list(VERBS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A stand-in that knows the one-line help; `resolve_command` loads the verb itself."""
+        """A stand-in with the one-line help; `resolve_command` loads the verb itself."""
         if cmd_name not in VERBS:
             return None
         line = VERBS[cmd_name][1]
         return typer.core.TyperCommand(cmd_name, help=line, short_help=line, rich_markup_mode=None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """The verb named by the first argument; UsageError with the nearest name otherwise."""
+        """The verb named by the first argument. Raises UsageError with the nearest name."""
         name = args[0]
         if name not in VERBS:
             near = difflib.get_close_matches(name, VERBS, n=1, cutoff=0.4)
@@ -101,8 +101,8 @@ class LazyVerbs(typer.core.TyperGroup):
         return name, load_verb(name), args[1:]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         print(f"phraseloom {__version__}")
         raise typer.Exit
 
@@ -191,9 +191,9 @@ def _report(verb: str, error: Exception) -> int:
         again = f"phraseloom --debug {verb} … shows where; please report it"
         text, code = f"internal error: {type(error).__name__}: {error}; {again}", 1
     try:
-        if sys.stderr is not None:  # print would take stdout instead
+        if sys.stderr is not None:  # print would write to stdout instead
             print(f"{name}: {escape_controls(text)}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):  # the exit code still says it
+    except (OSError, ValueError):  # the exit code still reports it
         silence(sys.stderr)
     return code
 

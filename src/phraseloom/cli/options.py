@@ -1,23 +1,16 @@
-"""Command-line options that stand over the decoding options of a model; shared by `translate`, `score` and `align`.
+"""Options that several commands share, and `option`, which makes an option of a field of a configuration class.
 
-`--device` of every verb that computes, checked before anything is read.
-
-The rules by which words of aligned text are joined, as an option (`phrases/merge.py`).
-
-A file parallel to the input lines of a command (`--prefixes`, `--trees`), read as far as these have come.
-
-The option `--by-sentence` of the verbs whose numbers are means over sentences.
-
-The models of a command line, `NAME=FOLDER` or `FOLDER`, by name.
+`ParallelFile` reads a file parallel to the input lines of a command (`--prefixes`, `--trees`); `named` reads the models of
+a command line, `NAME=FOLDER` or `FOLDER`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -25,103 +18,64 @@ from phraseloom.errors import DataError, UsageError
 from phraseloom.files import require_file
 from phraseloom.text.lines import read_lines
 
-PenaltyName = Literal["wu", "sockeye", "none"]
+if TYPE_CHECKING:
+    from phraseloom.config import Config
+    from phraseloom.options.decoding import DecodingConfig
 
 
-Stop = Literal["finished", "exact", "transformers"]
+def option(config: type[Config], field: str, *names: str, **settings: Any) -> Any:
+    """The option that sets a field of `config`; its help and its bounds are those of the field.
+
+    `names` are its names, `--field` if there are none; `settings` are further arguments of `typer.Option`.
+    """
+    from phraseloom.config import bounds
+
+    least, greatest = bounds(config, field)
+    return typer.Option(
+        *names, **{"min": least, "max": greatest, "help": config.model_fields[field].description, **settings}
+    )
 
 
-LongLines = Literal["crop", "split"]
-
-
-AlignmentMethod = Literal[
-    "target-to-source",
-    "source-to-target",
-    "intersection",
-    "union",
-    "grow-diag",
-    "grow-diag-final",
-    "grow-diag-final-and",
-]
-
-
-Unknown = Literal["forbid", "keep", "replace"]
+def model_option(config: type[Config], field: str, *names: str, **settings: Any) -> Any:
+    """As `option`, for a field whose default is stored with the model."""
+    return option(config, field, *names, **{"show_default": "the model's setting", **settings})
 
 
 def given(**options: Any) -> dict[str, Any]:
-    """The options that were given (not None)."""
+    """The options that are not None."""
     return {k: v for k, v in options.items() if v is not None}
 
 
-def length(text: str | None, name: str) -> dict[str, Any] | None:
-    """`FACTOR,CONSTANT` or `CONSTANT` as a length bound. Raises UsageError."""
-    if text is None:
-        return None
+def fields_of(config: type[Config], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a command that are named after fields of `config` and are not None."""
+    return given(**{name: value for name, value in arguments.items() if name in config.model_fields})
+
+
+def number_or_word(text: str) -> int | str:
+    """An option such as `--workers 4` or `--workers auto`; its configuration class checks the value."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def length(text: str) -> dict[str, Any]:
+    """`FACTOR,CONSTANT` or `CONSTANT` as a bound on the length of the output."""
     factor, comma, constant = text.rpartition(",")
     try:
         return {"factor": float(factor) if comma else 0.0, "constant": int(constant)}
     except ValueError:
-        hint = "write FACTOR,CONSTANT (such as 2.0,20) or one whole number"
-        raise UsageError(f"--{name} {text!r} is not a length bound", hint=hint) from None
+        raise typer.BadParameter(f"{text!r} is neither FACTOR,CONSTANT (such as 2.0,20) nor a whole number") from None
 
 
-def lengths(longest: str | None, shortest: str | None) -> dict[str, Any]:
-    """`--max-length` and `--min-length` as options. Raises UsageError where no output could be within both."""
-    from phraseloom.config import validate
-    from phraseloom.options.decoding import LengthConfig
+def penalty(config: DecodingConfig, **changes: Any) -> dict[str, Any]:
+    """`length_penalty` of a model with those of `kind`, `alpha` and `beta` that are not None; empty if all are."""
+    from phraseloom.config import merge
 
-    bounds = {"max_length": length(longest, "max-length"), "min_length": length(shortest, "min-length")}
-    if None not in bounds.values():
-        high, low = (validate(LengthConfig, bound) for bound in bounds.values())
-        if low.always_above(high):
-            raise UsageError(
-                f"--min-length {shortest} is above --max-length {longest} for every line: no output is within both",
-                hint=f"such as --max-length {max(high.factor, low.factor):g},{max(high.constant, low.constant) + 20}",
-            )
-    return given(**bounds)
-
-
-def enough_beam(n_best: int | None, beam: int) -> None:
-    """UsageError where more translations are asked for than the beam of this width holds."""
-    if n_best is not None and n_best > beam:
-        raise UsageError(f"--n-best {n_best} is larger than the beam, {beam}", hint=f"give --beam {n_best}")
-
-
-def penalty(
-    now: dict[str, Any], kind: PenaltyName | None, alpha: float | None, beta: float | None
-) -> dict[str, Any] | None:
-    """The length penalty `now` with the given changes; None when nothing was given."""
-    changes = given(alpha=alpha, beta=beta)
-    if kind is None:
-        return {**now, **changes} if changes else None
-    kept = now if now["kind"] == kind else {"kind": kind}
-    return {**kept, **changes}
-
-
-def head(text: str | None, name: str) -> dict[str, int | str | None]:
-    """The head that aligns as an option: a number from 1, or `mean` or `max` of all heads. Raises UsageError."""
-    if text is None:
-        return {}
-    if text == "mean":
-        return {"alignment_head": None}
-    if text == "max":
-        return {"alignment_head": text}
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise UsageError(f"--{name} {text!r} is neither a number from 1 nor mean or max")
-    return {"alignment_head": int(text)}
-
-
-def workers(text: str | None) -> int | str | None:
-    """`auto` or a number of threads. Raises UsageError."""
-    if text is None or text == "auto":
-        return text
-    if not text.isascii() or not text.isdigit():
-        raise UsageError(f"--workers {text!r} is neither a number nor auto")
-    return int(text)
+    changes = given(**changes)
+    now = {"length_penalty": config.length_penalty.model_dump()}
+    return merge(now, {"length_penalty": changes}) if changes else {}
 
 
 def _usable(device: str) -> str:
-    """UsageError for a device that is not there; the default needs no torch."""
+    """Raise UsageError if the device is not available; the default needs no torch."""
     if device != "cpu":
         from phraseloom.models.device import usable
 
@@ -136,14 +90,14 @@ Rule = Literal["released", "aligned"]
 
 
 class ParallelFile:
-    """The lines of a file, a window at a time; `what` they are, in the plural. Raises FileProblem where there is none."""
+    """The lines of a file, one window at a time. `what`: a plural noun for them. Raises FileProblem if there is no file."""
 
     def __init__(self, path: Path, what: str, kind: str) -> None:
         self.path, self.what = require_file(path, kind), what
         self._lines, self._taken, self._before = read_lines(path), 0, 0
 
     def take(self, count: int) -> list[str]:
-        """The next `count` lines. Raises DataError where there are fewer."""
+        """The next `count` lines. Raises DataError if there are fewer."""
         lines = list(islice(self._lines, count))
         if len(lines) != count:
             raise DataError(f"fewer {self.what} than input lines ({self._taken + len(lines)})", file=self.path)
@@ -151,7 +105,7 @@ class ParallelFile:
         return lines
 
     def finish(self) -> None:
-        """Raise DataError where more lines follow."""
+        """Raise DataError if more lines follow."""
         if next(self._lines, None) is not None:
             raise DataError(
                 f"more {self.what} than input lines ({self._taken})",
@@ -162,7 +116,7 @@ class ParallelFile:
 
     @contextlib.contextmanager
     def places(self) -> Iterator[None]:
-        """Let an error about one of the lines that were taken last name its line of this file."""
+        """Make errors about the last window name the line in this file."""
         try:
             yield
         except DataError as error:
@@ -181,29 +135,29 @@ BySentence = Annotated[
 
 
 def require_json(by_sentence: bool, is_json: bool, option: str) -> None:
-    """Raise UsageError where there is no JSON to hold them."""
+    """Raise UsageError if `--by-sentence` is given without JSON output."""
     if by_sentence and not is_json:
         raise UsageError(f"--by-sentence needs {option}: that is where it writes")
 
 
 def named(models: Sequence[str]) -> dict[str, Path]:
-    """Folders by name, from `NAME=FOLDER` or `FOLDER`, which is named by its last parts, as many as tell it from the other.
+    """Folders by name, from `NAME=FOLDER` or `FOLDER`. The latter is named by its last parts, as few as are unique.
 
-    A checkpoint is named with its run. Raises UsageError for one name twice, and for one folder twice without names.
+    The name of a checkpoint includes its run. Raises UsageError for a repeated name, or a repeated folder without names.
     """
-    given = [_split(text) for text in models]
-    folders = [folder for _, folder in given]
+    pairs = [_split(text) for text in models]
+    folders = [folder for _, folder in pairs]
     parts = [folder.resolve().parts for folder in folders]
-    nameless = [own for (name, _), own in zip(given, parts, strict=True) if not name]
+    nameless = [own for (name, _), own in zip(pairs, parts, strict=True) if not name]
     if len(set(nameless)) < len(nameless):
         again = next(own for i, own in enumerate(nameless) if own in nameless[:i])
         raise UsageError(f"{folders[parts.index(again)]} is given twice", hint="name them: NAME=FOLDER")
     sizes = [_num_parts(own) for own in parts]
-    names = [name or "/".join(own[-size:]) for (name, _), own, size in zip(given, parts, sizes, strict=True)]
+    names = [name or "/".join(own[-size:]) for (name, _), own, size in zip(pairs, parts, sizes, strict=True)]
     more = 1
-    while len(set(names)) < len(names) and not all(name for name, _ in given):
+    while len(set(names)) < len(names) and not all(name for name, _ in pairs):
         more += 1
-        names = [name or "/".join(own[-more:]) for (name, _), own in zip(given, parts, strict=True)]
+        names = [name or "/".join(own[-more:]) for (name, _), own in zip(pairs, parts, strict=True)]
     if len(set(names)) < len(names):
         both = next(name for i, name in enumerate(names) if name in names[:i])
         raise UsageError(f"two models have the name {both}")
@@ -220,7 +174,7 @@ def _split(text: str) -> tuple[str, Path]:
 
 
 def _num_parts(parts: Sequence[str]) -> int:
-    """How many of the last parts of a path name a model."""
+    """The number of last parts of a path that name a model."""
     if parts[-1] in ("best", "last") and len(parts) > 1:
         return 2
     return 3 if len(parts) > 2 and parts[-2] == "checkpoints" else 1

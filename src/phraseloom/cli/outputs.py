@@ -1,4 +1,4 @@
-"""The files that a command writes: refused before any work unless they are new, or may be replaced (`--overwrite`)."""
+"""Check the output files of a command before any work: they must be new, or `--overwrite` given."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing f
 def check_outputs(
     outputs: Mapping[str, AnyPath | None], *, overwrite: bool, inputs: Iterable[AnyPath | None] = ()
 ) -> None:
-    """Refuse the files that a command is to write, by the names of their options, before it does any work.
+    """Check the output files of a command, by option, before it does any work.
 
-    `inputs`: the files and folders that it reads; - is standard input. Raises UsageError for a file that is there (without
-    `overwrite`), is an input, or is named by two options; FileProblem for what cannot be written as a file.
+    `inputs`: the files and folders that it reads; - is standard input. Raises UsageError for a file that exists (without
+    `overwrite`), is an input, or is named by two options; FileProblem for a path that cannot be written as a file.
     """
-    wanted = {option: Path(path) for option, path in outputs.items() if path is not None}
+    paths = {option: Path(path) for option, path in outputs.items() if path is not None}
     sources = named_inputs(inputs)
     places: dict[str, set[object]] = {}
-    for option, path in wanted.items():
+    for option, path in paths.items():
         with system_errors(path):
             _check_file(path)
             places[option] = _places(path)
@@ -38,7 +38,7 @@ def check_outputs(
             for source in sources:
                 if _places(source) & places[option]:
                     raise UsageError(f"{option} is also an input of the command", file=path, hint="choose another name")
-    for path in wanted.values():
+    for path in paths.values():
         if not path.is_file():
             continue
         if not overwrite:
@@ -51,7 +51,7 @@ def check_outputs(
 
 
 def _check_file(path: Path) -> None:
-    """Raise FileProblem where no file can be written."""
+    """Raise FileProblem if no file can be written."""
     if path.is_dir():
         raise FileProblem("a file to write expected, but this is a folder", file=path)
     if path.exists() and not path.is_file():
@@ -66,9 +66,9 @@ def _check_file(path: Path) -> None:
 
 
 def _places(path: Path) -> set[object]:
-    """What two spellings of one file have in common: the real path and, if it is there, device and inode."""
-    found: set[object] = {os.path.realpath(path)}
+    """What identifies a file however it is spelt: its real path and, if it exists, device and inode."""
+    identifiers: set[object] = {os.path.realpath(path)}
     with suppress(OSError, ValueError):
         status = path.stat()
-        found.add((status.st_dev, status.st_ino))
-    return found
+        identifiers.add((status.st_dev, status.st_ino))
+    return identifiers

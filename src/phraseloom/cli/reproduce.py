@@ -1,4 +1,4 @@
-"""`phraseloom reproduce`: a table or figure of a paper made again, at toy, small or the paper's scale."""
+"""`phraseloom reproduce`: reproduce a table or figure of a paper, at toy, small or the paper's scale."""
 
 from __future__ import annotations
 
@@ -122,13 +122,13 @@ def command(
         gpu=gpu,
         train_paper=train_paper,
     )
-    made = open_plan(table, place, options)
-    text = plan_text(made, options)
+    table_plan = open_plan(table, place, options)
+    text = plan_text(table_plan, options)
     if plan:
         print(text, end="")
         return
     typer.echo(text, err=True)
-    result, target = reproduce(made, table, options, lambda line: typer.echo(line, err=True))
+    result, target = reproduce(table_plan, table, options, lambda line: typer.echo(line, err=True))
     print(target / "table.md")
     if result.failures and options.trains:
         names = ", ".join(f"{task}/{row}".strip("/") for task, row in result.failures)

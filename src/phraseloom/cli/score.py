@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import BySentence, Device, PenaltyName, given, require_json, workers
+from phraseloom.cli.options import (
+    BySentence,
+    Device,
+    given,
+    model_option,
+    number_or_word,
+    require_json,
+)
 from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import plain
+from phraseloom.options.decoding import DecodingConfig, PenaltyName, SockeyePenaltyConfig, WuPenaltyConfig
 
 if TYPE_CHECKING:
     from phraseloom.cli.score_input import ScoredText
@@ -49,14 +57,12 @@ def command(
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
     ] = False,
-    length_penalty: Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Exponent of the length penalty.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
-    workers_: Annotated[
-        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
-    ] = None,
-    max_input_tokens: Annotated[int | None, typer.Option(min=1, help="Longer lines (in subwords) are cropped.")] = None,
+    length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
+    alpha: Annotated[float | None, model_option(WuPenaltyConfig, "alpha")] = None,
+    beta: Annotated[float | None, model_option(SockeyePenaltyConfig, "beta")] = None,
+    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
+    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    max_input_tokens: Annotated[int | None, model_option(DecodingConfig, "max_input_tokens")] = None,
     by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
@@ -71,27 +77,28 @@ def command(
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
     require_json(by_sentence, output == "summary", "--output summary")
-    options = given(batch_sentences=batch, workers=workers(workers_), max_input_tokens=max_input_tokens)
-    for_pairs = given(length_penalty=length_penalty, alpha=alpha, beta=beta)
+    options = given(batch_sentences=batch_sentences, workers=workers, max_input_tokens=max_input_tokens)
+    changes = given(kind=length_penalty, alpha=alpha, beta=beta)
     from phraseloom.cli import score_input
     from phraseloom.models.store import find_task
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
     if find_task(model) == "language_model":
-        wrong = (
-            ["--" + name.replace("_", "-") for name in for_pairs]
-            + ["--normalise"] * normalise
-            + ["--trees"] * (trees is not None)
-        )
-        if wrong or target is not None:
-            what = "TARGET" if target is not None else wrong[0]
+        for_pairs = {
+            "TARGET": target is not None,
+            "--length-penalty": length_penalty is not None,
+            "--alpha": alpha is not None,
+            "--beta": beta is not None,
+            "--normalise": normalise,
+            "--trees": trees is not None,
+        }
+        for what in (name for name, is_given in for_pairs.items() if is_given):
             raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
         scored = score_input.of_lines(model, source, device=device, options=options)
     else:
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
-        changes = (length_penalty, alpha, beta)
         scored = score_input.of_pairs(
             model, source, target, trees=trees, device=device, options=options, changes=changes
         )

@@ -1,4 +1,4 @@
-"""What `phraseloom score` reads, scored window by window: pairs under a translation model, or lines under a language model."""
+"""The input of `phraseloom score`, scored window by window: pairs (translation model) or lines (language model)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Window = list[tuple["Score", str | None]]
 
 
 class ScoredText(NamedTuple):
-    """Scores with the raw text that they are of (None: not to be counted); the piece that stands for what is unknown;
-    and, when all is read, what did not come out as it was meant."""
+    """Scores with their raw text (None if the perplexity leaves it out), the piece for unknown tokens, and a function that
+    gives the warnings once everything is read."""
 
     windows: Iterator[Window]
     unknown: str
@@ -59,11 +59,11 @@ def of_pairs(
     trees: Path | None = None,
     device: str,
     options: dict[str, Any],
-    changes: tuple[Any, Any, Any],
+    changes: dict[str, Any],
 ) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
 
-    A pair of two blank lines is certain, and not counted; nor is a cropped pair, which would not be that of its words.
+    Perplexity leaves out a pair of two blank lines, whose probability is 1, and cropped pairs, whose words were not all scored.
     """
     from phraseloom.decoding.translator import Translator
 
@@ -73,9 +73,7 @@ def of_pairs(
             _same_length(source, trees)
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     translator, report = Translator.from_pretrained(model, device=device, **options), LineReport()
-    changed = penalty(translator.config.length_penalty.model_dump(), *changes)
-    if changed is not None:
-        translator = translator.with_options(length_penalty=changed)
+    translator = translator.with_options(**penalty(translator.config, **changes))
     translator.require_trees(trees is not None)
     size, of_target = translator.config.window, LineReport()
     read = (

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device, given, named, workers
+from phraseloom.cli.options import Device, fields_of, given, model_option, named, number_or_word, option
 from phraseloom.errors import UsageError
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.serving import ServingConfig
 
 if TYPE_CHECKING:
     from phraseloom.serving.models import Models
 
 DEFAULT = ServingConfig()
+limit = functools.partial(option, ServingConfig)
 
 Folders = Annotated[
     list[str],
@@ -31,30 +34,6 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Also accept requests for this host name (of a proxy). Repeatable."),
 ]
-Workers = Annotated[str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")]
-MaxBody = Annotated[int, typer.Option(min=1, metavar="BYTES", help="Largest request body, in bytes.")]
-MaxTexts = Annotated[int, typer.Option(min=1, help="Most texts in a request.")]
-MaxCharacters = Annotated[int, typer.Option(min=1, help="Most characters in a text.")]
-MaxTokens = Annotated[
-    int, typer.Option(min=1, help="Longer texts (in subwords) are cropped or split, and the reply says so.")
-]
-MaxPrefixTokens = Annotated[int, typer.Option(min=0, help="Most subwords in a prefix.")]
-MaxBeam = Annotated[int, typer.Option(min=1, help="Largest beam that a request may ask for.")]
-MaxNBest = Annotated[int, typer.Option(min=1, help="Most translations per text.")]
-Queue = Annotated[
-    int, typer.Option(min=1, help="Texts that may wait. When the queue is full, clients get 503 with Retry-After.")
-]
-Batch = Annotated[int, typer.Option(min=1, help="Texts per batch.")]
-BatchSteps = Annotated[int, typer.Option(min=1, help="Most search steps in a batch (output length times beam size).")]
-BatchTimeout = Annotated[
-    float,
-    typer.Option(metavar="SECONDS", help="Time limit of a batch. After it, its requests are translated one by one."),
-]
-Connections = Annotated[int, typer.Option(min=1, help="Most simultaneous connections.")]
-ReadTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Longest pause within a request or a reply.")]
-RequestTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for receiving a whole request.")]
-AnswerTimeout = Annotated[float, typer.Option(metavar="SECONDS", help="Time limit for a waiting or running request.")]
-Grace = Annotated[float, typer.Option(metavar="SECONDS", help="Time to finish running requests after SIGTERM.")]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
 
@@ -64,23 +43,29 @@ def command(
     port: Port = 8080,
     allow_host: AllowHost = None,
     device: Device = "cpu",
-    workers_: Workers = None,
-    max_body: MaxBody = DEFAULT.max_body_bytes,
-    max_texts: MaxTexts = DEFAULT.max_texts,
-    max_characters: MaxCharacters = DEFAULT.max_characters,
-    max_tokens: MaxTokens = DEFAULT.max_tokens,
-    max_prefix_tokens: MaxPrefixTokens = DEFAULT.max_prefix_tokens,
-    max_beam: MaxBeam = DEFAULT.max_beam,
-    max_n_best: MaxNBest = DEFAULT.max_n_best,
-    queue: Queue = DEFAULT.queue_texts,
-    batch: Batch = DEFAULT.batch_texts,
-    batch_steps: BatchSteps = DEFAULT.batch_steps,
-    batch_timeout: BatchTimeout = DEFAULT.batch_seconds,
-    max_connections: Connections = DEFAULT.max_connections,
-    read_timeout: ReadTimeout = DEFAULT.read_seconds,
-    request_timeout: RequestTimeout = DEFAULT.request_seconds,
-    answer_timeout: AnswerTimeout = DEFAULT.answer_seconds,
-    grace: Grace = DEFAULT.grace_seconds,
+    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    max_body_bytes: Annotated[int, limit("max_body_bytes", "--max-body", metavar="BYTES")] = DEFAULT.max_body_bytes,
+    max_texts: Annotated[int, limit("max_texts")] = DEFAULT.max_texts,
+    max_characters: Annotated[int, limit("max_characters")] = DEFAULT.max_characters,
+    max_tokens: Annotated[int, limit("max_tokens")] = DEFAULT.max_tokens,
+    max_prefix_tokens: Annotated[int, limit("max_prefix_tokens")] = DEFAULT.max_prefix_tokens,
+    max_beam: Annotated[int, limit("max_beam")] = DEFAULT.max_beam,
+    max_n_best: Annotated[int, limit("max_n_best")] = DEFAULT.max_n_best,
+    queue_texts: Annotated[int, limit("queue_texts", "--queue")] = DEFAULT.queue_texts,
+    batch_texts: Annotated[int, limit("batch_texts", "--batch")] = DEFAULT.batch_texts,
+    batch_steps: Annotated[int, limit("batch_steps")] = DEFAULT.batch_steps,
+    batch_seconds: Annotated[
+        float, limit("batch_seconds", "--batch-timeout", metavar="SECONDS")
+    ] = DEFAULT.batch_seconds,
+    max_connections: Annotated[int, limit("max_connections")] = DEFAULT.max_connections,
+    read_seconds: Annotated[float, limit("read_seconds", "--read-timeout", metavar="SECONDS")] = DEFAULT.read_seconds,
+    request_seconds: Annotated[
+        float, limit("request_seconds", "--request-timeout", metavar="SECONDS")
+    ] = DEFAULT.request_seconds,
+    answer_seconds: Annotated[
+        float, limit("answer_seconds", "--answer-timeout", metavar="SECONDS")
+    ] = DEFAULT.answer_seconds,
+    grace_seconds: Annotated[float, limit("grace_seconds", "--grace", metavar="SECONDS")] = DEFAULT.grace_seconds,
     log_requests: LogRequests = False,
 ) -> None:
     """Serve translations over HTTP. The page at / lets you type, fix the first words of a translation, and look
@@ -91,33 +76,14 @@ def command(
 
     Example: phraseloom serve base=runs/base phrasal=runs/phrasal --port 8080
     """
+    limits = fields_of(ServingConfig, locals())
     from phraseloom.config import validate
 
-    config = validate(
-        ServingConfig,
-        {
-            "max_body_bytes": max_body,
-            "max_buffered_bytes": max(DEFAULT.max_buffered_bytes, 4 * max_body),
-            "max_texts": max_texts,
-            "max_characters": max_characters,
-            "max_tokens": max_tokens,
-            "max_prefix_tokens": max_prefix_tokens,
-            "max_beam": max_beam,
-            "max_n_best": max_n_best,
-            "queue_texts": queue,
-            "batch_texts": batch,
-            "batch_steps": batch_steps,
-            "batch_seconds": batch_timeout,
-            "max_connections": max_connections,
-            "read_seconds": read_timeout,
-            "request_seconds": request_timeout,
-            "answer_seconds": answer_timeout,
-            "grace_seconds": grace,
-        },
-    )
+    buffered = max(DEFAULT.max_buffered_bytes, 4 * max_body_bytes)
+    config = validate(ServingConfig, {**limits, "max_buffered_bytes": buffered})
     folders = named(models)
     _require_h11()
-    served = _load(folders, device, given(workers=workers(workers_)), config)
+    served = _load(folders, device, given(workers=workers), config)
     _serve(served, config, host, port, allow_host or [], log_requests)
 
 
@@ -156,8 +122,8 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
             print(f"phraseloom serve: {', '.join(models.names)} at http://{shown}:{number}", file=sys.stderr)
         if not is_loopback(host):
             warning = (
-                "others can reach this server, and it asks nobody who they are: "
-                "put a proxy before it that does, encrypts, and limits requests per client"
+                "other machines can reach this server, and it does not authenticate anybody: "
+                "put a proxy in front that authenticates, encrypts, and limits requests per client"
             )
             print(f"phraseloom serve: warning: {warning}", file=sys.stderr)
         sys.stderr.flush()
@@ -169,7 +135,7 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
             f"phraseloom serve: warning: {lost} requests were given up after {config.grace_seconds:g} s",
             file=sys.stderr,
         )
-    if busy:  # the worker ends at its next step only
+    if busy:  # the worker stops only at its next step
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -1,9 +1,9 @@
-"""The standard streams that a command may rely on, also where the caller closed some (`2>&-`, a daemon).
+"""Standard streams that work even if the caller closed some (`2>&-`, a daemon), and windows of input lines.
 
-Python has None for a closed stream: `print(…, file=sys.stderr)` would then write warnings into standard output. And the next
-file that is opened would get the number of the closed stream, so that a library's message could end up in it.
+In Python a closed stream is None: `print(…, file=sys.stderr)` would then write warnings to standard output. And the next file
+to be opened would get the number of the closed stream, so that a message of a library could end up in it.
 
-Lines of a stream in windows: as many as have arrived, so that a filter is fast and yet prompt on a slow pipe.
+`windows` returns the lines that have arrived, so that a filter is fast and still prompt on a slow pipe.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from phraseloom.text.lines import LineReport, read_blocks
 
 
 class _Closed(io.RawIOBase):
-    """A stream that was closed before we began; the first use of it is an error."""
+    """A stream that was closed before the start; its first use is an error."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._told = name, False
+        self._name, self._reported = name, False
 
     def readable(self) -> bool:
         """Always true: the error comes from reading."""
@@ -41,16 +41,16 @@ class _Closed(io.RawIOBase):
         raise FileProblem(f"{self._name} is closed", hint="open it, or let it be /dev/null")
 
     def write(self, data: Any) -> int:
-        """Raises FileProblem; what comes after that goes nowhere, so that the interpreter can end in peace."""
-        if not self._told:
-            self._told = True
+        """Raises FileProblem once; later writes are discarded, so that the interpreter can exit quietly."""
+        if not self._reported:
+            self._reported = True
             raise FileProblem(f"{self._name} is closed", hint="open it, or let it be /dev/null")
         return len(data)
 
 
 def replace_closed_streams() -> None:
-    """Let nothing else get the number of a closed stream; using standard input or output is then an error, and what would
-    go to standard error goes nowhere."""
+    """Reserve the numbers of closed streams; using standard input or output is then an error, and standard error is
+    discarded."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -66,7 +66,7 @@ def replace_closed_streams() -> None:
 
 
 def silence(stream: object) -> None:
-    """Point a stream that nobody can take any more to nowhere: the interpreter's last flush is then quiet."""
+    """Redirect a stream whose reader has gone to /dev/null, so that the final flush of the interpreter is quiet."""
     try:
         number = stream.fileno()  # type: ignore[attr-defined]
         nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -69,8 +69,8 @@ def train(
     config: SubwordsConfig
     common = {"sample_lines": sample_lines}
     if kind == "sentencepiece":
-        given = {**common, "model": model, "size": size, "byte_fallback": byte_fallback}
-        config = validate(SentencepieceConfig, given)
+        options = {**common, "model": model, "size": size, "byte_fallback": byte_fallback}
+        config = validate(SentencepieceConfig, options)
     elif kind == "subword_nmt":
         config = validate(SubwordNmtConfig, {**common, "merges": size, "min_frequency": min_frequency})
     else:
@@ -105,11 +105,11 @@ def _load(folder: Path, side: Side) -> Any:
     return (tokenizer.source if side == "source" else tokenizer.target).subwords
 
 
-def _sample(files: list[Path], wanted: int) -> Iterator[str]:
+def _sample(files: list[Path], size: int) -> Iterator[str]:
     from phraseloom.data.survey import sample
     from phraseloom.text.lines import count_lines
 
-    return sample(files, sum(count_lines(f) for f in files), wanted)
+    return sample(files, sum(count_lines(f) for f in files), size)
 
 
 def _stdin_lines() -> Iterator[str]:
@@ -119,7 +119,7 @@ def _stdin_lines() -> Iterator[str]:
 
 
 def _filter(change: Callable[[str], str]) -> None:
-    """One line out per line in, as they come; what was changed in reading is counted on standard error."""
+    """Write one line per input line; report on standard error what reading changed."""
     from phraseloom.text.lines import LineReport, encode_lines, read_blocks
 
     report = LineReport()

@@ -1,4 +1,4 @@
-"""`phraseloom tokenize`: lines tokenised, and tokenised lines written as text again."""
+"""`phraseloom tokenize`: tokenise lines, or detokenise them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def command(
 
 
 def _filter(text: str, change: Callable[[str], str]) -> None:
-    """Print every line changed, blank ones as empty lines, as they come."""
+    """Print every changed line; blank lines become empty."""
     from phraseloom.errors import escape_controls
     from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks
 
@@ -99,5 +99,5 @@ def _filter(text: str, change: Callable[[str], str]) -> None:
             changed = [change(line) if line.strip() else "" for line in lines]
             sys.stdout.buffer.write(encode_lines(changed, file=name, before=report.lines - len(lines)))
             sys.stdout.buffer.flush()
-    for told in report.changes():
-        print(f"phraseloom tokenize: {escape_controls(name)}: {told}", file=sys.stderr)
+    for change_note in report.changes():
+        print(f"phraseloom tokenize: {escape_controls(name)}: {change_note}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`phraseloom train`: train a model from a recipe; the same command goes on with an interrupted run."""
+"""`phraseloom train`: train a model from a recipe; the same command resumes an interrupted run."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def command(
     try:
         run_recipe(loaded, folder, allow_changed=allow_changed, go_back_to=go_back_to, draw=draw_after_training)
     except (DivergedError, InterruptedRun, LostProcess) as error:
-        if is_child():  # the first process says it
+        if is_child():  # the first process reports it
             raise typer.Exit(error.exit_code) from None
         if isinstance(error, DivergedError):
             raise DivergedError(
-                error.what, file=error.file, hint=_way_on(recipe, overrides or [], folder, loaded)
+                error.what, file=error.file, hint=_retry_hint(recipe, overrides or [], folder, loaded)
             ) from error
         raise
 
@@ -57,8 +57,8 @@ def command(
 RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}
 
 
-def _way_on(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe) -> str:
-    """How to go on with a run that diverged: the command with a tenth of the learning rate, and where it begins."""
+def _retry_hint(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe) -> str:
+    """How to continue a diverged run: the command with a tenth of the learning rate, and its start."""
     from phraseloom.training.checkpoint import list_checkpoints
 
     schedule = loaded.training.schedule

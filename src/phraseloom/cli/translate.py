@@ -1,7 +1,4 @@
-"""`phraseloom translate`: lines in, translations out.
-
-One pass of `phraseloom translate` over standard input: windows of lines, forms of output, files of alignments.
-"""
+"""`phraseloom translate`: lines in, translations out, with output formats and alignment files."""
 
 from __future__ import annotations
 
@@ -14,26 +11,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import (
-    AlignmentMethod,
-    Device,
-    LongLines,
-    PenaltyName,
-    Stop,
-    Unknown,
-    enough_beam,
-    given,
-    head,
-    lengths,
-    penalty,
-    workers,
-)
+from phraseloom.cli.options import Device, ParallelFile, fields_of, length, model_option, number_or_word, penalty
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, plural
+from phraseloom.options.decoding import (
+    AlignmentMethod,
+    DecodingConfig,
+    LongLines,
+    PenaltyName,
+    SockeyePenaltyConfig,
+    StopRule,
+    UnknownMethod,
+    WuPenaltyConfig,
+)
 
 if TYPE_CHECKING:
-    from phraseloom.cli.options import ParallelFile
-    from phraseloom.decoding.translator import Translation, Translator
+    from phraseloom.decoding.translator import Translation
 
 Output = Literal["text", "nbest", "json"]
 
@@ -62,7 +55,7 @@ class Run:
         self.report, self.lines = TranslationReport(), LineReport()
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
-        """Translate everything to standard output, with one line a translation to each of `files`.
+        """Translate everything to standard output, and write one line per translation to each of `files`.
 
         The files appear whole at the end or not at all. Raises as `Translator.translate`, FileProblem, OSError.
         """
@@ -72,7 +65,7 @@ class Run:
             raise failure.__cause__ or failure from None
 
     def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
-        """Translate everything, print it, and hand each window to `also`."""
+        """Translate and print everything, and pass each window to `also`."""
         write = FORMATS[self.output]
         number = 0
         for translations in self._translated():
@@ -94,22 +87,24 @@ class Run:
             with contextlib.ExitStack() as places:
                 for file in self.beside.values():
                     places.enter_context(file.places())
-                done = self.translator.translate(lines, alignments=self.alignments, report=self.report, **beside)
-            yield done
+                translations = self.translator.translate(
+                    lines, alignments=self.alignments, report=self.report, **beside
+                )
+            yield translations
         for file in self.beside.values():
             file.finish()
 
     def warn(self) -> None:
-        """Say on standard error what did not come out as it was meant."""
+        """Print warnings about cropped, split or cut lines to standard error."""
         for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
 
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
-    """Run with one line per translation going to each file, all of which appear whole at the end or not at all."""
+    """Run and write one line per translation to each file; the files appear whole at the end or not at all."""
     from phraseloom.files import atomic_write, disk
 
-    left, handles = list(files), []
+    remaining, handles = list(files), []
 
     def write(temporary: Path) -> None:
         with disk.open(temporary, "wb") as handle:
@@ -118,8 +113,8 @@ def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) ->
             disk.flush(handle)
 
     def open_next() -> None:
-        if left:
-            atomic_write(left.pop(0), write)
+        if remaining:
+            atomic_write(remaining.pop(0), write)
         else:
             run.to_stdout(also)
 
@@ -166,42 +161,6 @@ Model = Annotated[
 OutputForm = Annotated[
     Output, typer.Option(help="text: one translation per line; nbest: Moses n-best list; json: one object per line.")
 ]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam size; 1 is greedy search. Default: the model's setting.")]
-NBest = Annotated[int | None, typer.Option(min=1, help="Translations per line (nbest, json); at most the beam size.")]
-Batch = Annotated[int | None, typer.Option(min=1, help="Sentences per batch.")]
-Workers = Annotated[str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")]
-Penalty = Annotated[PenaltyName | None, typer.Option(help="Kind of length penalty.")]
-Alpha = Annotated[float | None, typer.Option(help="Exponent of the length penalty.")]
-Beta = Annotated[float | None, typer.Option(help="Constant of Sockeye's length penalty.")]
-WordBonus = Annotated[
-    float | None, typer.Option(help="Bonus per subword, added to the log-probability (segmental models, NPMT).")
-]
-StopRule = Annotated[
-    Stop | None,
-    typer.Option(
-        help="Stopping rule. finished: when as many hypotheses as the beam "
-        "size have finished; exact: when no better one is possible; transformers: as in generate of that library."
-    ),
-]
-MaxLength = Annotated[
-    str | None, typer.Option(help="FACTOR,CONSTANT: at most FACTOR x source subwords + CONSTANT subwords.")
-]
-MinLength = Annotated[
-    str | None, typer.Option(help="FACTOR,CONSTANT: at least FACTOR x source subwords + CONSTANT subwords.")
-]
-MaxInput = Annotated[int | None, typer.Option(min=1, help="Lines with more subwords are cropped or split.")]
-Long = Annotated[LongLines | None, typer.Option(help="What to do with lines above --max-input-tokens.")]
-UnknownWords = Annotated[
-    Unknown | None,
-    typer.Option(
-        help="Unknown words in the output: forbid them, keep them, or "
-        "replace them by the source word with the most attention."
-    ),
-]
-Lexicon = Annotated[
-    str | None,
-    typer.Option(metavar="FILE", help="For --unknown replace: a lexicon written by align lexicon."),
-]
 Prefixes = Annotated[
     Path | None, typer.Option(help="File of forced prefixes: line n is the beginning of translation n.")
 ]
@@ -220,55 +179,49 @@ Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Ph
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
 ]
-Layer = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
-    ),
-]
-Head = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N",
-        help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --alignment-layer.",
-    ),
-]
-Method = Annotated[
-    AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
-]
-Window = Annotated[
-    int | None, typer.Option(min=1, help="Largest number of lines to read, sort by length and translate together.")
-]
 Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon as they arrive; never wait for more.")]
 
 
 def command(
     model: Model,
     output: OutputForm = "text",
-    beam: Beam = None,
-    n_best: NBest = None,
-    batch: Batch = None,
-    workers_: Workers = None,
-    length_penalty: Penalty = None,
-    alpha: Alpha = None,
-    beta: Beta = None,
-    word_bonus: WordBonus = None,
-    stop: StopRule = None,
-    max_length: MaxLength = None,
-    min_length: MinLength = None,
-    max_input_tokens: MaxInput = None,
-    long_lines: Long = None,
-    unknown: UnknownWords = None,
-    lexicon: Lexicon = None,
+    beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
+    n_best: Annotated[int | None, model_option(DecodingConfig, "n_best")] = None,
+    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
+    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
+    alpha: Annotated[float | None, model_option(WuPenaltyConfig, "alpha")] = None,
+    beta: Annotated[float | None, model_option(SockeyePenaltyConfig, "beta")] = None,
+    word_bonus: Annotated[float | None, model_option(DecodingConfig, "word_bonus")] = None,
+    stop: Annotated[StopRule | None, model_option(DecodingConfig, "stop")] = None,
+    max_length: Annotated[
+        Any, model_option(DecodingConfig, "max_length", parser=length, metavar="FACTOR,CONSTANT")
+    ] = None,
+    min_length: Annotated[
+        Any, model_option(DecodingConfig, "min_length", parser=length, metavar="FACTOR,CONSTANT")
+    ] = None,
+    max_input_tokens: Annotated[int | None, model_option(DecodingConfig, "max_input_tokens")] = None,
+    long_lines: Annotated[LongLines | None, model_option(DecodingConfig, "long_lines")] = None,
+    unknown: Annotated[UnknownMethod | None, model_option(DecodingConfig, "unknown")] = None,
+    lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
     add_phrases: MorePhrases = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
-    alignment_layer: Layer = None,
-    alignment_head: Head = None,
-    alignment_method: Method = None,
-    window: Window = None,
+    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
+    alignment_head: Annotated[
+        Any,
+        model_option(
+            DecodingConfig,
+            "alignment_head",
+            parser=number_or_word,
+            metavar="N",
+            show_default="the model's setting; mean with --alignment-layer",
+        ),
+    ] = None,
+    alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
+    window: Annotated[int | None, model_option(DecodingConfig, "window")] = None,
     stream: Stream = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -279,6 +232,7 @@ def command(
 
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """
+    options = fields_of(DecodingConfig, locals())
     if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
     check_outputs(
@@ -287,24 +241,14 @@ def command(
         overwrite=overwrite,
     )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
-    options = given(
-        beam=beam,
-        n_best=n_best,
-        batch_sentences=batch,
-        workers=workers(workers_),
-        word_bonus=word_bonus,
-        stop=stop,
-        max_input_tokens=max_input_tokens,
-        long_lines=long_lines,
-        unknown=unknown,
-        lexicon=lexicon,
-        alignment_layer=alignment_layer,
-        alignment_method=alignment_method,
-        window=window,
-    )
-    options |= lengths(max_length, min_length) | head(alignment_head, "alignment-head")
     beside = _beside(prefixes, trees)
-    translator = _translator(model, device, options, (length_penalty, alpha, beta))
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.training.distributed import keep_pages
+
+    keep_pages()
+    translator = Translator.from_pretrained(model, device=device)
+    options |= penalty(translator.config, kind=length_penalty, alpha=alpha, beta=beta)
+    translator = translator.with_options(**options)
     translator.require_trees(trees is not None)
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
@@ -319,29 +263,10 @@ def command(
 
 
 def _beside(prefixes: Path | None, trees: Path | None) -> dict[str, ParallelFile]:
-    """The files beside the input, by the argument of `Translator.translate` that their lines are."""
-    from phraseloom.cli.options import ParallelFile
-
-    found = {}
+    """The files parallel to the input, by the argument of `Translator.translate` that takes their lines."""
+    files = {}
     if prefixes is not None:
-        found["prefixes"] = ParallelFile(prefixes, "prefixes", "prefix file")
+        files["prefixes"] = ParallelFile(prefixes, "prefixes", "prefix file")
     if trees is not None:
-        found["trees"] = ParallelFile(trees, "trees", "tree file")
-    return found
-
-
-def _translator(
-    model: Path,
-    device: str,
-    options: dict[str, Any],
-    changes: tuple[PenaltyName | None, float | None, float | None],
-) -> Translator:
-    from phraseloom.decoding.translator import Translator
-    from phraseloom.training.distributed import keep_pages
-
-    keep_pages()
-    translator = Translator.from_pretrained(model, device=device)
-    enough_beam(options.get("n_best"), options.get("beam", translator.config.beam))
-    translator = translator.with_options(**options)
-    changed = penalty(translator.config.length_penalty.model_dump(), *changes)
-    return translator if changed is None else translator.with_options(length_penalty=changed)
+        files["trees"] = ParallelFile(trees, "trees", "tree file")
+    return files

@@ -1,4 +1,4 @@
-"""What an attention is made of, as options: a score and an arrangement for each use. No torch here.
+"""Options of attention: a score and an arrangement for each use. No torch here.
 
 An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-order] [gated]`.
 
@@ -7,10 +7,10 @@ An attention in one line: `SCORE [ARRANGEMENT ORDERS] [shared-keys | keys-per-or
     queryk heterogeneous 1-2          every head sees tokens and bigrams
     convkv homogeneous 44             four heads of tokens, four of bigrams
     queryk interleaved 1-2 keys-per-order
-    queryk heterogeneous 1-2 gated    begins as ordinary attention
+    queryk heterogeneous 1-2 gated    starts as ordinary attention
 
-A new score or arrangement is a file in `layers/attention/` and a line in its table here; one with options has a class
-for them here too.
+To add a score or arrangement, write a file in `layers/attention/` and add a line to its table here, with a class for its
+options if it has any.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ FORM = f"SCORE [ARRANGEMENT ORDERS] [{' | '.join(KEYS)}] [{GATED}]"
 
 
 def parse(text: str) -> dict[str, Any]:
-    """`score`, and where they are said `arrangement`, `orders` or `split`, `share_keys`, `gated`; ValueError says what is
-    wrong."""
+    """`score`, and those of `arrangement`, `orders` or `split`, `share_keys` and `gated` that the line names. Raises
+    ValueError."""
     words = text.split()
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if words and words[-1] == GATED:
-        found["gated"] = bool(words.pop())
+        options["gated"] = bool(words.pop())
     if words and words[-1] in KEYS:
-        found["share_keys"] = KEYS[words.pop()]
+        options["share_keys"] = KEYS[words.pop()]
     if len(words) not in (1, 3):
         raise ValueError(f"{text!r} is not {FORM}, such as {EXAMPLE!r}")
-    found["score"] = words[0]
+    options["score"] = words[0]
     if len(words) == 3:
-        found["arrangement"] = words[1]
+        options["arrangement"] = words[1]
         if words[1] == "homogeneous":
-            found["split"] = parse_split(words[2])
+            options["split"] = parse_split(words[2])
         else:
-            found["orders"] = parse_orders(words[2])
-    return found
+            options["orders"] = parse_orders(words[2])
+    return options
 
 
 def parse_split(text: str) -> list[int]:
@@ -83,17 +83,17 @@ Orders = Annotated[list[Annotated[int, Field(ge=1, le=16)]], Field(min_length=1)
 
 
 class ArrangementOptions(Config):
-    """What a recipe may say of an arrangement. Its fields are keywords of `structure` of the class."""
+    """Options of an arrangement. The fields are keyword arguments of `structure` of its class."""
 
     kind: str
 
     @abstractmethod
     def orders_seen(self) -> set[int]:
-        """The orders n of the n-grams that some head attends to."""
+        """The orders n of the n-grams that any head attends to."""
 
 
 class SplitOptions(ArrangementOptions):
-    """`split`: how many heads for order 1, 2, …, as [4, 4] or "44"; all order 1 if left out."""
+    """`split`: the number of heads for order 1, 2, …, as [4, 4] or "44"; by default all heads have order 1."""
 
     split: list[Annotated[int, Field(ge=0)]] | None = None
 
@@ -103,12 +103,12 @@ class SplitOptions(ArrangementOptions):
         return parse_split(str(value)) if isinstance(value, str | int) else value
 
     def orders_seen(self) -> set[int]:
-        """Those that have heads."""
+        """The orders that have heads."""
         return {1} if self.split is None else {n for n, heads in enumerate(self.split, 1) if heads}
 
 
 class OrdersOptions(ArrangementOptions):
-    """`orders`: of the n-grams that every head attends to, as [1, 2] or "1-2"."""
+    """`orders`: the orders of the n-grams that every head attends to, as [1, 2] or "1-2"."""
 
     orders: Orders = Field([1, 2])
 
@@ -125,12 +125,12 @@ class OrdersOptions(ArrangementOptions):
         return sorted(value)
 
     def orders_seen(self) -> set[int]:
-        """All of them."""
+        """All orders."""
         return set(self.orders)
 
 
 class OrdersWithOneOptions(OrdersOptions):
-    """`orders`: of queries and slots; order 1 is one of them."""
+    """`orders`: the orders of queries and slots, including order 1."""
 
     @field_validator("orders")
     @classmethod
@@ -141,28 +141,28 @@ class OrdersWithOneOptions(OrdersOptions):
 
 
 class ScoreOptions(Config):
-    """What a recipe may say of a score. Its fields are keywords of the class of the score."""
+    """Options of a score. The fields are keyword arguments of its class."""
 
     kind: str
 
     def check(self, arrangement: ArrangementOptions) -> None:
-        """ValueError where an option has no meaning in this arrangement."""
+        """Raise ValueError if an option has no meaning in this arrangement."""
 
 
 class RelativeOptions(ScoreOptions):
-    """`clip`: the largest distance that is told apart; `on_values`: also add a vector of the distance to the values."""
+    """`clip`: larger distances count as this one; `on_values`: also add a vector of the distance to the values."""
 
     clip: Annotated[int, Field(ge=1)] = 16
     on_values: bool = True
 
 
 class QueryKOptions(ScoreOptions):
-    """`share_keys`: one key matrix for all orders (paper 000; the default), or one an order (paper 002)."""
+    """`share_keys`: one key matrix for all orders (paper 000; the default), or one per order (paper 002)."""
 
     share_keys: bool | None = None
 
     def check(self, arrangement: ArrangementOptions) -> None:
-        """ValueError where heads divided among the orders have keys of their own anyway."""
+        """Raise ValueError if heads are divided among the orders, which then have their own keys anyway."""
         if self.share_keys is not None and isinstance(arrangement, SplitOptions):
             raise ValueError(
                 "share_keys has no meaning here: in a homogeneous arrangement each order has heads of its own"
@@ -171,11 +171,11 @@ class QueryKOptions(ScoreOptions):
 
 @dataclass(frozen=True)
 class KindEntry:
-    """A line of a table: `home` is file and class in `layers/attention/`, loaded when a block is built; `says` is for
-    the schema of recipes."""
+    """A line of a table. `home`: file and class in `layers/attention/`, imported when a block is built; `description`: for the
+    schema of recipes."""
 
     home: str
-    says: str
+    description: str
     options: type[Config]
 
     def load(self) -> Any:
@@ -186,8 +186,8 @@ class KindEntry:
 
 @dataclass(frozen=True)
 class ScoreEntry(KindEntry):
-    """A score. `ngrams`: whether it knows orders above 1; `distances`: whether it needs positions that have a distance,
-    as those of two texts have not."""
+    """A score. `ngrams`: whether it supports orders above 1; `distances`: whether it needs the distance of two positions, which
+    cross-attention does not have."""
 
     options: type[Config] = ScoreOptions
     ngrams: bool = True
@@ -218,21 +218,21 @@ ARRANGEMENTS = {
 
 
 def _config(name: str, entry: KindEntry) -> Any:
-    """The options of an entry with its `kind`, as a class that a recipe is checked against."""
-    says = [entry.says, *([entry.options.__doc__] if entry.options is not ScoreOptions else [])]
+    """The configuration class of an entry: its options and its `kind`."""
+    parts = [entry.description, *([entry.options.__doc__] if entry.options is not ScoreOptions else [])]
     kind: Any = (Literal[name], name)
     title = entry.home.split(".")[1] + "Config"
-    return create_model(title, __base__=entry.options, __doc__="\n\n".join(map(str, says)), kind=kind)
+    return create_model(title, __base__=entry.options, __doc__="\n\n".join(map(str, parts)), kind=kind)
 
 
 def _any(table: Mapping[str, KindEntry]) -> Any:
-    """One of a table, chosen by `kind`."""
+    """The union of the classes of a table, selected by `kind`."""
     classes = [_config(name, entry) for name, entry in table.items()]
     return Annotated[reduce(or_, classes), Field(discriminator="kind")]
 
 
 def _forms() -> str:
-    """How the line is written, and all that may stand in it."""
+    """The form of the line, and all words that it may contain."""
     return (
         f"an attention in one line is {FORM}: a score is one of {', '.join(SCORES)}, an arrangement one of "
         f"{', '.join(ARRANGEMENTS)}; orders are 1-2 or 1-2-3, of a homogeneous one heads such as 44"
@@ -249,7 +249,7 @@ else:
 class AttentionConfig(Config):
     """One attention block: a score and an arrangement, or both in a line such as `queryk heterogeneous 1-2`.
 
-    `gated`: n-grams stand behind a gate for each head that is shut at first, so that training starts from attention to tokens.
+    `gated`: each head has a gate for n-grams, initialised to zero, so that training starts from attention to tokens.
     """
 
     score: AnyScore = Field({"kind": "token"}, validate_default=True)
@@ -261,23 +261,23 @@ class AttentionConfig(Config):
     def _from_line(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
-        found = parse(value)
+        options = parse(value)
         for what, names in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
-            if (name := found.get(what, "token" if what == "score" else "homogeneous")) not in names:
+            if (name := options.get(what, "token" if what == "score" else "homogeneous")) not in names:
                 near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
                 meant = f"did you mean {near[0]}? " if near else ""
                 raise ValueError(f"{name!r} is no {what}; {meant}{_forms()}")
-        score: dict[str, Any] = {"kind": found.pop("score")}
-        if "share_keys" in found:
-            score["share_keys"] = found.pop("share_keys")
-        block = {"score": score, "gated": found.pop("gated", False)}
-        if "arrangement" not in found:
+        score: dict[str, Any] = {"kind": options.pop("score")}
+        if "share_keys" in options:
+            score["share_keys"] = options.pop("share_keys")
+        block = {"score": score, "gated": options.pop("gated", False)}
+        if "arrangement" not in options:
             return block
-        return {**block, "arrangement": {"kind": found.pop("arrangement"), **found}}
+        return {**block, "arrangement": {"kind": options.pop("arrangement"), **options}}
 
     @model_serializer(mode="wrap")
     def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Without `gated` where there is no gate: the form that earlier versions store and read."""
+        """Leaves out `gated` if there is no gate, as earlier versions store and read it."""
         stored: dict[str, Any] = handler(self)
         return stored if self.gated else {key: value for key, value in stored.items() if key != "gated"}
 
@@ -299,8 +299,11 @@ USES = ("encoder_self", "decoder_self", "cross")
 
 
 class BackendOptions(Config):
-    """`backend`: how attention is computed. `explicit` writes its weights out, `fused` never has them in memory, which pays for
-    long texts; `auto`, the default, takes the faster one by length. The results are the same to rounding."""
+    """`backend`: how attention is computed.
+
+    `explicit` builds the attention weights. `fused` never holds them in memory, which pays for long texts. `auto`, the
+    default, takes the faster of the two by length. The results are equal up to rounding.
+    """
 
     backend: Backend = "auto"
 
@@ -317,7 +320,7 @@ class BackendOptions(Config):
 
 
 class AttentionsConfig(BackendOptions):
-    """The attention of each use, switchable on its own; one line for all three means that attention in every use."""
+    """The attention of each use; one line sets the same attention for all three uses."""
 
     encoder_self: AttentionConfig = AttentionConfig()
     decoder_self: AttentionConfig = AttentionConfig()

@@ -1,8 +1,8 @@
-"""The `data` section of a recipe: which files, and how they become a dataset.
+"""The `data` section of a recipe: the files, and how they become a dataset.
 
-`DataConfig` is that of a translation: two languages, pairs of files. `TextDataConfig` is that of a language model: one
-language, single files; its dataset is one whose source side is empty. What prepares and reads datasets asks both kinds the
-same questions: `files(split)`, `source_language`, `target_language`, and of each entry its `sides`.
+`DataConfig` is for translation: two languages, pairs of files. `TextDataConfig` is for a language model: one language, single
+files; the source side of its dataset is empty. Both have `files(split)`, `source_language` and `target_language`, and each
+entry has `sides`.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ def _check_new_pieces(config: Any) -> None:
 
 
 def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
-    """`value`, unless it has one of `keys`, which belong to data of the other task."""
+    """`value`. Raises ValueError if it has one of `keys`, which belong to the other task."""
     if isinstance(value, dict) and any(key in value for key in keys):
         raise ValueError(why)
     return value
 
 
 class ParallelFiles(Config):
-    """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given.
+    """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root. The SHA-256 is checked if given.
 
-    `trees`: the parse trees of the source, one bracketed tree a line, where `data.phrases` asks for them.
+    `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them.
     """
 
     source: FileName
@@ -65,7 +65,7 @@ class ParallelFiles(Config):
 
     @property
     def all_files(self) -> Sides:
-        """The sides, and the trees of the source under `trees` where there are any."""
+        """The sides, and the trees of the source under `trees`, if there are any."""
         return self.sides if self.trees is None else self.sides | {"trees": (self.trees, self.trees_sha256)}
 
 
@@ -88,7 +88,7 @@ class TextFile(Config):
 
     @property
     def all_files(self) -> Sides:
-        """The same: text has no trees."""
+        """The sides: text has no trees."""
         return self.sides
 
 
@@ -96,9 +96,9 @@ AnyFiles = ParallelFiles | TextFile
 
 
 class FilterConfig(Config):
-    """Which training pairs are left out. Lengths count subwords; everything left out is counted and reported.
+    """Filters of training pairs. Lengths are in subwords; the pairs left out are counted and reported.
 
-    `max_ratio` is the longer side over the shorter one; null = no limit.
+    `max_ratio`: longer side over shorter side; null = no limit.
     """
 
     min_tokens: int = Field(1, ge=1)
@@ -108,7 +108,7 @@ class FilterConfig(Config):
 
 
 class TextFilterConfig(Config):
-    """Which training lines are left out. Lengths count subwords; everything left out is counted and reported."""
+    """Filters of training lines. Lengths are in subwords; the lines left out are counted and reported."""
 
     min_tokens: int = Field(1, ge=1)
     max_tokens: int = Field(256, ge=1)
@@ -116,17 +116,17 @@ class TextFilterConfig(Config):
 
     @property
     def max_ratio(self) -> None:
-        """There is no other side to compare with."""
+        """None: there is only one side."""
         return None
 
 
 class DataConfig(Config):
     """Files, text options, subwords, filters and source phrases of one dataset.
 
-    `phrases`: how each source sentence is cut into phrases, which are stored with it; null = not at all. `folder` is written
-    by `prepare`. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies are used in place
-    of `text` and `subwords` (null: they are learned); `new_pieces`: so many are added to each of its vocabularies, by merges
-    learned on the training text. `processes` and `folder` do not change what is written.
+    `prepare` writes to `folder`. `phrases`: how to cut source sentences into phrases, which the dataset stores; null = no
+    phrases. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies replace `text` and
+    `subwords` (null: learn them); `new_pieces`: the number of pieces to add to each of its vocabularies, by merges learned on
+    the training text. The output does not depend on `processes` and `folder`.
     """
 
     folder: FileName
@@ -160,16 +160,16 @@ class DataConfig(Config):
 
     @model_validator(mode="after")
     def _trees_are_where_they_are_used(self) -> DataConfig:
-        wanted = self.phrases is not None and self.phrases.kind == "tree"
+        needs_trees = self.phrases is not None and self.phrases.kind == "tree"
         for split in ("train", "valid", "test"):
             for number, files in enumerate(self.files(split)):
                 has, key = len(files.all_files) > len(files.sides), f"{split}.{number}.trees"
-                if wanted and not has:
+                if needs_trees and not has:
                     raise ValueError(
                         f"key {key} is missing: phrases: {{kind: tree}} needs the parse trees of {files.sides['source'][0]} "
                         "(phraseloom phrases parse makes some)"
                     )
-                if has and not wanted:
+                if has and not needs_trees:
                     why = "there is no data.phrases" if self.phrases is None else f"data.phrases is {self.phrases.kind}"
                     raise ValueError(f"{key} is given, but {why}; trees are for data.phrases: {{kind: tree}}")
         return self
@@ -187,7 +187,7 @@ class DataConfig(Config):
 class TextDataConfig(Config):
     """Files, text options, subwords and filters of a dataset of one language, for language models.
 
-    `folder` is written by `prepare`. `processes` and `folder` do not change what is written; `shard_pairs` counts lines.
+    `prepare` writes to `folder`. The output does not depend on `processes` and `folder`. `shard_pairs` counts lines.
     """
 
     folder: FileName
@@ -240,7 +240,7 @@ class TextDataConfig(Config):
 
 
 def valid_tokens(filters: FilterConfig | TextFilterConfig) -> int:
-    """The most subwords of a side in validation, where longer lines are cropped: never fewer than training has."""
+    """The most subwords of a side in validation; longer lines are cropped. At least as many as in training."""
     return max(LINE_TOKENS, filters.max_tokens)
 
 

@@ -1,13 +1,15 @@
 """How a model translates: beam, length penalty, length bounds, batches, workers. Declared without torch.
 
-These are the values of `generation_config.json` in a model folder and of the `decoding:` part of a recipe; every one of
-them is also an option of `phraseloom translate` and a keyword of `Translator.translate`.
+Each field is declared here once: as a key of `generation_config.json` in a model folder, a key of the `decoding:` part of
+a recipe, a keyword of `Translator.translate`, and an option of the command line with this description and these bounds
+(`cli/options.py`). `docs/commands.md` and the HTTP interface read them too.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import pydantic
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
@@ -18,19 +20,19 @@ class WuPenaltyConfig(Config):
     """Wu et al. (2016): log P / ((5 + |Y|) / 6)^alpha."""
 
     kind: Literal["wu"] = "wu"
-    alpha: float = Field(0.6, ge=0.0, le=10.0)
+    alpha: float = Field(0.6, ge=0.0, le=10.0, description="Exponent of the length penalty.")
 
 
 class SockeyePenaltyConfig(Config):
     """Sockeye: log P / ((beta + |Y|) / (beta + 1))^alpha; alpha 1, beta 0 is the mean log-probability of a token."""
 
     kind: Literal["sockeye"] = "sockeye"
-    alpha: float = Field(1.0, ge=0.0, le=10.0)
-    beta: float = Field(0.0, ge=0.0, le=1000.0)
+    alpha: float = Field(1.0, ge=0.0, le=10.0, description="Exponent of the length penalty.")
+    beta: float = Field(0.0, ge=0.0, le=1000.0, description="Constant of Sockeye's length penalty.")
 
 
 class NoPenaltyConfig(Config):
-    """The log-probability as it is."""
+    """The plain log-probability."""
 
     kind: Literal["none"] = "none"
 
@@ -46,8 +48,23 @@ AlignmentMethod = Literal[
 ]
 
 UnknownMethod = Literal["forbid", "keep", "replace"]
+LongLines = Literal["crop", "split"]
+StopRule = Literal["finished", "exact", "transformers"]
+PenaltyName = Literal["wu", "sockeye", "none"]
 
 PenaltyConfig = Annotated[WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig, Field(discriminator="kind")]
+
+
+AutoBatch = Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)]
+Workers = Annotated[
+    Literal["auto"] | Annotated[int, Field(ge=1, le=1024)],
+    Field(description="Number of parallel threads, or auto: one per core, 1 on a GPU."),
+]
+BatchTokens = Annotated[int, Field(ge=1, description="Most tokens of a batch, padding included.")]
+Window = Annotated[
+    int, Field(ge=1, le=10_000_000, description="Largest number of lines to read, sort by length and process together.")
+]
+MAX_BEAM = 1000
 
 
 class LengthConfig(Config):
@@ -57,11 +74,11 @@ class LengthConfig(Config):
     constant: int = Field(0, ge=0, le=100_000)
 
     def of(self, source_tokens: int) -> int:
-        """The bound for a source of so many subword tokens (EOS not counted)."""
+        """The bound for a source of `source_tokens` subwords (EOS not counted)."""
         return int(self.factor * source_tokens + self.constant)
 
     def always_above(self, other: LengthConfig) -> bool:
-        """Whether this bound is above `other` for a source of any length, from one token on."""
+        """Whether this bound is above `other` for every source of at least one token."""
         return self.factor >= other.factor and self.of(1) > other.of(1)
 
     def __str__(self) -> str:
@@ -76,7 +93,7 @@ class NamedFile(Config):
 
 
 class AlignmentSelection(Config):
-    """On what layer, head and method of the alignment were chosen, and their alignment error rate there."""
+    """The data on which `align --select` chose layer, head and method, and their alignment error rate on it."""
 
     aer: float
     sentences: int
@@ -85,98 +102,119 @@ class AlignmentSelection(Config):
     gold: NamedFile
 
 
-class DecodingConfig(Config):
-    """Options of search and of the translator.
+def _mean_is_none(value: Any) -> Any:
+    return None if value == "mean" else value
 
-    `beam` 1 is greedy search. `n_best` ≤ `beam`. `stop`: a sentence is done when `beam` hypotheses have finished or nothing
-    better can come (finished), only when nothing better can come (exact: the same or a better score, more steps), or as
-    `generate` of the library transformers does it (transformers; `beam.py`), for the outputs that imported models had there.
-    `max_length`, `min_length`: bounds on the output in subword tokens; where they cross, `max_length` holds.
-    `batch_sentences` are translated together, `auto` is about 320 hypotheses; fewer where `batch_tokens` (padded source
-    tokens) would be passed. `workers`: threads that translate batches side by side, each on one core; `auto` is one per
-    core, 1 on a GPU; 1 leaves it to torch to use several cores. `max_input_tokens`: longer lines are cropped or split
-    (`long_lines`). `alignment_layer`: decoder layer, from 1, whose cross-attention gives the alignments; None is the last but
-    one (or the only one). `alignment_head`: its head, from 1; None is the mean of all, `max` the
-    largest weight over all. `alignment_method`: how words are
-    linked (docs/alignment.md). `alignment_selection`: written with these three by `phraseloom align MODEL --select auto`.
-    `unknown`: the output never holds an unknown word (forbid), holds U+2047 for it (keep), or a word of the source instead,
-    translated by `lexicon` where that has it (replace; `decoding/parts.py`). `lexicon`: a file of `align lexicon`; read
-    with replace only.
-    `word_bonus`: what each subword adds to the log-probability by which a segmental model ranks outputs; 0 for other models.
-    `window` lines of a stream are sorted and translated together.
+
+class DecodingConfig(Config):
+    """Options of search and of the translator; the description of each field says what it does.
+
+    Where the bounds of length cross, `max_length` holds. A batch holds fewer than `batch_sentences` sentences if they have
+    more than `batch_tokens` source tokens. Each of the `workers` uses one core; 1 lets torch use several cores.
+    `alignment_layer` None is the last layer but one (or the only one), `alignment_head` None is the mean of all heads.
+    `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `docs/alignment.md` and
+    `docs/decoding.md` explain the methods of alignment and the stopping rules.
     """
 
-    beam: int = Field(5, ge=1, le=1000)
-    n_best: int = Field(1, ge=1, le=1000)
-    length_penalty: PenaltyConfig = WuPenaltyConfig()
-    stop: Literal["finished", "exact", "transformers"] = "finished"
-    max_length: LengthConfig = LengthConfig(factor=2.0, constant=20)
-    min_length: LengthConfig = LengthConfig(factor=0.0, constant=1)
-    batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
-    batch_tokens: int = Field(8192, ge=1)
-    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    max_input_tokens: int = Field(LINE_TOKENS, ge=1, le=1_000_000)
-    long_lines: Literal["crop", "split"] = "crop"
-    alignment_layer: Annotated[int, Field(ge=1)] | None = None
-    alignment_head: Annotated[int, Field(ge=1)] | Literal["max"] | None = None
-    alignment_method: AlignmentMethod = "target-to-source"
-    alignment_selection: AlignmentSelection | None = None
-    unknown: UnknownMethod = "forbid"
-    lexicon: str | None = None
-    word_bonus: float = Field(0.0, ge=-100.0, le=100.0)
-    window: int = Field(2000, ge=1, le=10_000_000)
+    beam: int = Field(5, ge=1, le=MAX_BEAM, description="Beam size; 1 is greedy search.")
+    n_best: int = Field(1, ge=1, le=MAX_BEAM, description="Translations per line; at most the beam size.")
+    length_penalty: PenaltyConfig = Field(WuPenaltyConfig(), description="Kind of length penalty.")
+    stop: StopRule = Field(
+        "finished",
+        description="Stopping rule. finished: when as many hypotheses as the beam size have finished; exact: when no better "
+        "one is possible; transformers: as in generate of that library.",
+    )
+    max_length: LengthConfig = Field(
+        LengthConfig(factor=2.0, constant=20),
+        description="Most subwords of the output: FACTOR x source subwords + CONSTANT.",
+    )
+    min_length: LengthConfig = Field(
+        LengthConfig(factor=0.0, constant=1),
+        description="Fewest subwords of the output: FACTOR x source subwords + CONSTANT.",
+    )
+    batch_sentences: AutoBatch = Field("auto", description="Sentences per batch.")
+    batch_tokens: BatchTokens = 8192
+    workers: Workers = "auto"
+    max_input_tokens: int = Field(
+        LINE_TOKENS, ge=1, le=1_000_000, description="Most subwords of a line. Longer lines are cropped (or split)."
+    )
+    long_lines: LongLines = Field("crop", description="What to do with longer lines.")
+    alignment_layer: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Decoder layer whose attention gives the alignment, from 1."
+    )
+    alignment_head: Annotated[
+        Annotated[int, Field(ge=1)] | Literal["max"] | None, pydantic.BeforeValidator(_mean_is_none)
+    ] = Field(None, description="Head of that layer, from 1, or mean or max of all heads.")
+    alignment_method: AlignmentMethod = Field("target-to-source", description="How links are made from attention.")
+    alignment_selection: AlignmentSelection | None = Field(
+        None, description="Written by align --select: how it chose layer, head and method."
+    )
+    unknown: UnknownMethod = Field(
+        "forbid",
+        description="Unknown words in the output: forbid them, keep them, or replace them by the source word with the most "
+        "attention.",
+    )
+    lexicon: str | None = Field(None, description="Lexicon (written by align lexicon) for unknown: replace.")
+    word_bonus: float = Field(
+        0.0,
+        ge=-100.0,
+        le=100.0,
+        description="Bonus per subword, added to the log-probability (segmental models, NPMT).",
+    )
+    window: Window = 2000
 
     @property
     def sentences_together(self) -> int:
-        """The number that `batch_sentences` means; measured on CPUs, see docs/decoding.md."""
+        """`batch_sentences` as a number; measured on CPUs, see docs/decoding.md."""
         return max(16, min(128, 320 // self.beam)) if self.batch_sentences == "auto" else self.batch_sentences
 
     @property
     def max_target_tokens(self) -> int:
-        """The most subwords of a given target: as many as the longest output for the longest source."""
+        """The most subwords of a given target: the longest output for the longest source."""
         return max(self.max_input_tokens, self.max_length.of(self.max_input_tokens))
 
     def check_lengths(self) -> None:
-        """ValueError where no output could be within both bounds of length."""
+        """ValueError if no output can be within both bounds of length."""
         low, high = self.min_length, self.max_length
         if low.always_above(high):
             raise ValueError(f"min_length {low} is above max_length {high} for every source: no output is within both")
 
     @model_validator(mode="after")
-    def _lists_fit(self) -> DecodingConfig:
+    def _list_fits_beam(self) -> DecodingConfig:
         if self.n_best > self.beam:
-            raise ValueError(
-                f"n_best {self.n_best} is larger than beam {self.beam}; a beam of {self.n_best} would find so many"
-            )
+            raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}; set beam to {self.n_best}")
         return self
 
 
 class GenerationConfig(Config):
-    """How a language model writes on from a prompt, and scores lines.
+    """How a language model continues a prompt and scores lines. Search is greedy unless `sample`.
 
-    Greedy unless `sample`; then tokens are drawn from the model's probabilities to the power 1 / `temperature`, of the
-    `top_k` best ones and of the fewest that hold `top_p` of the mass (null: of all). `seed`: the same seed, line number
-    and sample number give the same tokens, whatever stands around the line. `samples` continuations a line, of at most
-    `max_tokens` subwords. `max_input_tokens`: of longer prompts the beginning is left out. The rest as in
-    `DecodingConfig`; `batch_tokens` counts padded tokens.
+    With `top_k` and `top_p` null, tokens are drawn from the whole vocabulary. A draw depends on the seed, the line number
+    and the sample number only, not on the other lines.
     """
 
-    sample: bool = False
-    temperature: float = Field(1.0, gt=0.0, le=1000.0)
-    top_k: Annotated[int, Field(ge=1)] | None = None
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    seed: int = Field(1, ge=0, lt=2**63)
-    samples: int = Field(1, ge=1, le=10_000)
-    max_tokens: int = Field(100, ge=1, le=1_000_000)
-    batch_sentences: Literal["auto"] | Annotated[int, Field(ge=1, le=100_000)] = "auto"
-    batch_tokens: int = Field(8192, ge=1)
-    workers: Literal["auto"] | Annotated[int, Field(ge=1, le=1024)] = "auto"
-    max_input_tokens: int = Field(LINE_TOKENS, ge=1, le=1_000_000)
-    window: int = Field(2000, ge=1, le=10_000_000)
+    sample: bool = Field(False, description="Sample tokens, or always take the best.")
+    temperature: float = Field(
+        1.0, gt=0.0, le=1000.0, description="Softmax temperature. Below 1: less random; above 1: more random."
+    )
+    top_k: Annotated[int, Field(ge=1)] | None = Field(None, description="Sample from the k best tokens only.")
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
+        None, description="Nucleus sampling: sample from the smallest set of tokens with this total probability."
+    )
+    seed: int = Field(1, ge=0, lt=2**63, description="Random seed.")
+    samples: int = Field(1, ge=1, le=10_000, description="Continuations per prompt.")
+    max_tokens: int = Field(100, ge=1, le=1_000_000, description="Most subwords of a continuation.")
+    batch_sentences: AutoBatch = Field("auto", description="Continuations per batch.")
+    batch_tokens: BatchTokens = 8192
+    workers: Workers = "auto"
+    max_input_tokens: int = Field(
+        LINE_TOKENS, ge=1, le=1_000_000, description="Most subwords of a prompt. Longer prompts lose their beginning."
+    )
+    window: Window = 2000
 
     @property
     def sentences_together(self) -> int:
-        """The number that `batch_sentences` means."""
+        """`batch_sentences` as a number."""
         return 64 if self.batch_sentences == "auto" else self.batch_sentences
 
     @model_validator(mode="after")

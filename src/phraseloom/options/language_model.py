@@ -1,4 +1,4 @@
-"""What a language model is made of, as data: a decoder without encoder and cross-attention. No torch here."""
+"""Options of a language model: a decoder without encoder and cross-attention. No torch here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from phraseloom.options.model import (
 
 
 class CausalAttentionConfig(BackendOptions):
-    """The attention of a language model: each token looks at itself and what stands before it. One line is enough."""
+    """The attention of a language model: each token attends to itself and earlier tokens. One line is enough."""
 
     decoder_self: AttentionConfig = AttentionConfig()
 
@@ -38,10 +38,10 @@ class CausalAttentionConfig(BackendOptions):
 
 
 class LanguageModelConfig(Config):
-    """A language model. `preset` fills in sizes; every other key stands over it.
+    """A language model. `preset` sets sizes; every other key overrides it.
 
     The keys are those of a translation model without its encoder. `tied`: two_way (one matrix for embeddings and output) or
-    none. `output.label_smoothing` is 0 unless given: what counts is the perplexity.
+    none. `output.label_smoothing` is 0 by default, because perplexity is the measure.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None

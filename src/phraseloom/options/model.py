@@ -1,10 +1,6 @@
-"""How the parameters of a model are drawn before training, as data. No torch here.
+"""Options of a model: initialisation, source phrases (P001; spec §3), output layers, encoder and decoder.
 
-Source phrase representations, as data (P001; spec §3). No torch here.
-
-Options of the output layers. No torch here: recipes are checked without it.
-
-What a model is made of, as data. No torch here: recipes are checked without it.
+No torch here: recipes are checked without it.
 """
 
 from __future__ import annotations
@@ -27,14 +23,14 @@ from phraseloom.options.segmental import (
 
 
 class InitConfig(Config):
-    """The start of training; one word in place of the mapping is the `kind`.
+    """The initialisation of the parameters; a word in place of the mapping is the `kind`.
 
     `kind`: fan_in_uniform, U(±√(1 / fan_in)); xavier_uniform, U(±√(6 / (fan_in + fan_out)));
-    uniform, every parameter but those of layer normalisations U(±`range`). `embeddings`: normal, N(0, 1/√D);
-    small_uniform, U(±√(2 / (V + D))), the released start of paper 001. `recurrent`: how the cells of
-    recurrent layers are drawn, gate by gate: both matrices as said, or (orthogonal) the recurrent one orthogonal and the input
-    one xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a Transformer, and
-    `phrase_scale` those of combination networks (null: as `branch_scale`); 0 makes a branch start as the identity.
+    uniform, U(±`range`) for every parameter except those of layer normalisations. `embeddings`: normal, N(0, 1/√D);
+    small_uniform, U(±√(2 / (V + D))), the released start of paper 001. `recurrent`: how each gate of
+    recurrent cells is drawn: both matrices by this rule, or (orthogonal) the recurrent matrix orthogonal and the input matrix
+    xavier_uniform. `branch_scale` multiplies the last matrix of every residual branch of a Transformer, and
+    `phrase_scale` those of combination networks (null: as `branch_scale`); with 0, a branch starts as the identity.
     """
 
     kind: Literal["fan_in_uniform", "xavier_uniform", "uniform"] = "fan_in_uniform"
@@ -64,9 +60,9 @@ class InitConfig(Config):
 
 
 def fill_init(value: Any) -> Any:
-    """`value` with what a start implies: embeddings drawn from a stated range are not multiplied by √D.
+    """`value` with the default of `scale_embeddings`: false for `init: {kind: uniform}`.
 
-    `init_range: R`, the key of earlier versions, is `init: {kind: uniform, range: R}` with scaled embeddings.
+    `init_range: R`, the key of earlier versions, means `init: {kind: uniform, range: R}` with scaled embeddings.
     """
     if not isinstance(value, dict):
         return value
@@ -89,7 +85,7 @@ Tokens = Annotated[int, Field(ge=1, le=10_000)]
 class FixedSegmentsConfig(Config):
     """Phrases of max(min(`max_tokens`, ⌈tokens / `min_chunks`⌉), `floor`) subwords (spec §3.1).
 
-    `basis`: tokens of the sentence, or of the padded batch as in the released code, where a translation depends on its
+    `basis`: the tokens of the sentence, or of the padded batch as in the released code, so that a translation depends on its
     batch.
     """
 
@@ -101,7 +97,7 @@ class FixedSegmentsConfig(Config):
 
 
 class DatasetSegmentsConfig(Config):
-    """The phrases that the dataset was prepared with: those of trees or of a phrase table (`data.phrases`)."""
+    """The phrases stored in the dataset, from trees or a phrase table (`data.phrases`)."""
 
     kind: Literal["dataset"] = "dataset"
 
@@ -112,8 +108,8 @@ SegmentsConfig = Annotated[FixedSegmentsConfig | DatasetSegmentsConfig, Field(di
 class PhrasesConfig(Config):
     """Phrase vectors at every level of the encoder, and a combination network in every layer.
 
-    `glance` and `attention` say how a phrase vector is made (none: it is the glance). `transparent`: every decoder layer has
-    its own mixture of all levels; else all get the last. `transparent_tokens`: the same for the token states. `residual`: the
+    `glance` and `attention`: how a phrase vector is computed (none: it is the glance). `transparent`: every decoder layer has
+    its own mixture of all levels; otherwise all use the last. `transparent_tokens`: mix token states too. `residual`: the
     combination network adds token and attended phrases to its output (both: the released code) or the token alone (token: the
     paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper). `scorer_width`: h of
     the scorer (null: `width`).
@@ -141,8 +137,8 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 class SoftmaxConfig(Config):
     """Softmax over the target vocabulary, with label smoothing in training (spec §7).
 
-    `excluded`: special tokens that are no classes: their probability is 0, as that of the start token in models of Marian. It
-    needs `bias: true` and `smoothing: kl`, which puts no mass on them.
+    `excluded`: special tokens with probability 0, such as the start token in Marian models. It needs `bias: true` and
+    `smoothing: kl`, which puts no mass on them.
     """
 
     kind: Literal["softmax"] = "softmax"
@@ -161,8 +157,8 @@ class SoftmaxConfig(Config):
 class ContinuousConfig(Config):
     """A vector near the fixed vector of the word (P003; spec §4): data with `subwords: {kind: words, vectors: FILE}`.
 
-    `loss`: see spec §4.3; lambda1 and lambda2 are of the regularised forms, lambda_released of the released one.
-    `approximation` of the von Mises-Fisher normaliser: exact, as the published program has it, or with the bound of spec §4.2.
+    `loss`: see spec §4.3; lambda1 and lambda2 belong to the regularised forms, lambda_released to the released one.
+    `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or by the bound of spec §4.2.
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
 
@@ -178,7 +174,7 @@ class ContinuousConfig(Config):
 
 
 class FertilityConfig(Config):
-    """The module that says of each source token whether it gives a word or a phrase (spec §4.8); `fertility train` adds it.
+    """The module that predicts whether a source token becomes a word or a phrase (spec §4.8); `fertility train` adds it.
 
     `inputs`: the token's embedding, its encoder state, or both; `widths` of the inner layers. `shift`: what is taken off the
     logit of each class because training saw other shares of classes than there are; empty: nothing.
@@ -197,8 +193,8 @@ class FertilityConfig(Config):
 
 
 class WordOrPhraseConfig(ContinuousConfig):
-    """Continuous output over words and phrases. `score`: how the gate of the `fertility` module, if there is one, is applied
-    (spec §4.9): mixture is log λ + log density, the others are those of the paper and of the published program."""
+    """Continuous output over words and phrases. `score`: how the gate of the `fertility` module, if there is one, enters
+    the score (spec §4.9): log λ + log density (mixture), or as in the paper (density) or its released code."""
 
     kind: Literal["word_or_phrase"]  # type: ignore[assignment]
     score: Literal["mixture", "density", "released"] = "mixture"
@@ -224,21 +220,21 @@ class TransformerEncoderConfig(Config):
 
 
 class NoEncoderConfig(Config):
-    """No encoder: the decoder attends to the embeddings of the source (P004). `memory_norm`: layer normalisation over them, as
-    Sockeye's encoders end in one."""
+    """No encoder: the decoder attends to the embeddings of the source (P004). `memory_norm`: layer normalisation of them, as
+    at the end of Sockeye's encoders."""
 
     kind: Literal["none"] = "none"
     memory_norm: bool = False
 
     @property
     def layers(self) -> int:
-        """0, as the depth of an encoder."""
+        """0, the depth of no encoder."""
         return 0
 
 
 class VariationalDropoutConfig(Config):
-    """Dropout whose masks stay the same over the steps of a sentence (Gal and Ghahramani 2016; Sockeye's RNN dropout): on what
-    every cell reads, and on the hidden state that comes back to it (slower in training: no kernel of torch has it)."""
+    """Dropout with the same masks at every step of a sentence (Gal and Ghahramani 2016; Sockeye's RNN dropout): on the inputs
+    of every cell, and on its recurrent hidden state (slower in training: torch has no kernel for it)."""
 
     inputs: DropoutRate = 0.0
     states: DropoutRate = 0.0
@@ -247,7 +243,7 @@ class VariationalDropoutConfig(Config):
 class RecurrentEncoderConfig(Config):
     """Recurrent layers; the bottom `bidirectional` ones read both ways, each direction with half the width (P004: 1 of 6).
 
-    `residual`: each layer after the first adds its input to its output; `dropout` acts on what they read. `memory_norm`: layer
+    `residual`: each layer after the first adds its input to its output; `dropout` acts on their inputs. `memory_norm`: layer
     normalisation of the states that the decoder attends to.
     """
 
@@ -284,9 +280,9 @@ class RecurrentDecoderConfig(Config):
     """Recurrent layers, attention of the top one over the source, and a layer that joins both.
 
     `attention`: mlp (Bahdanau et al. 2015), general (Luong et al. 2015), fixed (the last source state at every step: no
-    attention), or multihead (`attention.cross` of the model, phrasal or not). `initial`: the states begin as functions of the
-    last source state, as the final states of the encoder, or at zero. `input_feeding`: the joined output of a step is read by
-    the next. `hidden_dropout` acts on what is joined, `dropout` between layers; `residual` as in the encoder.
+    attention), or multihead (`attention.cross` of the model, phrasal or not). `initial`: the states start as functions of the
+    last source state, as the final states of the encoder, or at zero. `input_feeding`: each step reads the joined output of
+    the step before. `hidden_dropout` acts before the joining layer, `dropout` between layers; `residual` as in the encoder.
     """
 
     kind: Literal["recurrent"] = "recurrent"
@@ -326,7 +322,7 @@ PositionsConfig = Annotated[SinusoidConfig | NoPositionsConfig, Field(discrimina
 
 
 class SidePositionsConfig(Config):
-    """The positions of each side; one `{kind: …}` means both. Unless given, a side that recurrent layers read has none."""
+    """The positions of each side; one `{kind: …}` sets both. By default, a side that recurrent layers read has none."""
 
     source: PositionsConfig = SinusoidConfig()
     target: PositionsConfig = SinusoidConfig()
@@ -340,37 +336,37 @@ class SidePositionsConfig(Config):
 
 
 def fill_preset(value: Any, *, without: tuple[str, ...] = ()) -> Any:
-    """`value` over the sizes of the preset that it names, leaving out the keys `without`."""
-    if not isinstance(value, dict) or value.get("preset") not in list(PRESETS):  # a list: what is asked for may be one
+    """`value` merged over the sizes of its preset, except the keys `without`."""
+    if not isinstance(value, dict) or value.get("preset") not in list(PRESETS):  # a list: the value may be unhashable
         return value
-    filled = {key: given for key, given in PRESETS[value["preset"]].items() if key not in without}
-    for key, given in value.items():
+    filled = {key: size for key, size in PRESETS[value["preset"]].items() if key not in without}
+    for key, inner in value.items():
         below = filled.get(key)
-        if isinstance(below, dict) and isinstance(given, dict) and given.get("kind") != "none":
-            given = {**below, **given}
-        filled[key] = given
+        if isinstance(below, dict) and isinstance(inner, dict) and inner.get("kind") != "none":
+            inner = {**below, **inner}
+        filled[key] = inner
     return filled
 
 
 def _kind(value: dict[str, Any], part: str) -> Any:
-    """The kind of the encoder or decoder that plain data ask for; None where that is no name."""
-    given = value.get(part, {})
-    kind = given.get("kind", "transformer") if isinstance(given, dict) else getattr(given, "kind", None)
+    """The kind of the encoder or decoder in plain data; None if it is not a name."""
+    config = value.get(part, {})
+    kind = config.get("kind", "transformer") if isinstance(config, dict) else getattr(config, "kind", None)
     return kind if isinstance(kind, str) else None
 
 
 def fill_kinds(value: Any) -> Any:
-    """`value` with what follows from the kinds of encoder and decoder (transformer, unless they say another).
+    """`value` with the defaults that follow from the kinds of encoder and decoder (transformer by default).
 
-    One line for all attentions speaks of those that there are; a side that recurrent layers read has no positions.
+    One line of attention applies to the attentions that exist; a side that recurrent layers read has no positions.
     """
     if not isinstance(value, dict):
         return value
     value = dict(value)
     for part in ("encoder", "decoder"):
-        given: Any = value.get(part)
-        if isinstance(given, dict):
-            value[part] = {"kind": "transformer", **given}
+        config: Any = value.get(part)
+        if isinstance(config, dict):
+            value[part] = {"kind": "transformer", **config}
     encoder, decoder = _kind(value, "encoder"), _kind(value, "decoder")
     line: Any = value.get("attention")
     if isinstance(line, str) and (encoder, decoder) != ("transformer", "transformer"):
@@ -386,7 +382,7 @@ def fill_kinds(value: Any) -> Any:
 
 
 def fill_output(value: Any) -> Any:
-    """`value` with the kind of output (softmax, unless it says another) and the tie that follows from it."""
+    """`value` with the kind of output (softmax by default) and the default of `tied` for it."""
     if not isinstance(value, dict):
         return value
     output: Any = value.get("output", {})
@@ -399,7 +395,7 @@ def fill_output(value: Any) -> Any:
 
 
 def check_sizes(config: Any) -> None:
-    """ValueError unless heads divide the width, and a split the heads; of any model configuration."""
+    """Raise ValueError unless heads divide the width and splits add up to the heads; for any model configuration."""
     if config.width % config.heads:
         raise ValueError(f"width {config.width} is not a multiple of heads {config.heads}")
     sides = config.positions
@@ -418,14 +414,14 @@ def check_sizes(config: Any) -> None:
 
 
 class ModelConfig(Config):
-    """A translation model. `preset` fills in sizes; every other key stands over it.
+    """A translation model. `preset` sets sizes; every other key overrides it.
 
     `tied`: three_way (source, target and output share one matrix; needs a joint vocabulary), two_way (target and
     output; the default of a continuous output, whose fixed vectors the decoder then reads), none. `embedding_width`: of both
-    embeddings of a recurrent model, where it is not `width`. `init`: how parameters are drawn. `scale_embeddings`: token
-    vectors are multiplied by √width (unless given: not with `init.kind: uniform`). `phrases`: source phrase representations
-    (null: none); `reordering`: of the source tokens before the encoder (null: none). `norm`: where the layer normalisation
-    stands, `norm_epsilon` what it adds to variances; `embedding_norm`: one more behind the embeddings of both sides (paper
+    embeddings of a recurrent model, if it is not `width`. `init`: how parameters are drawn. `scale_embeddings`: token
+    vectors are multiplied by √width (by default not with `init.kind: uniform`). `phrases`: source phrase representations
+    (null: none); `reordering`: reorders source tokens before the encoder (null: none). `norm`: the place of layer
+    normalisation; `norm_epsilon`: added to variances; `embedding_norm`: also normalise the embeddings of both sides (paper
     001). `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers. Dropout
     rates: `dropout` on embeddings
     and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.

@@ -8,19 +8,19 @@ from pydantic import Field, field_validator
 
 from phraseloom.config import Config
 
-# START and END stand behind the target vocabulary.
+# START and END follow the target vocabulary.
 EXTRA_TOKENS = 2
 
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-# Masks are drawn in steps of 1/65536 (layers/feedforward.py), and something has to be left.
+# Masks are drawn in steps of 1/65536 (layers/feedforward.py), and some units must remain.
 DropoutRate = Annotated[float, Field(ge=0.0, le=0.9999)]
 
 
 class ColumnsEncoderConfig(Config):
-    """Two columns of recurrent layers, one begun forwards, one backwards, that turn round from layer to layer.
+    """Two columns of recurrent layers; one starts forwards, one backwards, and the direction alternates with each layer.
 
-    `width`: of each column (null: half the model's); `dropout` acts between layers and on what comes out.
+    `width`: of each column (null: half the model's); `dropout` acts between layers and on the output.
     """
 
     kind: Literal["columns"]
@@ -31,12 +31,12 @@ class ColumnsEncoderConfig(Config):
 
 
 class ApproximationConfig(Config):
-    """What training leaves out of the sum over all segmentations; scores, losses of validation and search stay exact.
+    """What training leaves out of the sum over all segmentations; scores, validation losses and search stay exact.
 
-    `posterior`: a word has no gradient in those segments of a position and a beginning that, given the pair, are together less
-    likely than this to hold it; the likelihood is still that of all.
-    `band`: only segments count that begin and end within so many target tokens of the diagonal of the pair, from its beginning
-    to its end, which gives a lower bound of the likelihood (null: all).
+    `posterior`: the segments of a position and a start give a word no gradient if their posterior probability of holding it
+    is together below this; the likelihood still counts all segments.
+    `band`: count only segments that begin and end within this many target tokens of the diagonal of the pair; this gives a
+    lower bound of the likelihood (null: count all).
     """
 
     posterior: Fraction = 0.0
@@ -44,10 +44,10 @@ class ApproximationConfig(Config):
 
 
 class SegmentalDecoderConfig(Config):
-    """Each source position writes a segment of 0 to `max_segment` target tokens with recurrent layers that begin at its state.
+    """Each source position writes a segment of 0 to `max_segment` target tokens by recurrent layers that start from its state.
 
-    `connect`: they also begin with what layers of the same kind have read of the target before. `dropout` acts behind each.
-    `approximation`: what training may leave out (null: nothing).
+    `connect`: they also start from recurrent layers that have read the earlier target. `dropout` acts after each layer.
+    `approximation`: what training leaves out (null: nothing).
     """
 
     kind: Literal["segmental"]
@@ -60,7 +60,7 @@ class SegmentalDecoderConfig(Config):
 
 
 class ReorderingConfig(Config):
-    """Layers that let each source token take up its neighbours in a window, before the encoder."""
+    """Layers that mix each source token with its neighbours in a window, before the encoder."""
 
     window: Annotated[int, Field(ge=1, le=99)] = 7
     layers: Annotated[int, Field(ge=1, le=100)] = 1
@@ -74,7 +74,7 @@ class ReorderingConfig(Config):
 
 
 def fill_segmental(value: Any) -> Any:
-    """`value` with what follows from a segmental decoder: no label smoothing, and matrices of their own."""
+    """`value` with the defaults for a segmental decoder: no label smoothing, no tied matrices."""
     if not isinstance(value, dict):
         return value
     decoder, output = value.get("decoder"), value.get("output", {})
@@ -87,7 +87,7 @@ def fill_segmental(value: Any) -> Any:
 
 
 def check_segmental(config: Any) -> None:
-    """ValueError where a ModelConfig asks for what a model of columns or segments cannot have."""
+    """Raise ValueError if a ModelConfig has options that columns or segments do not support."""
     if config.encoder.kind == "columns":
         if config.encoder.width is None and config.width % 2:
             raise ValueError(

@@ -28,9 +28,9 @@ class TreeSegmenterConfig(Config):
 
 
 class TableSegmenterConfig(Config):
-    """Longest matches in a table of phrases (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given.
+    """Longest matches in a table of phrases (plain, .gz or .xz), looked up under the data root; checks the SHA-256 if given.
 
-    One phrase a line, its words separated by spaces; of a line with ` ||| ` or tabs only the first column counts.
+    One phrase per line, words separated by spaces; in a line with ` ||| ` or tabs, only the first column counts.
     """
 
     kind: Literal["table"] = "table"

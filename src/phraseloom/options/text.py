@@ -1,4 +1,4 @@
-"""What is done to a line before it becomes ids: options of normalisation and subwords."""
+"""Options of normalisation and subwords: how a line becomes ids."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 
-# Lines of more subwords are cropped unless the recipe or an option allows more (docs/decoding.md, "Long lines").
+# Lines with more subwords are cropped unless the recipe or an option allows more (docs/decoding.md, "Long lines").
 LINE_TOKENS = 1024
 
 
@@ -44,7 +44,7 @@ class TextConfig(Config):
 
 
 class SentencepieceConfig(Config):
-    """sentencepiece subwords; `byte_fallback` spells characters outside the vocabulary as bytes: nothing is unknown."""
+    """sentencepiece subwords; `byte_fallback` spells unknown characters as bytes, so that nothing is unknown."""
 
     kind: Literal["sentencepiece"] = "sentencepiece"
     model: Literal["bpe", "unigram"] = "bpe"
@@ -92,14 +92,14 @@ VectorsConfig = Annotated[
 
 
 class WordsConfig(Config):
-    """Whole words: the `size` most frequent ones of a side (of the source `source_size`, if given) of `min_frequency` or more.
+    """Whole words: the `size` most frequent words of a side (`source_size` for the source, if given), `min_frequency` or more.
 
-    `joined`: the target text is what `phrases segment` wrote, tokenised and with phrases joined by `_`; it is taken as it is.
-    `phrases`: so many of the most frequent joined phrases are in the target vocabulary beside the words; others are read as
-    their words. `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; of the target, only tokens with a
-    vector in it are in the vocabulary; or {random: WIDTH}. SHA-256 checked if given. `center`: the mean of the vectors is taken
-    off them; `whiten`: their principal components also get the same variance; `dimensions`: only so many of the components are
-    kept (`text/word_vectors.py`). `source`: subwords for the source, beside the words of the target.
+    `joined`: the target text comes from `phrases segment`, tokenised and with phrases joined by `_`, and is used unchanged.
+    `phrases`: the number of the most frequent joined phrases in the target vocabulary; other phrases are split into words.
+    `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; the target vocabulary has only tokens with a
+    vector. Or {random: WIDTH}. The SHA-256 is checked if given. `center`: subtract the mean of the vectors. `whiten`: also
+    give their principal components the same variance. `dimensions`: keep only this many components
+    (`text/word_vectors.py`). `source`: use subwords for the source and words for the target.
     """
 
     kind: Literal["words"] = "words"
@@ -136,12 +136,12 @@ class WordsConfig(Config):
             "joined": self.joined,
             "vectors": self.vectors,
         }
-        if self.joint and (given := [name for name, value in of_one_side.items() if value]):
-            raise ValueError(f"{given[0]} is of one side, so it needs joint: false")
+        if self.joint and (names := [name for name, value in of_one_side.items() if value]):
+            raise ValueError(f"{names[0]} is of one side, so it needs joint: false")
         return self
 
     def of_source(self) -> SentencepieceConfig | SubwordNmtConfig | WordsConfig:
-        """The options of the source alone: nothing of them is about phrases or vectors."""
+        """The options of the source alone, without phrases and vectors."""
         return self.source or WordsConfig(
             size=self.source_size or self.size, min_frequency=self.min_frequency, sample_lines=self.sample_lines
         )

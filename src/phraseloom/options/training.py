@@ -39,7 +39,7 @@ class InverseSqrtConfig(Config):
 
 
 class InverseSqrtPeakConfig(Config):
-    """The same curve with its peak given: rate(s) = peak · min((s / warmup)^-0.5, s / warmup)."""
+    """inverse_sqrt with a given peak: rate(s) = peak · min((s / warmup)^-0.5, s / warmup)."""
 
     kind: Literal["inverse_sqrt_peak"]
     peak: PositiveFloat
@@ -55,7 +55,7 @@ class ConstantConfig(Config):
 
 
 class PlateauConfig(Config):
-    """Constant, times `factor` whenever `patience` validations in a row were no better than the best before."""
+    """Constant, multiplied by `factor` after `patience` validations in a row without improvement."""
 
     kind: Literal["plateau"]
     rate: PositiveFloat
@@ -81,8 +81,8 @@ ScheduleConfig = Annotated[
 
 
 class EmbeddingsConfig(Config):
-    """Embedding matrices that begin as those of a run, a model folder or a `.vec` file; one path in place of the mapping is
-    that of both sides. `fixed`: they are not trained.
+    """Initial embedding matrices from a run, a model folder or a `.vec` file; a path in place of the mapping is for both
+    sides. `fixed`: do not train them.
     """
 
     source: FileName | None = None
@@ -109,7 +109,7 @@ class EmbeddingsConfig(Config):
 class StartFromConfig(Config):
     """The model folder, run folder or checkpoint whose weights a run starts with; a path in place of the mapping is `path`.
 
-    `optimizer`: fresh, or (continue) the moments of Adam and the number of its steps, where the schedule then goes on.
+    `optimizer`: fresh, or (continue) with Adam's moments and step number, from which the schedule continues.
     """
 
     path: FileName
@@ -125,20 +125,21 @@ ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
 
 
 class TrainingConfig(Config):
-    """How a model is trained. Everything that changes the result is here; nothing is taken from the machine."""
+    """How a model is trained. Everything that changes the result is here; nothing depends on the machine."""
 
     seed: int = Field(1, ge=0, lt=2**31)
     start_from: StartFromConfig | None = Field(
-        None, description="the model that training starts from; null = it is drawn"
+        None, description="the model that training starts from; null = a new one"
     )
-    embeddings: EmbeddingsConfig | None = Field(None, description="where matrices begin; null = all are drawn")
+    embeddings: EmbeddingsConfig | None = Field(None, description="initial embedding matrices; null = random")
     freeze: list[ModuleName] = Field([], description="modules that are not trained; * stands for any text")
     rates: dict[ModuleName, PositiveFloat] = Field({}, description="factors on the learning rate, by module")
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
-    micro_batches: PositiveInt = Field(2, description="pieces of an update; processes share them out")
+    micro_batches: PositiveInt = Field(2, description="pieces of an update, shared among the processes")
     max_micro_tokens: PositiveInt | None = Field(
-        None, description="limit on a piece: sentences × longest side, with padding; more pieces are made to keep it"
+        None,
+        description="most sentences × longest side of a piece, with padding; an update gets more pieces if necessary",
     )
     pool_updates: PositiveInt = Field(500, description="updates within which sentences are sorted by length")
     # optimisation
@@ -151,7 +152,7 @@ class TrainingConfig(Config):
     # stops
     max_updates: PositiveInt | None = 100_000
     max_epochs: PositiveInt | None = None
-    max_minutes: PositiveFloat | None = Field(None, description="wall time of training; by nature not reproducible")
+    max_minutes: PositiveFloat | None = Field(None, description="wall-clock limit of training; not reproducible")
     patience: PositiveInt | None = Field(None, description="validations in a row without a better value of `best_by`")
     best_by: Literal["perplexity", "loss", "cosine_loss", "bleu"] = "perplexity"
     # validation and checkpoints
@@ -172,7 +173,7 @@ class TrainingConfig(Config):
     precision: Literal["fp32", "bf16"] = "fp32"
     compile: bool = False
     # reports
-    log_every: PositiveInt = Field(50, description="updates between lines on stderr where there is no terminal")
+    log_every: PositiveInt = Field(50, description="updates between lines on stderr without a terminal")
     tensorboard: bool = False
 
     @model_validator(mode="after")
@@ -195,7 +196,7 @@ class TrainingConfig(Config):
         return self
 
 
-# Keys of a recipe that may differ when a run is resumed: they end, watch or place a run, and do not change its steps.
+# Keys of a recipe that may change when a run is resumed: they end, monitor or place a run, and do not change its steps.
 # `data` is compared by the dataset's fingerprint instead, because folders move.
 FREE_ON_RESUME = frozenset(
     f"training.{name}"

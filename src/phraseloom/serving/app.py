@@ -10,10 +10,12 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Literal
+from typing import Any, get_args
 
 from phraseloom import __version__
-from phraseloom.errors import DataError, UsageError
+from phraseloom.config import bounds, validate
+from phraseloom.errors import ConfigError, DataError, UsageError
+from phraseloom.options.decoding import DecodingConfig, LongLines
 from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
@@ -25,16 +27,16 @@ from phraseloom.serving.protocol import Fields, read_object
 logger = logging.getLogger(__name__)
 
 Route = Callable[[Request], Awaitable[Reply]]
-LONG_LINES: tuple[Literal["crop", "split"], ...] = ("crop", "split")
+LONG_LINES: tuple[LongLines, ...] = get_args(LongLines)
 UTF_8 = ("utf-8", "utf8")
 PAGE_POLICY = "frame-ancestors 'none'"
 
 
 class App:
-    """Answers requests. `hosts`: the names under which the server may be called; None: any.
+    """Answers requests. `hosts`: the names under which clients may call the server; None if any name will do.
 
-    A page of another site cannot use a server on this machine: what it posts is refused for its origin and its type, and a
-    name that it points at this machine for its host.
+    A page of another site cannot use a server on this machine: its posts are refused by origin and type, and a host name
+    that it points at this machine is refused by host.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class App:
         }
 
     async def handle(self, request: Request) -> Reply:
-        """The reply; nothing is raised but cancellation. An error of ours is logged under the number that the client gets."""
+        """The reply; raises nothing but cancellation. An internal error is logged under the number that the client gets."""
         start = time.monotonic()
         try:
             reply = await self._route(request)
@@ -71,9 +73,9 @@ class App:
         except Exception as error:
             reply = _failed(request, error)
         if self.log_requests:
-            took = 1000 * (time.monotonic() - start)
+            milliseconds = 1000 * (time.monotonic() - start)
             size = f"{len(request.body)} bytes in, {len(reply.body)} out"
-            logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, size, took)
+            logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, size, milliseconds)
         return reply
 
     async def _route(self, request: Request) -> Reply:
@@ -120,20 +122,21 @@ class App:
         )
 
     async def _translate(self, request: Request) -> Reply:
-        fields, config = _fields(request), self._config
+        fields = _fields(request)
         texts = self._text_field(fields, "text", required=True) or []
         name = fields.choice("model", self._models.names) or self._models.names[0]
         prefixes, trees = self._beside(fields, len(texts), [name])
-        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
-        n_best = fields.integer("n_best", cap=config.max_n_best, cap_name="max_n_best")
+        beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
         alignments = fields.flag("alignments")
         long_lines = fields.choice("long_lines", LONG_LINES)
         fields.finish()
         translator = self._models[name]
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
-        if n_best > beam:
-            raise Problem(400, f"n_best: {n_best} is above the beam, {beam}")
+        try:
+            validate(DecodingConfig, {"beam": beam, "n_best": n_best})
+        except ConfigError as error:
+            raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
         key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
@@ -142,32 +145,33 @@ class App:
             for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
         ]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
-        found = await self._batcher.submit(self._texts, key, items, size=size)
-        return json_reply({"model": name, "translations": found, "warnings": self._warnings(found, name)})
+        translations = await self._batcher.submit(self._texts, key, items, size=size)
+        warnings = self._warnings(translations, name)
+        return json_reply({"model": name, "translations": translations, "warnings": warnings})
 
-    def _warnings(self, found: Sequence[dict[str, Any]], name: str) -> list[str]:
-        """One sentence for each text that did not come out as it was meant."""
+    def _warnings(self, translations: Sequence[dict[str, Any]], name: str) -> list[str]:
+        """One sentence for each text that was cropped, split or cut."""
         limit = min(self._models[name].config.max_input_tokens, self._config.max_tokens)
         texts = []
-        for number, one in enumerate(found, 1):
-            if one["cropped"]:
+        for number, translation in enumerate(translations, 1):
+            if translation["cropped"]:
                 texts.append(f"text {number} is longer than max_tokens = {limit} subwords: its end was left out")
-            if one["parts"] > 1:
+            if translation["parts"] > 1:
                 texts.append(
-                    f"text {number} is longer than max_tokens = {limit} subwords: translated in {one['parts']} parts"
+                    f"text {number} is longer than max_tokens = {limit} subwords: translated in {translation['parts']} parts"
                 )
-            if one["hit_max_length"]:
+            if translation["hit_max_length"]:
                 texts.append(f"the translation of text {number} reached the maximal length and may be incomplete")
         return texts
 
     async def _explain(self, request: Request) -> Reply:
-        fields, config, models = _fields(request), self._config, self._models
+        fields, models = _fields(request), self._models
         texts = self._text_field(fields, "text", required=True, most="explain_texts") or []
         names = fields.choices("models", models.names, most=models.most_explained) or models.names[:1]
         targets = self._matching(fields, "target", len(texts), "max_characters")
         references = self._matching(fields, "reference", len(texts), "max_characters")
         prefixes, trees = self._beside(fields, len(texts), names)
-        beam = fields.integer("beam", cap=config.max_beam, cap_name="max_beam")
+        beam = self._capped(fields, "beam")
         fields.finish()
         if targets is not None and prefixes is not None:
             raise Problem(400, "prefix: a target is forced as a whole, give one of the two")
@@ -179,22 +183,27 @@ class App:
         return reply
 
     def _beside(self, fields: Fields, count: int, names: Sequence[str]) -> tuple[list[str] | None, list[str] | None]:
-        """Prefixes and parse trees, one for each text."""
+        """The prefix and the parse tree of each text; None if the request has none."""
         prefixes = self._matching(fields, "prefix", count, "max_prefix_characters")
         trees = self._matching(fields, "tree", count, "max_characters")
-        wanted = [name for name in names if self._models.needs_trees(name)]
-        if trees is None and wanted:
-            raise Problem(400, f"tree is missing: the model {wanted[0]} reads phrases of parse trees in brackets")
-        if trees is not None and not wanted:
+        tree_models = [name for name in names if self._models.needs_trees(name)]
+        if trees is None and tree_models:
+            raise Problem(400, f"tree is missing: the model {tree_models[0]} reads phrases of parse trees in brackets")
+        if trees is not None and not tree_models:
             raise Problem(400, f"tree: the model {names[0]} reads no parse trees")
         return prefixes, trees
 
     def _matching(self, fields: Fields, name: str, count: int, limit: str) -> list[str] | None:
-        """Texts of which there must be as many as there are of the field `text`."""
-        found = self._text_field(fields, name, characters=limit)
-        if found is not None and len(found) != count:
-            raise Problem(400, f"{name}: {len(found)} for {count} texts")
-        return found
+        """The texts of a field that must have as many as the field `text`."""
+        texts = self._text_field(fields, name, characters=limit)
+        if texts is not None and len(texts) != count:
+            raise Problem(400, f"{name}: {len(texts)} for {count} texts")
+        return texts
+
+    def _capped(self, fields: Fields, name: str) -> int | None:
+        """A field of `DecodingConfig`: at least its least value, at most the limit of this server, `max_` and its name."""
+        least, _ = bounds(DecodingConfig, name)
+        return fields.integer(name, least=least, cap=getattr(self._config, f"max_{name}"), cap_name=f"max_{name}")
 
     def _text_field(
         self,
@@ -227,7 +236,7 @@ def _fields(request: Request) -> Fields:
 
 
 def _failed(request: Request, error: Exception) -> Reply:
-    """400 for what the models refuse of a text, else 500 with the number under which the log tells everything."""
+    """400 if the model refused a text, else 500 with the number of the error in the log."""
     number = error.number if isinstance(error, ItemError) else 1
     cause = error.error if isinstance(error, ItemError) else error
     if isinstance(cause, UsageError | DataError):
@@ -238,5 +247,5 @@ def _failed(request: Request, error: Exception) -> Reply:
 
 
 def live_page() -> str:
-    """The page as one HTML document; it asks this server and nobody else."""
+    """The page as one HTML document; it contacts no other server."""
     return page("phraseloom", asset("serve.html"), styles=(*STYLES, "serve.css"), scripts=(*SCRIPTS, "serve.js"))

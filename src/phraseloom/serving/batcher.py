@@ -1,13 +1,12 @@
-"""Dynamic batching: texts of all clients wait in one line, and one worker thread takes those that go together.
+"""Dynamic batching: the texts of all clients wait in one queue, and one worker thread takes those that fit together.
 
-While the worker computes, texts arrive; then the text that has waited longest and all that fit with it (the same model,
-the same options) are the next batch. So a busy server works in large batches and an idle one at once. Everything but the
-work itself runs in the thread of the event loop: there is nothing to lock. The work asks now and then whether anybody
-still wants its batch; when every caller is gone, has an error or was told that it took too long, it ends.
+The next batch is the text that has waited longest and all texts with the same model and options. So a busy server works in
+large batches, and an idle one starts at once. Everything but the work itself runs in the thread of the event loop, so no
+lock is needed. The work regularly checks whether anybody still needs its batch; it ends when every caller has left, failed
+or timed out.
 
-No batch holds the worker for longer than `batch_seconds`: then it is ended, and each of its requests is worked on again by
-itself, the smallest first. A request that is by itself and takes longer gets a 503. So one request delays those that came
-with it, or after it, by `batch_seconds` at most twice.
+A batch that takes longer than `batch_seconds` is cancelled, and its requests are tried again one by one, the smallest first.
+A request that takes longer on its own gets a 503. So one request delays the others by at most twice `batch_seconds`.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ from phraseloom.serving.message import overloaded
 
 logger = logging.getLogger(__name__)
 
-Cancelled = Callable[[], bool]
-# The result of an item that the work left for the next batch.
+ShouldCancel = Callable[[], bool]
+# The result of an item that is left for the next batch.
 POSTPONED = object()
 _OUT_OF_TIME = object()
-Work = Callable[[Any, Sequence[Any], Cancelled], Sequence[Any]]
+Work = Callable[[Any, Sequence[Any], ShouldCancel], Sequence[Any]]
 
 
 class WorkQueue(NamedTuple):
-    """A kind of work: those of one line share `most`, the texts that may wait, and are worked on `together` at most."""
+    """A kind of work: at most `most` of its texts wait, and at most `together` of them form a batch."""
 
     name: str
     most: int
@@ -52,12 +51,13 @@ class ItemError(Exception):
 
 @dataclass(eq=False)
 class _Job:
-    """One text, the `number`-th of its call. `key`: what it must have in common with others of its batch.
+    """One text, the `number`-th of its call. All texts of a batch have the same `key`.
 
-    `call` is one object for all texts of a call, `size` that of the whole call. `alone`: only with texts of its call.
+    `call`: one object for all texts of a call; `size`: the size of the whole call. `alone`: batched only with texts of its
+    own call.
     """
 
-    line: WorkQueue
+    queue: WorkQueue
     key: Hashable
     item: Any
     number: int
@@ -68,16 +68,16 @@ class _Job:
 
 
 class Batcher:
-    """Runs `work(key, items, cancelled)`, which gives one result per item, in a thread of its own.
+    """Runs `work(key, items, should_cancel)` in a thread of its own; it returns one result per item.
 
-    A result may be an error of that item alone, or POSTPONED; the first item must not be postponed. `cancelled()` is true
-    once nobody wants the batch any more, or its time is up by `clock` (seconds); then the work may end with any error.
+    A result may be an error of that item alone, or POSTPONED; the first item must not be postponed. `should_cancel()` is
+    true once nobody needs the batch, or its time is up by `clock` (seconds); then the work may end with any error.
     """
 
     def __init__(self, work: Work, config: ServingConfig, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._work, self._config, self._clock = work, config, clock
         self._waiting: deque[_Job] = deque()
-        self._present: Sequence[_Job] = ()
+        self._current: Sequence[_Job] = ()
         self._counts: dict[str, int] = {}
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "model")
@@ -89,12 +89,12 @@ class Batcher:
 
     @property
     def waiting(self) -> int:
-        """How many items wait."""
+        """Number of waiting items."""
         return len(self._waiting)
 
     @property
     def busy_seconds(self) -> float:
-        """For how long the worker has been at its present batch; 0 if it has none."""
+        """How long the worker has been computing its current batch; 0 if it is idle."""
         return 0.0 if self._since is None else self._clock() - self._since
 
     async def __aenter__(self) -> Batcher:
@@ -109,23 +109,23 @@ class Batcher:
             await self._task
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def submit(self, line: WorkQueue, key: Hashable, items: Sequence[Any], *, size: int = 0) -> list[Any]:
-        """The result of each item, in order. Problem 503 where they do not fit in the line or are not done in time.
+    async def submit(self, queue: WorkQueue, key: Hashable, items: Sequence[Any], *, size: int = 0) -> list[Any]:
+        """The result of each item, in order.
 
-        `size`: how large they are together, in any unit. Raises ItemError for the first item that failed. If the caller is
-        cancelled, nothing more is done for it.
+        `size`: the size of all items together, in any unit. Raises Problem 503 if the queue is full or time runs out, and
+        ItemError for the first item that failed. If the caller is cancelled, its items are dropped.
         """
         if self.closed:
             raise overloaded("the server is stopping", close=True)
-        if self._counts.get(line.name, 0) + len(items) > line.most:
+        if self._counts.get(queue.name, 0) + len(items) > queue.most:
             raise overloaded(
-                f"too many texts are waiting (limit {line.most}); try again later", retry_after=self._backlog_seconds()
+                f"too many texts are waiting (limit {queue.most}); try again later", retry_after=self._backlog_seconds()
             )
         loop = asyncio.get_running_loop()
         call = object()
-        jobs = [_Job(line, key, item, n, loop.create_future(), call, size) for n, item in enumerate(items, 1)]
+        jobs = [_Job(queue, key, item, n, loop.create_future(), call, size) for n, item in enumerate(items, 1)]
         self._waiting.extend(jobs)
-        self._count(line, len(jobs))
+        self._count(queue, len(jobs))
         self._arrived.set()
         try:
             async with asyncio.timeout(self._config.answer_seconds):
@@ -139,25 +139,25 @@ class Batcher:
             self._withdraw(jobs)
 
     def give_up(self) -> None:
-        """Answer everything that waits or is worked on with 503, and take nothing more."""
+        """Answer all waiting and running items with 503, and accept no more."""
         self.closed = True
-        for job in [*self._waiting, *self._present]:
+        for job in [*self._waiting, *self._current]:
             if not job.done.done():
                 job.done.set_exception(overloaded("the server is stopping", close=True))
 
-    def _count(self, line: WorkQueue, change: int) -> None:
-        self._counts[line.name] = self._counts.get(line.name, 0) + change
+    def _count(self, queue: WorkQueue, change: int) -> None:
+        self._counts[queue.name] = self._counts.get(queue.name, 0) + change
 
     def _withdraw(self, jobs: Sequence[_Job]) -> None:
-        """Forget the jobs of a caller that is gone or has an error; a batch of none but such jobs ends."""
-        left = set(map(id, jobs)) & set(map(id, self._waiting))
-        if left:
-            self._waiting = deque(job for job in self._waiting if id(job) not in left)
-            self._count(jobs[0].line, -len(left))
+        """Drop the jobs of a caller that has left or failed; a batch that has no other jobs ends."""
+        dropped = set(map(id, jobs)) & set(map(id, self._waiting))
+        if dropped:
+            self._waiting = deque(job for job in self._waiting if id(job) not in dropped)
+            self._count(jobs[0].queue, -len(dropped))
         for job in jobs:
             job.done.cancel()
             if not job.done.cancelled():
-                job.done.exception()  # looked at, so that nobody misses it
+                job.done.exception()  # retrieved, so that asyncio does not log it as unhandled
 
     def _backlog_seconds(self) -> float:
         return len(self._waiting) / self._rate
@@ -169,14 +169,14 @@ class Batcher:
                 self._arrived.clear()
                 await self._arrived.wait()
                 await asyncio.sleep(self._config.gather_seconds)
-            self._present = batch = self._take()
+            self._current = batch = self._take()
             if not batch:
                 continue
             start = self._since = self._clock()
             results = await loop.run_in_executor(self._thread, self._do, batch, start + self._config.batch_seconds)
             seconds = max(self._clock() - start, 1e-6)
             self._rate = 0.8 * self._rate + 0.2 * len(batch) / seconds
-            self._present, self._since = (), None
+            self._current, self._since = (), None
             self.batches += 1
             again: list[_Job] = []
             for job, result in zip(batch, results, strict=True):
@@ -197,10 +197,10 @@ class Batcher:
             if again:
                 again.sort(key=lambda job: (job.alone, job.size if job.alone else 0))
                 self._waiting.extendleft(reversed(again))
-                self._count(again[0].line, len(again))
+                self._count(again[0].queue, len(again))
 
     def _end_late(self, job: _Job, batch: Sequence[_Job], again: list[_Job]) -> None:
-        """A job whose batch was ended: a 503 where the batch was of one call, else another try with its call alone."""
+        """A job whose batch was cancelled: 503 if the batch held one call only, else another try with its own call."""
         if all(other.call is job.call for other in batch):
             seconds = self._config.batch_seconds
             advice = "send fewer or shorter texts, or ask for a narrower beam"
@@ -214,17 +214,17 @@ class Batcher:
             again.append(job)
 
     def _take(self) -> list[_Job]:
-        """The job that has waited longest and those that go with it, in order."""
+        """The job that has waited longest and those that fit with it, in order."""
         batch: list[_Job] = []
         others: deque[_Job] = deque()
         for job in self._waiting:
-            if not batch or (len(batch) < batch[0].line.together and self._fits(job, batch[0])):
+            if not batch or (len(batch) < batch[0].queue.together and self._fits(job, batch[0])):
                 batch.append(job)
             else:
                 others.append(job)
         self._waiting = others
         if batch:
-            self._count(batch[0].line, -len(batch))
+            self._count(batch[0].queue, -len(batch))
         return batch
 
     @staticmethod
@@ -232,24 +232,24 @@ class Batcher:
         return job.key == first.key and (job.call is first.call or not (job.alone or first.alone))
 
     def _do(self, jobs: Sequence[_Job], end: float) -> Sequence[Any]:
-        """Results or errors; in the worker thread, until `end`. After an error both halves are tried again: no item
-        spoils another."""
+        """Results or errors; runs in the worker thread, until `end`. After an error both halves are tried again, so that one
+        item does not spoil the others."""
 
-        def wanted() -> bool:
+        def is_needed() -> bool:
             return any(not job.done.done() for job in jobs)
 
-        def cancelled() -> bool:
-            return not wanted() or self._clock() >= end
+        def should_cancel() -> bool:
+            return not is_needed() or self._clock() >= end
 
         try:
-            results = self._work(jobs[0].key, [job.item for job in jobs], cancelled)
+            results = self._work(jobs[0].key, [job.item for job in jobs], should_cancel)
             if len(results) != len(jobs):
                 raise RuntimeError(f"{len(results)} results of {len(jobs)} texts")
             return results
         except Exception as error:
             if self._clock() >= end:
                 return [_OUT_OF_TIME] * len(jobs)
-            if len(jobs) == 1 or not wanted():
+            if len(jobs) == 1 or not is_needed():
                 return [error] * len(jobs)
             middle = len(jobs) // 2
             return [*self._do(jobs[:middle], end), *self._do(jobs[middle:], end)]

@@ -1,7 +1,7 @@
-"""What goes in and out of the server: a request that is there as a whole, a reply, and a problem that is a reply.
+"""A whole request, a reply, and a problem that becomes a reply.
 
-Every reply is JSON except the page. A problem is `{"error": {"status", "message"}}`, its message for the client: the
-value, the limit, what to do; never a path or a traceback.
+Every reply is JSON except the page. A problem is `{"error": {"status", "reason", "message"}}`; the message gives the client
+the value, the limit and what to do, never a path or a traceback.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATUSES = (200, 400, 403, 404, 405, 408, 413, 415, 417, 421, 431, 500, 501, 503
 
 @dataclass(frozen=True)
 class Request:
-    """`path` without its query; names of headers in lower case, of two with one name the last."""
+    """`path` has no query; header names are lower case, and the last of two with the same name counts."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Reply:
 
 
 class Problem(Exception):
-    """A request that is not answered as it was meant, and why. `close`: nothing more is read from its connection."""
+    """A request that is refused, and why. `close`: nothing more is read from its connection."""
 
     def __init__(
         self, status: int, message: str, *, close: bool = False, headers: Mapping[str, str] | None = None
@@ -60,7 +60,7 @@ def overloaded(message: str, *, retry_after: float = 1.0, close: bool = False) -
 
 
 def plain(value: Any) -> Any:
-    """`value` with null for numbers that JSON has no word for."""
+    """`value` with null for numbers that JSON cannot write."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

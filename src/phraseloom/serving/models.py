@@ -1,4 +1,4 @@
-"""The models that are served: who they are, and the work on a batch of texts. No HTTP here."""
+"""The served models: their descriptions, and the work on a batch of texts. No HTTP here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from phraseloom.serving.message import Problem, Reply, json_reply, plain
 
 
 class TranslateKey(NamedTuple):
-    """What texts that are translated together have in common."""
+    """What all texts of a batch have in common."""
 
     model: str
     beam: int
@@ -26,7 +26,7 @@ class TranslateKey(NamedTuple):
 
 
 class ExplainKey(NamedTuple):
-    """An explanation; `number` keeps two of them apart."""
+    """An explanation; `number` tells two of them apart."""
 
     models: tuple[str, ...]
     beam: int | None
@@ -34,7 +34,7 @@ class ExplainKey(NamedTuple):
 
 
 class RequestText(NamedTuple):
-    """A text to translate, what its translation begins with ("": anything), and its parse tree ("": none)."""
+    """A text to translate, the forced prefix of its translation ("" for none), and its parse tree ("" for none)."""
 
     text: str
     prefix: str
@@ -42,14 +42,14 @@ class RequestText(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Subwords of a prefix, and steps that the search may take: its beam times the longest output, over all parts."""
+    """Subwords of a prefix, and the most steps that the search can take: beam times longest output, summed over parts."""
 
     prefix_tokens: int
     steps: int
 
 
 class Sources(NamedTuple):
-    """Texts to explain, and what may stand beside them."""
+    """Texts to explain, with their translations, references, prefixes and trees."""
 
     texts: list[str]
     targets: list[str] | None
@@ -59,7 +59,7 @@ class Sources(NamedTuple):
 
 
 class Models:
-    """Translators by name, the first one being the default. Raises UsageError where their own options pass a limit."""
+    """Translators by name; the first is the default. Raises UsageError if their own options are above a limit."""
 
     def __init__(self, translators: Mapping[str, Any], config: ServingConfig) -> None:
         self.config = config
@@ -79,16 +79,16 @@ class Models:
 
     @property
     def most_explained(self) -> int:
-        """How many models an explanation can show side by side."""
+        """The most models that an explanation shows side by side."""
         return min(MAX_MODELS, len(self.names))
 
     def needs_trees(self, name: str) -> bool:
-        """Whether the source phrases of a model are made of parse trees."""
+        """Whether a model takes its source phrases from parse trees."""
         segmenter = self[name].segmenter
         return segmenter is not None and segmenter.needs_trees
 
     def about(self) -> list[dict[str, Any]]:
-        """Every model: name, parameters, what it is, languages, options unless told otherwise, what it can do."""
+        """Every model: name, parameters, description, languages, default options, abilities."""
         return self._about
 
     def _describe(self, name: str) -> dict[str, Any]:
@@ -107,24 +107,24 @@ class Models:
         }
 
     def warm_up(self) -> None:
-        """One translation with each model, so that a model that cannot translate is found before anybody asks."""
+        """Translate once with each model, so that a broken model fails at the start."""
         for name in self.names:
             if not self.needs_trees(name):
                 self[name].translate(["a"], max_length={"factor": 0.0, "constant": 2}, report=TranslationReport())
 
     def work(
-        self, key: TranslateKey | ExplainKey, items: Sequence[Any], cancelled: Callable[[], bool]
+        self, key: TranslateKey | ExplainKey, items: Sequence[Any], should_cancel: Callable[[], bool]
     ) -> Sequence[Any]:
         """The translation of each `RequestText` as plain data, or the explanation of each `Sources` as a reply.
 
-        Raises Cancelled soon after `cancelled` is true.
+        Raises Cancelled soon after `should_cancel` returns true.
         """
         if isinstance(key, ExplainKey):
-            return [self._explain(key, sources, cancelled) for sources in items]
-        return self._translate(key, items, cancelled)
+            return [self._explain(key, sources, should_cancel) for sources in items]
+        return self._translate(key, items, should_cancel)
 
     def _measure(self, key: TranslateKey, texts: Sequence[RequestText]) -> list[Measure]:
-        """How long each prefix is, and how many steps each text may take."""
+        """The length of each prefix, and the most steps of each text."""
         translator = self[key.model]
         source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
         limit = min(config.max_input_tokens, self.config.max_tokens)
@@ -139,8 +139,10 @@ class Models:
             result.append(Measure(prefix, key.beam * sum(lengths)))
         return result
 
-    def _translate(self, key: TranslateKey, texts: Sequence[RequestText], cancelled: Callable[[], bool]) -> list[Any]:
-        """As many of the texts as `batch_steps` allows, the first one in any case unless it alone is above that."""
+    def _translate(
+        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
+    ) -> list[Any]:
+        """Translate the texts that fit into `batch_steps`; the first always runs, unless it exceeds the limit alone."""
         results: list[Any] = [POSTPONED] * len(texts)
         chosen, left, most = [], self.config.batch_steps, self.config.batch_steps
         for number, (prefix, steps) in enumerate(self._measure(key, texts)):
@@ -155,8 +157,8 @@ class Models:
                 chosen.append(number)
                 left -= steps
         if chosen:
-            found = self._translate_all(key, [texts[n] for n in chosen], cancelled)
-            for number, translation in zip(chosen, found, strict=True):
+            translations = self._translate_all(key, [texts[n] for n in chosen], should_cancel)
+            for number, translation in zip(chosen, translations, strict=True):
                 results[number] = translation
         return results
 
@@ -166,25 +168,25 @@ class Models:
         )
 
     def _translate_all(
-        self, key: TranslateKey, texts: Sequence[RequestText], cancelled: Callable[[], bool]
+        self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
-        found = translator.translate(
+        translations = translator.translate(
             [t.text for t in texts],
             prefixes=[t.prefix for t in texts] if any(t.prefix for t in texts) else None,
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
             alignments=key.alignments,
             report=TranslationReport(),
-            cancelled=cancelled,
+            cancelled=should_cancel,
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
         )
-        return [plain(translation.as_dict()) for translation in found]
+        return [plain(translation.as_dict()) for translation in translations]
 
-    def _explain(self, key: ExplainKey, sources: Sources, cancelled: Callable[[], bool]) -> Reply:
-        """The reply is made here and not in the thread of the server: a document may be megabytes."""
+    def _explain(self, key: ExplainKey, sources: Sources, should_cancel: Callable[[], bool]) -> Reply:
+        """The reply is made here and not in the server thread, because a document may take megabytes."""
         for name in key.models if sources.prefixes else ():
             for number, ids in enumerate(self[name].tokenizer.target.encode_batch(sources.prefixes), 1):
                 if len(ids) > self.config.max_prefix_tokens:
@@ -198,6 +200,6 @@ class Models:
             prefixes=sources.prefixes,
             trees=sources.trees,
             max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
-            cancelled=cancelled,
+            cancelled=should_cancel,
         )
         return json_reply(document)

@@ -1,10 +1,9 @@
-"""HTTP/1.1 as far as it is not bytes: what a head may say, the request that it makes, the head of a reply, broken rules.
+"""HTTP/1.1 above the bytes: checks of a request head, its request, the head of a reply, and messages for broken rules.
 
-h11 finds what breaks the protocol; what a client is told of it is said here, with the header or the limit.
+h11 finds violations of the protocol; the messages for clients are here, and name the header or the limit.
 
-Bodies of requests: JSON that is read strictly, field by field, each against its limit; every refusal is a 400.
-
-Nothing is converted: true is no number, 5.0 no whole number, an unknown field an error with the nearest name.
+A request body is JSON. `Fields` reads it strictly, field by field, each within its limit; every refusal is a 400. Nothing is
+converted: true is not a number, 5.0 is not a whole number, and an unknown field is an error that names the nearest field.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ALWAYS = (
     ("Cache-Control", "no-store"),
 )
 NOT_HTTP = "this is not HTTP/1.1"
-# How h11 begins to say what is wrong, and what a client is told.
+# Beginnings of messages of h11, and the message for the client.
 WORDS = {
     "illegal request line": NOT_HTTP,
     "Missing mandatory Host": "the header Host is missing",
@@ -49,11 +48,11 @@ WORDS = {
 
 
 def check_head(head: h11.Request, config: ServingConfig) -> None:
-    """Problem 400 for another protocol and a body whose end is unsure, 413 for a declared body that is too large, 417 for an
+    """Problem 400 for another protocol or a body whose end is ambiguous, 413 for a declared body that is too large, 417 for an
     unknown expectation, 431 for a head that is too long.
 
-    RFC 9112, sections 6.1 and 6.3: of a body with Content-Length and Transfer-Encoding, and of one with Transfer-Encoding in
-    HTTP/1.0, another reader of the connection may think that it ends elsewhere; what comes behind it is no request.
+    RFC 9112, sections 6.1 and 6.3: a body with both Content-Length and Transfer-Encoding, or with Transfer-Encoding in
+    HTTP/1.0, may end elsewhere for another reader of the connection, so what follows cannot be trusted as a request.
     """
     if not head.http_version.startswith(b"1."):
         raise Problem(400, NOT_HTTP, close=True)
@@ -71,7 +70,7 @@ def check_head(head: h11.Request, config: ServingConfig) -> None:
 
 
 def check_size(headers: Iterable[tuple[bytes, bytes]], config: ServingConfig, *, more: int = 0) -> None:
-    """Problem 431 for headers (of a head or a trailer) that are too long together, also where they came in one piece."""
+    """Problem 431 for headers (of a head or a trailer) that are too long together, even if they came in one piece."""
     if more + sum(len(name) + len(value) + 4 for name, value in headers) > config.max_header_bytes:
         raise _head_too_long(config)
 
@@ -85,14 +84,14 @@ def request_of(head: h11.Request, body: bytes) -> Request:
     """The request of a head and its whole body."""
     target = head.target.decode("latin-1")
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-    if "://" in target.partition("?")[0]:  # the absolute form, as proxies send it; its host is the one that counts
-        headers["host"], _, rest = target.partition("://")[2].partition("/")
-        target = "/" + rest
+    if "://" in target.partition("?")[0]:  # the absolute form that proxies send; its host overrides the header
+        headers["host"], _, path = target.partition("://")[2].partition("/")
+        target = "/" + path
     return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)
 
 
 def head_of(reply: Reply, *, keep_alive: bool) -> h11.Response:
-    """The head of a reply; without `keep_alive` its connection ends with it."""
+    """The head of a reply; without `keep_alive`, the connection closes after it."""
     headers = [
         ("Content-Type", f"{reply.content_type}; charset=utf-8"),
         ("Content-Length", str(len(reply.body))),
@@ -111,11 +110,11 @@ def too_large(config: ServingConfig) -> Problem:
 
 
 def protocol_problem(error: h11.RemoteProtocolError, config: ServingConfig) -> Problem:
-    """What the client broke: 400; 431 for a head (or that of a chunk) that is too long; 501 for an unknown coding."""
+    """What the client did wrong: 400; 431 for a head (also of a chunk) that is too long; 501 for an unknown coding."""
     if error.error_status_hint == 431:
         return _head_too_long(config)
-    said = next((ours for begin, ours in WORDS.items() if str(error).startswith(begin)), NOT_HTTP)
-    return Problem(501 if error.error_status_hint == 501 else 400, said, close=True)
+    message = next((ours for begin, ours in WORDS.items() if str(error).startswith(begin)), NOT_HTTP)
+    return Problem(501 if error.error_status_hint == 501 else 400, message, close=True)
 
 
 T = TypeVar("T")
@@ -124,7 +123,8 @@ SHOWN = 40
 
 
 def read_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body. Problem 400: no UTF-8, no JSON, no object, a key twice, too deep, NaN, huge numbers."""
+    """The JSON object in a body. Problem 400 if it is not UTF-8, JSON or an object, repeats a key, is nested too deeply, or has
+    NaN or a huge number."""
     try:
         value = json.loads(body.decode("utf-8-sig"), object_pairs_hook=_no_duplicates, parse_constant=_no_constants)
     except RecursionError:
@@ -155,7 +155,7 @@ def _no_constants(name: str) -> Any:
 
 
 def _show(value: Any) -> str:
-    """A value of the client, cut short, in characters that every terminal and page can take."""
+    """A value from the client, shortened, in ASCII."""
     if isinstance(value, list):
         return f"a list of {len(value)}"
     text = _kind(value) if isinstance(value, dict) else json.dumps(value)
@@ -172,25 +172,25 @@ def _kind(value: Any) -> str:
 
 
 class Fields:
-    """The fields of an object, taken one by one; `finish` refuses those that nobody took."""
+    """The fields of an object, read one by one; `finish` refuses the others."""
 
     def __init__(self, value: dict[str, Any]) -> None:
         self._left, self._taken = dict(value), list[str]()
 
     def _take(self, name: str, read: Callable[[Any], T]) -> T | None:
-        """What `read` makes of a field; None where it is missing or null."""
+        """A field converted by `read`; None if it is missing or null."""
         self._taken.append(name)
         value = self._left.pop(name, None)
         return None if value is None else read(value)
 
-    def integer(self, name: str, *, cap: int, cap_name: str) -> int | None:
-        """A whole number from 1 to the limit `cap_name`."""
+    def integer(self, name: str, *, least: int, cap: int, cap_name: str) -> int | None:
+        """A whole number from `least` to `cap`, the limit called `cap_name`."""
 
         def read(value: Any) -> int:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise Problem(400, f"{name}: a whole number is needed, not {_show(value)}")
-            if value < 1:
-                raise Problem(400, f"{name}: {_show(value)} is below 1")
+            if value < least:
+                raise Problem(400, f"{name}: {_show(value)} is below {least}")
             if value > cap:
                 raise Problem(400, f"{name}: {_show(value)} is above the limit of this server, {cap_name} = {cap}")
             return value
@@ -198,7 +198,7 @@ class Fields:
         return self._take(name, read)
 
     def flag(self, name: str) -> bool:
-        """True or false; false where it is missing."""
+        """True or false; false if it is missing."""
 
         def read(value: Any) -> bool:
             if not isinstance(value, bool):
@@ -208,7 +208,7 @@ class Fields:
         return bool(self._take(name, read))
 
     def choice(self, name: str, among: Sequence[Word]) -> Word | None:
-        """One of some words."""
+        """One of the words `among`."""
 
         def read(value: Any) -> Word:
             if not isinstance(value, str) or value not in among:
@@ -218,17 +218,17 @@ class Fields:
         return self._take(name, read)
 
     def choices(self, name: str, among: Sequence[str], *, most: int) -> list[str] | None:
-        """Some different words, in order."""
+        """A list of different words from `among`, in order."""
 
         def read(value: Any) -> list[str]:
             needed = f"a list of {_range(most)} of {', '.join(among)} is needed"
             if not isinstance(value, list):
                 raise Problem(400, f"{name}: {needed}, not {_show(value)}")
-            for number, one in enumerate(value, 1):
-                if one not in among:
-                    raise Problem(400, f"{name} {number}: {_show(one)} is none of {', '.join(among)}")
-                if value.index(one) < number - 1:
-                    raise Problem(400, f"{name} {number}: {_show(one)} is there twice")
+            for number, word in enumerate(value, 1):
+                if word not in among:
+                    raise Problem(400, f"{name} {number}: {_show(word)} is none of {', '.join(among)}")
+                if value.index(word) < number - 1:
+                    raise Problem(400, f"{name} {number}: {_show(word)} is there twice")
             if not 1 <= len(value) <= most:
                 raise Problem(400, f"{name}: {needed}, not {_show(value)}")
             return value
@@ -238,19 +238,19 @@ class Fields:
     def texts(
         self, name: str, *, most: int, most_name: str, characters: int, characters_name: str, required: bool = False
     ) -> list[str] | None:
-        """A text, or a list of texts, as a list; each is one line of valid Unicode within its limit."""
+        """A text or a list of texts, as a list; each is one line of valid Unicode within its limit."""
 
         def read(value: Any) -> list[str]:
-            found = value if isinstance(value, list) else [value]
-            if len(found) > most:
+            texts = value if isinstance(value, list) else [value]
+            if len(texts) > most:
                 raise Problem(
                     400,
-                    f"{name}: {plural(len(found), 'text')} are above the limit of this server, {most_name} = {most}",
+                    f"{name}: {plural(len(texts), 'text')} are above the limit of this server, {most_name} = {most}",
                 )
-            for number, text in enumerate(found, 1):
+            for number, text in enumerate(texts, 1):
                 place = f"{name} {number}" if isinstance(value, list) else name
                 _check_text(text, place, characters, characters_name)
-            return found
+            return texts
 
         result = self._take(name, read)
         if result is None and required:
@@ -258,7 +258,7 @@ class Fields:
         return result
 
     def finish(self) -> None:
-        """Refuse what is left."""
+        """Refuse unknown fields."""
         for name in self._left:
             near = difflib.get_close_matches(name[:SHOWN], self._taken, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"fields: {', '.join(self._taken)}"

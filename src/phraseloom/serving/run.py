@@ -19,7 +19,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine can reach a server on `host`."""
+    """Whether only programs on this machine can reach a server on `host`."""
     if host.lower() == "localhost":
         return True
     try:
@@ -29,7 +29,7 @@ def is_loopback(host: str) -> bool:
 
 
 def names_of(host: str, allowed: Sequence[str]) -> list[str] | None:
-    """The names under which a server on `host` may be called; None, any, only for one that others can reach."""
+    """The names under which clients may call a server on `host`; None (any name) only if other machines can reach it."""
     if allowed:
         return [*allowed, *LOOPBACK]
     return [*LOOPBACK, host, f"[{host}]"] if is_loopback(host) else None
@@ -48,8 +48,8 @@ async def serve(
 ) -> tuple[int, bool]:
     """Serve until SIGTERM, SIGINT or `stop`; a second signal ends the process at once.
 
-    `ready` gets the addresses when clients can come. The requests that could not be ended within `grace_seconds` (they
-    got a 503), and whether the worker is still busy. Raises PhraseloomError for an address that cannot be had.
+    `ready` gets the addresses once clients can connect. Returns the number of requests that did not finish within
+    `grace_seconds` (they got a 503), and whether the worker is still busy. Raises PhraseloomError if it cannot listen.
     """
     loop, stop = asyncio.get_running_loop(), stop or asyncio.Event()
 

@@ -1,16 +1,10 @@
-"""Sockets, connections and the end: what is accepted is answered, also when the server is told to stop.
+"""Sockets and connections. Every accepted request gets an answer, also while the server stops.
 
-What goes in and out of the server: a request that is there as a whole, a reply, and a problem that is a reply.
-
-Every reply is JSON except the page. A problem is `{"error": {"status", "message"}}`, its message for the client: the
-value, the limit, what to do; never a path or a traceback.
-
-One connection: HTTP/1.1 requests in, replies out, and a deadline for everything that the other side does.
-
-h11 knows the protocol (framing, heads that are too long, what must be closed); this module moves the bytes, and
-`serving/protocol.py` makes requests, heads of replies and problems of them. A request has three clocks: `idle_seconds`
-until its first byte, `read_seconds` between two of its bytes, and `request_seconds` from the first to the last, which no
-trickle of bytes puts off. A reply has two of the same kind.
+`Connection` serves one client: HTTP/1.1 requests in, replies out, with a deadline for everything that the client does. h11
+implements the protocol (framing, limits of heads, when to close); this module moves the bytes, and `serving/protocol.py`
+turns them into requests and problems. A request has three deadlines: `idle_seconds` until its first byte, `read_seconds`
+between two bytes, and `request_seconds` from the first byte to the last, however slowly bytes trickle in. A reply has
+`read_seconds` and `send_seconds`.
 """
 
 from __future__ import annotations
@@ -33,14 +27,14 @@ from phraseloom.serving.protocol import check_head, check_size, head_of, protoco
 Handler = Callable[[Request], Awaitable[Reply]]
 READ_BYTES = 16 * 1024
 WRITE_BYTES = 64 * 1024
-# Of what a refused client still sends, so much is read and forgotten, so that it sees the reply and no reset.
+# The most bytes of a refused client that are read and discarded, so that it sees the reply and not a reset.
 LINGER_BYTES = 64 * 2**20
-# What a client has left to begin a request when the server stops.
+# How long a client may still begin a request when the server stops.
 LAST_CALL_SECONDS = 0.25
 
 
 class State(enum.Enum):
-    """What a connection does now."""
+    """What a connection is doing."""
 
     IDLE = "waits for a request"
     READING = "reads a request"
@@ -49,29 +43,29 @@ class State(enum.Enum):
 
 
 class _Gone(Exception):
-    """The other side closed, or took too long and has no right to a reply."""
+    """The client closed the connection, or took too long before it sent a request."""
 
 
 class Budget:
-    """Bytes that all connections together may hold."""
+    """The bytes that all connections together may hold."""
 
     def __init__(self, limit: int) -> None:
         self.limit, self.used = limit, 0
 
     def take(self, count: int) -> bool:
-        """Count so many bytes more, if they fit."""
+        """Reserve `count` bytes; return False if the budget is exhausted."""
         if self.used + count > self.limit:
             return False
         self.used += count
         return True
 
     def give(self, count: int) -> None:
-        """So many bytes are free again."""
+        """Release `count` bytes."""
         self.used -= count
 
 
 class Connection:
-    """Serves one client until it leaves, must be closed, or the server stops."""
+    """Serves one client until it leaves, breaks the protocol, or the server stops."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server: Server) -> None:
         self._reader, self._writer, self._server = reader, writer, server
@@ -83,7 +77,7 @@ class Connection:
         self.state, self.since = State.IDLE, asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Requests one after the other, then the end; nothing is raised but the cancellation of this task."""
+        """Serve requests one after the other, then close; raises nothing but the cancellation of this task."""
         try:
             again = True
             while again:
@@ -98,7 +92,7 @@ class Connection:
 
     @property
     def is_silent(self) -> bool:
-        """Whether we wait for the other side."""
+        """Whether the server waits for the client."""
         return self.state is not State.WORKING
 
     def last_call(self) -> None:
@@ -108,7 +102,7 @@ class Connection:
                 self._clock.reschedule(asyncio.get_running_loop().time() + LAST_CALL_SECONDS)
 
     def drop(self) -> None:
-        """Break off at once."""
+        """Abort the connection."""
         self._writer.transport.abort()
 
     def _release(self) -> None:
@@ -123,7 +117,7 @@ class Connection:
             self._enter(state)
 
     async def _exchange(self) -> bool:
-        """One request and its reply; whether another one may follow."""
+        """Handle one request; return whether another one may follow."""
         self._enter(State.IDLE)
         keep_alive, self._head_only = True, False
         try:
@@ -140,16 +134,16 @@ class Connection:
         return False
 
     async def _read(self, seconds: float) -> bytes:
-        """Some bytes, b"" at the end; TimeoutError. Others get their turn even where bytes are always there.
+        """The next bytes, b"" at the end; raises TimeoutError. Yields to other tasks even if bytes are always available.
 
-        Bytes that came while the clock rang (a busy server looks at both at once) are taken.
+        Bytes that arrived together with the deadline (a busy server sees both at once) are returned.
         """
         try:
             async with asyncio.timeout(seconds) as self._clock:
                 data = await self._reader.read(READ_BYTES)
         except TimeoutError:
             late = asyncio.ensure_future(self._reader.read(READ_BYTES))
-            await asyncio.sleep(0)  # now it has what there is
+            await asyncio.sleep(0)  # it now has what has arrived
             if not late.done():
                 late.cancel()
                 await asyncio.gather(late, return_exceptions=True)
@@ -159,7 +153,7 @@ class Connection:
         return data
 
     async def _receive(self) -> Request:
-        """A whole request. Problem (with `close`) where it breaks a rule or a limit; _Gone."""
+        """A whole request. Raises Problem (with `close`) if it breaks a rule or a limit, and _Gone."""
         config = self._config
         head: h11.Request | None = None
         body: list[bytes] = []
@@ -195,7 +189,10 @@ class Connection:
                 raise _Gone
 
     async def _more(self, started: float | None) -> tuple[float, int]:
-        """Bytes for h11; when the request began (None: not yet), and their number. Problem 408; _Gone."""
+        """Feed h11 more bytes; return when the request began, and their number. Raises Problem 408, _Gone.
+
+        `started` is None before the first byte.
+        """
         loop, config = asyncio.get_running_loop(), self._config
         if self._http.they_are_waiting_for_100_continue:
             await self._write(self._http.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
@@ -224,7 +221,7 @@ class Connection:
         return loop.time() if started is None else started, len(data)
 
     async def _answer(self, request: Request) -> Reply:
-        """The reply of the handler, which is cancelled if the client goes away meanwhile."""
+        """The reply of the handler, which is cancelled if the client leaves in the meantime."""
         work = asyncio.ensure_future(self._server.handler(request))
         watch = asyncio.ensure_future(self._reader.read(READ_BYTES))
         try:
@@ -257,13 +254,13 @@ class Connection:
             await self._write(data + (self._http.send(h11.EndOfMessage()) or b""))
 
     async def _write(self, data: bytes) -> None:
-        """Hand bytes on, as fast as the other side takes them; TimeoutError if it takes none for `read_seconds`."""
+        """Send bytes as fast as the client reads them; TimeoutError if it reads nothing for `read_seconds`."""
         self._writer.write(data)
         async with asyncio.timeout(self._config.read_seconds):
             await self._writer.drain()
 
     async def _close(self) -> None:
-        """Let the other side read the last reply, whatever it still sends, and close."""
+        """Close once the client has had time to read the last reply, whatever it still sends."""
         self._enter(State.CLOSING)
         if self._http.their_state in (h11.SEND_BODY, h11.IDLE, h11.ERROR):
             self._writer.write_eof()
@@ -279,20 +276,20 @@ class Connection:
 logger = logging.getLogger(__name__)
 
 BACKLOG = 256
-# No file handle or memory for another connection: wait until some are closed.
+# No file handle or memory for another connection: wait until some close.
 SHORTAGE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-# A name may have addresses that this machine has not (::1 where there is no IPv6).
+# A name may have addresses that this machine lacks (::1 without IPv6).
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 SHORTAGE_SECONDS = 0.5
-# So long a client may be silent before it has to make room for a new one, who waits in the queue of the system.
+# A client that is silent for longer may be closed to make room for a new one, which waits in the queue of the system.
 PATIENCE_SECONDS = 0.05
 FAREWELL_SECONDS = 1.0
 
 
 class Server:
-    """Gives requests to `handler` until it is told to stop, then lets the work under way end.
+    """Passes requests to `handler` until it is stopped, then lets running requests finish.
 
-    `give_up` is called where that takes longer than `grace_seconds`: every request that still waits must then get a reply.
+    `give_up` is called after `grace_seconds`; it must then answer every request that still waits.
     """
 
     def __init__(self, handler: Handler, config: ServingConfig, *, give_up: Callable[[], None] = lambda: None) -> None:
@@ -304,23 +301,23 @@ class Server:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Host and port of every socket that listens."""
+        """Host and port of every listening socket."""
         return [listener.getsockname()[:2] for listener in self._listeners]
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """Number of connected clients."""
         return len(self._clients)
 
     def listen(self, host: str, port: int) -> None:
-        """Open the sockets; port 0 is a free one. Raises PhraseloomError that names the address."""
+        """Open the sockets; port 0 takes a free port. Raises PhraseloomError with the address."""
         problem: Exception | None = None
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-            for family, address in dict.fromkeys((f, a[:2]) for f, _, _, _, a in found):
-                at = (str(address[0]), self.addresses[0][1] if self._listeners else int(address[1]))
+            infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, address in dict.fromkeys((f, a[:2]) for f, _, _, _, a in infos):
+                where = (str(address[0]), self.addresses[0][1] if self._listeners else int(address[1]))
                 try:
-                    listener = socket.create_server(at, family=family, backlog=BACKLOG)
+                    listener = socket.create_server(where, family=family, backlog=BACKLOG)
                 except OSError as error:
                     if error.errno not in NOT_HERE:
                         raise
@@ -338,7 +335,7 @@ class Server:
             ) from problem
 
     async def run(self, stop: asyncio.Event) -> int:
-        """Accept and serve until `stop` is set; then the end, within `grace_seconds`. How many requests got no answer."""
+        """Serve until `stop` is set, then finish within `grace_seconds`; return the number of unanswered requests."""
         for listener in self._listeners:
             self._watch(listener)
         try:
@@ -347,7 +344,7 @@ class Server:
             self.stopping = True
             for listener in self._listeners:
                 asyncio.get_running_loop().remove_reader(listener)
-                self._accept(listener)  # those that the system has connected already
+                self._accept(listener)  # clients that the system has connected already
             self._close_listeners()
         return await self._drain()
 
@@ -356,10 +353,10 @@ class Server:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        """Every client that waits for a connection."""
+        """Accept every client that waits for a connection."""
         while True:
             if (seconds := self._wait_for_room()) > 0 and not self.stopping:
-                self._rest(listener, seconds)
+                self._pause(listener, seconds)
                 return
             try:
                 sock, _ = listener.accept()
@@ -367,21 +364,21 @@ class Server:
                 return
             except OSError as error:
                 if error.errno not in SHORTAGE:
-                    continue  # a client that is gone again
+                    continue  # the client has left
                 if not self.stopping:
                     logger.warning("no further connection for now: %s", error.strerror)
-                    self._rest(listener, SHORTAGE_SECONDS)
+                    self._pause(listener, SHORTAGE_SECONDS)
                 return
             self._admit(sock)
 
-    def _rest(self, listener: socket.socket, seconds: float) -> None:
-        """Accept nobody for so long."""
+    def _pause(self, listener: socket.socket, seconds: float) -> None:
+        """Accept no client for `seconds`."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         loop.call_later(seconds, self._watch, listener)
 
     def _wait_for_room(self) -> float:
-        """Seconds until it is known whether there is room for another: all connections are taken, some by clients just come."""
+        """Seconds to wait before closing a silent client for a new one; 0 if there is room, or nobody to close."""
         if len(self._clients) < self.config.max_connections:
             return 0.0
         now = asyncio.get_running_loop().time()
@@ -414,7 +411,7 @@ class Server:
             logger.error("a connection failed", exc_info=error)
 
     def _make_room(self) -> bool:
-        """Break off the connection that has kept us waiting longest; False where all are being answered."""
+        """Close the connection that has been silent longest; return False if all are being answered."""
         waiting = [(c.since, t) for t, c in self._clients.items() if c is not None and c.is_silent]
         if not waiting:
             return False
@@ -438,7 +435,7 @@ class Server:
         return lost
 
     async def _ended(self, seconds: float) -> bool:
-        """Whether every client is gone, within so many seconds."""
+        """Whether every client leaves within `seconds`."""
         if self._clients:
             await asyncio.wait(list(self._clients), timeout=seconds)
         return not self._clients

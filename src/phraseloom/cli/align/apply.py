@@ -1,4 +1,4 @@
-"""`phraseloom align apply`: the links of sentence pairs by a model of `align train`."""
+"""`phraseloom align apply`: align sentence pairs with a model of `align train`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner, Alignment
 
-WINDOW = 8192  # sentence pairs that are aligned at a time
+WINDOW = 8192  # sentence pairs aligned at a time
 REASONS = {"blank": "a blank side", "long": "a side that is too long"}
 
 
@@ -75,14 +75,14 @@ def command(
     else:
         _same_length(source, target)
         windows = _pairs(source, target, WINDOW, report, of_target)
-    found = left_out.watch(aligned(aligner, windows, method, scores=scores))
+    alignments = left_out.watch(aligned(aligner, windows, method, scores=scores))
     if output is not None:
-        write_lines(output, (text_of(one, scores=scores) for window in found for one in window))
+        write_lines(output, (text_of(alignment, scores=scores) for window in alignments for alignment in window))
     else:
-        for window in found:
-            sys.stdout.write("".join(text_of(one, scores=scores) + "\n" for one in window))
+        for window in alignments:
+            sys.stdout.write("".join(text_of(alignment, scores=scores) + "\n" for alignment in window))
             sys.stdout.flush()
-    for text in (*left_out.told(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
+    for text in (*left_out.warnings(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
         print(f"phraseloom align: warning: {text}", file=sys.stderr)
 
 
@@ -98,30 +98,30 @@ def aligned(
         yield aligner.align(list(zip(sources, targets, strict=True)), method=method, weights=scores)
 
 
-def text_of(one: Alignment, *, scores: bool = False) -> str:
+def text_of(alignment: Alignment, *, scores: bool = False) -> str:
     """A line of output."""
     from phraseloom.align.links import format_links
 
     if not scores:
-        return format_links(one.links)
-    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+        return format_links(alignment.links)
+    return " ".join(f"{s}-{t}={alignment.weights[s, t]:.4f}" for s, t in sorted(alignment.links))
 
 
 class LeftOut:
-    """Counts the pairs without links that could not have any."""
+    """Counts the pairs that could not be aligned."""
 
     def __init__(self) -> None:
         self.pairs, self.counts = 0, Counter[str]()
 
     def watch(self, windows: Iterable[list[Alignment]]) -> Iterator[list[Alignment]]:
-        """The same windows, counted."""
+        """Count the pairs in `windows` and pass them on."""
         for window in windows:
             self.pairs += len(window)
-            self.counts.update(one.left_out for one in window if one.left_out)
+            self.counts.update(alignment.left_out for alignment in window if alignment.left_out)
             yield window
 
-    def told(self) -> list[str]:
-        """A sentence for each reason that there was."""
+    def warnings(self) -> list[str]:
+        """A sentence for each reason that occurred."""
         return [
             f"{self.counts[name]:,} of {self.pairs:,} pairs have {reason}: a blank line"
             for name, reason in REASONS.items()

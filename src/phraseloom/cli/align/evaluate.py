@@ -96,14 +96,14 @@ def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Go
     from phraseloom.text.lines import read_lines, read_stream
 
     rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
-    found = parse_lines(rows, file=_name(path), lines=lines)
-    if len(found) != len(truth):
+    links = parse_lines(rows, file=_name(path), lines=lines)
+    if len(links) != len(truth):
         raise DataError(
-            f"{_name(path)} has {plural(len(found), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
+            f"{_name(path)} has {plural(len(links), 'line')}, but {gold} has {plural(len(truth), 'sentence')}",
             hint="a sentence without links is a blank line"
             + ("; give -s and -t if the gold links are rows and the last sentences have none" if lines is None else ""),
         )
-    return found
+    return links
 
 
 def _never_first(truth: Sequence[Gold]) -> bool:

@@ -1,4 +1,4 @@
-"""What the verbs that score attention by gold links read: a text, its translation, the trees of it and the gold links."""
+"""The input of the verbs that score attention against gold links: a text, its translation, its trees, and the links."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Reverse = Annotated[bool, typer.Option("--reverse", help="The gold links list th
 
 
 class GoldText(NamedTuple):
-    """Parallel lines, the trees of the sources where they were given, and gold links."""
+    """Parallel lines, the trees of the sources (if given), and gold links."""
 
     sources: list[str]
     targets: list[str]
@@ -31,7 +31,7 @@ class GoldText(NamedTuple):
 def read(
     source: Path, target: Path, gold: Path, trees: Path | None, *, format: str, base: int, reverse: bool
 ) -> GoldText:
-    """Read and check the files; warns where the links look as if they counted from 1. Raises DataError, UsageError."""
+    """Read and check the files; warns if the links seem to count from 1. Raises DataError, UsageError."""
     from phraseloom.align.links import read_gold
     from phraseloom.analysis.gold import same_length
     from phraseloom.cli.align.evaluate import _never_first, _note
@@ -39,7 +39,7 @@ def read(
 
     paths = [path for path in (source, target, trees) if path is not None]
     lines = {path: list(read_lines(path)) for path in paths}
-    same_length({str(path): some for path, some in lines.items()})
+    same_length({str(path): texts for path, texts in lines.items()})
     pairs = list(zip(lines[source], lines[target], strict=True))
     links = read_gold(gold, format=format, base=base, reverse=reverse, lines=pairs)
     if base == 0 and _never_first(links):
@@ -49,7 +49,7 @@ def read(
 
 @contextlib.contextmanager
 def places(trees: Path | None) -> Iterator[None]:
-    """Let an error about a tree name the file that it is from."""
+    """Make errors about a tree name its file."""
     from phraseloom.decoding.source_phrases import TREES
     from phraseloom.errors import DataError
 

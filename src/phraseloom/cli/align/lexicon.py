@@ -37,8 +37,8 @@ def command(
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
     inputs, counts = InputFiles("align"), LinkCounts()
-    for one in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
-        counts.add(one.source, one.target, one.links)
+    for pair in read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)):
+        counts.add(pair.source, pair.target, pair.links)
     rows = write_lines(output, format_entries(counts.entries(min_count)))
     inputs.note_changes()
     note(f"{plural(counts.lines, 'pair')}, {plural(counts.links, 'link')}: {plural(rows, 'source word')}", "align")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import AlignmentMethod, Device, given, head
+from phraseloom.cli.options import Device, fields_of, model_option, number_or_word
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
@@ -35,22 +36,20 @@ def command(
     ],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
     target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
-    layer: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Decoder layer whose attention gives the alignment, from 1. Default: the model's setting."
-        ),
-    ] = None,
-    head_: Annotated[
-        str | None,
-        typer.Option(
+    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer", "--layer")] = None,
+    alignment_head: Annotated[
+        Any,
+        model_option(
+            DecodingConfig,
+            "alignment_head",
             "--head",
+            parser=number_or_word,
             metavar="N",
-            help="Head of that layer, from 1, or mean or max of all heads. Default: mean with --layer.",
+            show_default="the model's setting; mean with --layer",
         ),
     ] = None,
-    method: Annotated[
-        AlignmentMethod | None, typer.Option(help="How links are made from attention. Default: the model's setting.")
+    alignment_method: Annotated[
+        AlignmentMethod | None, model_option(DecodingConfig, "alignment_method", "--method")
     ] = None,
     trees: Annotated[
         Path | None,
@@ -85,10 +84,10 @@ def command(
 
     Example: phraseloom align runs/mine -s dev.en -t dev.de --select auto --gold dev.talp --base 1
     """
+    options = fields_of(DecodingConfig, locals())
     from phraseloom.decoding.translator import Translator
 
     check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
-    options = given(alignment_layer=layer, alignment_method=method) | head(head_, "head")
     if (select is None) != (gold is None):
         raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")
     if select is None and (format, base, reverse) != ("auto", 0, False):
@@ -106,7 +105,7 @@ def command(
 def _align(
     translator: Translator, source: Path, target: Path, trees: Path | None, *, scores: bool, output: Path | None
 ) -> None:
-    """Print the links of two files, or write them to one that appears whole."""
+    """Print the links of two files, or write them to a file that appears whole."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
     from phraseloom.decoding.long_lines import CroppedLines
@@ -114,7 +113,7 @@ def _align(
 
     choose(translator.config, cross_structures(translator.model))
     reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
-    lines = (_line(one, scores) for one in _noted(_aligned(translator, source, target, trees, reports), cropped))
+    lines = (_line(pair, scores) for pair in _noted(_aligned(translator, source, target, trees, reports), cropped))
     if output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -146,10 +145,10 @@ def _aligned(
             )
         of_sources = None if beside is None else beside.take(len(sources))
         with contextlib.nullcontext() if beside is None else beside.places():
-            found = align_pairs(
+            pairs = align_pairs(
                 translator, sources, targets, trees=of_sources, files=(source, target), first_line=before + 1
             )
-            yield from found
+            yield from pairs
         before += len(sources)
     if next(both[1], None) is not None:
         raise DataError(f"more than {plural(before, 'line')}, but {source} has no more", file=target, hint=PARALLEL)
@@ -157,19 +156,19 @@ def _aligned(
         beside.finish()
 
 
-def _noted(found: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
-    """The same pairs; the cropped ones are counted."""
-    for one in found:
-        cropped.note(one.cropped)
-        yield one
+def _noted(pairs: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[AlignedPair]:
+    """Count the cropped pairs and pass all on."""
+    for pair in pairs:
+        cropped.note(pair.cropped)
+        yield pair
 
 
-def _line(one: AlignedPair, scores: bool) -> str:
+def _line(pair: AlignedPair, scores: bool) -> str:
     from phraseloom.align.links import format_links
 
     if not scores:
-        return format_links(one.links)
-    return " ".join(f"{s}-{t}={one.weights[s, t]:.4f}" for s, t in sorted(one.links))
+        return format_links(pair.links)
+    return " ".join(f"{s}-{t}={pair.weights[s, t]:.4f}" for s, t in sorted(pair.links))
 
 
 def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
@@ -183,21 +182,21 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
     source, target, gold, trees = files
     for path in (source, target, gold):
         if not require_file(path, "text file").is_file():
-            raise UsageError("what --select chose on is remembered by its content, so this cannot be a pipe", file=path)
+            raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
     text = gold_links.read(*files, **form)
     translator = Translator.from_pretrained(model, device=device)
     with gold_links.places(trees):
-        found = ranked(
+        settings = ranked(
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
         )
-    rows = [_row(one) for one in found[:SHOWN]]
-    print(f"{plural(len(text.gold), 'sentence')}, {len(found):,} settings; the best:\n")
+    rows = [_row(setting) for setting in settings[:SHOWN]]
+    print(f"{plural(len(text.gold), 'sentence')}, {len(settings):,} settings; the best:\n")
     print(terminal(["layer", "head", "method", "AER", "precision", "recall", "links"], rows))
-    folder = remember(model, found[0], source=source, target=target, gold=gold)
-    print(f"\nremembered in {folder}")
+    folder = remember(model, settings[0], source=source, target=target, gold=gold)
+    print(f"\nstored in {folder}")
 
 
-def _row(one: MeasuredAlignment) -> list[object]:
-    score = one.score
+def _row(setting: MeasuredAlignment) -> list[object]:
+    score = setting.score
     percents = [100 * value for value in (score.aer, score.precision, score.recall)]
-    return [str(one.layer), str(one.head or "mean"), one.method, *percents, score.links]
+    return [str(setting.layer), str(setting.head or "mean"), setting.method, *percents, score.links]

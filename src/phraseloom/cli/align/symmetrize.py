@@ -49,16 +49,16 @@ def command(
     if forward == backward == STDIN:
         raise UsageError("only one of FORWARD and BACKWARD can be - (standard input)")
     pairs = zip_longest(_lines(forward), _lines(backward))
-    for line, (one, other) in enumerate(pairs, 1):
-        if one is None or other is None:
-            short, long = (forward, backward) if one is None else (backward, forward)
+    for line, (ahead_text, back_text) in enumerate(pairs, 1):
+        if ahead_text is None or back_text is None:
+            short, long = (forward, backward) if ahead_text is None else (backward, forward)
             raise DataError(
                 f"ends after {plural(line - 1, 'line')}, but {_name(long)} goes on",
                 file=_name(short),
                 hint="the files must be parallel, line by line",
             )
-        ahead = parse_links(one, file=_name(forward), line=line)
-        back = parse_links(other, file=_name(backward), line=line, reverse=reverse_backward)
+        ahead = parse_links(ahead_text, file=_name(forward), line=line)
+        back = parse_links(back_text, file=_name(backward), line=line, reverse=reverse_backward)
         sys.stdout.write(format_links(symmetrize(ahead, back, method)) + "\n")
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phraseloom.align.ibm import BitextCounts, IBMProgress
 
 
-# Options that say how a model is learned, and where it goes.
+# Options that say how to train a model, and where to write it.
 OF_A_MODEL = (
     "output",
     "model",
@@ -148,8 +148,8 @@ def _tell(iterations: int, now: IBMProgress) -> None:
 
 
 def _summary(counted: BitextCounts, aligner: Aligner, max_words: int) -> str:
-    kept = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
-    return f"{_left_out(counted, max_words)}; word pairs kept: {kept}"
+    sizes = ", ".join(f"{len(table.probabilities):,} {name}" for name, table in aligner.tables.items())
+    return f"{_left_out(counted, max_words)}; word pairs kept: {sizes}"
 
 
 def _left_out(counted: BitextCounts, max_words: int) -> str:
@@ -168,10 +168,10 @@ def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> No
     if links is None:
         raise UsageError(f"--with {other} writes links only", hint="give --links FILE")
     for name in OF_A_MODEL:
-        found = context.get_parameter_source(name)
-        if found is not None and found.name == "COMMANDLINE":
+        origin = context.get_parameter_source(name)
+        if origin is not None and origin.name == "COMMANDLINE":
             flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
-            hint = "leave it out; --with-options is what the program is told"
+            hint = "leave it out; --with-options passes options to the program"
             raise UsageError(f"{flag} is for the model that is learned without --with", hint=hint)
 
 
@@ -186,7 +186,7 @@ def _align_with(
     max_words: int,
     jobs: int,
 ) -> BitextCounts:
-    """Write the links of the program `name`; what became of the pairs."""
+    """Write the links of the program `name`; return a summary."""
     from tempfile import TemporaryDirectory
 
     from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
@@ -210,9 +210,9 @@ def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, meth
     from phraseloom.text.lines import LineReport, write_lines
 
     left_out = LeftOut()
-    found = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport(), LineReport()), method))
-    write_lines(links, (text_of(one) for window in found for one in window))
-    for text in left_out.told():
+    alignments = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport(), LineReport()), method))
+    write_lines(links, (text_of(pair) for window in alignments for pair in window))
+    for text in left_out.warnings():
         _say(f"{links}: {text}")
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import AlignmentMethod, BySentence, Device, require_json
+from phraseloom.cli.options import BySentence, Device, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.metrics.ratio import plain
+from phraseloom.options.decoding import AlignmentMethod
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import MeasuredAlignment

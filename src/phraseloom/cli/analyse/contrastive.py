@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.analysis.contrastive_items import Item, read_items, read_lingeval, read_parallel, read_set, with_trees
-from phraseloom.cli.options import BySentence, Device, given, require_json, workers
+from phraseloom.cli.options import BySentence, Device, given, model_option, number_or_word, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.options.decoding import DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
@@ -157,10 +158,8 @@ def command(
         Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
     ] = None,
     output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
-    batch: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
-    workers_: Annotated[
-        str | None, typer.Option("--workers", help="Number of parallel threads, or auto: one per core.")
-    ] = None,
+    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
+    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -190,7 +189,7 @@ def command(
     from phraseloom.analysis.contrastive_items import with_positions
     from phraseloom.cli.analyse import contrastive as contrastive_input
 
-    options = given(batch_sentences=batch, workers=workers(workers_))
+    options = given(batch_sentences=batch_sentences, workers=workers)
     edges = contrastive_input.edges(bins)
     three = {"--source": source, "--correct": correct, "--wrong": wrong}
     found = contrastive_input.read(

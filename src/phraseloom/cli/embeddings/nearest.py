@@ -14,7 +14,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 if TYPE_CHECKING:
     from phraseloom.text.vectors import VectorNeighbour
 
-SEARCHED = 200_000  # tokens among which one spelt alike is looked for
+SEARCHED = 200_000  # tokens searched for a similar spelling
 
 
 def command(
@@ -40,19 +40,23 @@ def command(
 
     check_outputs({"--json": json}, inputs=[file], overwrite=overwrite)
     vectors = read_vectors(file)
-    wanted = list(dict.fromkeys(_token(text) for text in tokens))
-    rows = _rows(vectors.tokens, wanted, file)
+    requested = list(dict.fromkeys(_token(text) for text in tokens))
+    rows = _rows(vectors.tokens, requested, file)
     candidates = [row for row, token in enumerate(vectors.tokens) if not phrases_only or is_phrase(token)]
-    found = dict(zip(wanted, nearest(vectors, rows, count, candidates), strict=True))
+    neighbours_of = dict(zip(requested, nearest(vectors, rows, count, candidates), strict=True))
     print(
         terminal(
-            ["token", "neighbour", "cosine"], [row for token, some in found.items() for row in _table(token, some)]
+            ["token", "neighbour", "cosine"],
+            [row for token, nearby in neighbours_of.items() for row in _table(token, nearby)],
         )
     )
     if json is not None:
         from phraseloom.files import atomic_write_json
 
-        neighbours = {token: [[one.token, one.cosine] for one in some] for token, some in found.items()}
+        neighbours = {
+            token: [[neighbour.token, neighbour.cosine] for neighbour in nearby]
+            for token, nearby in neighbours_of.items()
+        }
         atomic_write_json(
             json, {"file": str(file), "count": count, "phrases_only": phrases_only, "neighbours": neighbours}
         )
@@ -65,21 +69,21 @@ def _token(text: str) -> str:
     return join(words) if len(words) > 1 else text
 
 
-def _rows(tokens: Sequence[str], wanted: Sequence[str], file: Path) -> list[int]:
+def _rows(tokens: Sequence[str], requested: Sequence[str], file: Path) -> list[int]:
     from phraseloom.errors import DataError
 
     places = {token: row for row, token in enumerate(tokens)}
-    for token in wanted:
+    for token in requested:
         if token not in places:
             near = difflib.get_close_matches(token, tokens, n=3) if len(tokens) <= SEARCHED else []
             raise DataError(
                 f"no vector of {token!r}", file=file, hint=f"did you mean {', '.join(near)}?" if near else None
             )
-    return [places[token] for token in wanted]
+    return [places[token] for token in requested]
 
 
 def _table(token: str, neighbours: Sequence[VectorNeighbour]) -> Iterator[list[object]]:
     if not neighbours:
         yield [token, None, None]
-    for number, one in enumerate(neighbours):
-        yield [None if number else token, one.token, f"{one.cosine:.3f}"]
+    for number, neighbour in enumerate(neighbours):
+        yield [None if number else token, neighbour.token, f"{neighbour.cosine:.3f}"]

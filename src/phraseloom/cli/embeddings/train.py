@@ -120,17 +120,17 @@ def command(
 def _range(text: str) -> tuple[int, int]:
     from phraseloom.errors import UsageError
 
-    found = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
-    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+    match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--ngrams {text}", hint="the shortest and the longest length, such as 3-6")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def _counted(counted: TokenCounts, min_count: int) -> str:
-    kept = sum(counted.tokens.values())
+    frequent = sum(counted.tokens.values())
     return (
         f"{plural(counted.lines, 'line')}, {plural(counted.words, 'token')}; {len(counted.tokens):,} "
-        f"are there at least {min_count} times, {kept / counted.words:.2%} of the text"
+        f"occur at least {min_count} times, {frequent / counted.words:.2%} of the text"
     )
 
 
@@ -145,7 +145,7 @@ def _summary(tokens: list[str], counted: TokenCounts, extra: list[str], output: 
 
 
 class _Told:
-    """Says how far training is: each epoch, and now and then in a long one."""
+    """Reports progress: after each epoch, and every few seconds within one."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()

@@ -54,33 +54,33 @@ def command(
     require_json(by_sentence, json is not None, "--json FILE")
     require_file(source, "source text")
     require_file(labels, "file of fertilities")
-    found = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
-    print(_tables(found))
+    score = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
+    print(_tables(score))
     if json is not None:
-        given = {"model": str(model), "source": str(source), "labels": str(labels)}
-        atomic_write_json(json, {**given, **plain(found.as_dict(), by_sentence)})
+        inputs = {"model": str(model), "source": str(source), "labels": str(labels)}
+        atomic_write_json(json, {**inputs, **plain(score.as_dict(), by_sentence)})
 
 
-def _tables(found: FertilityScore) -> str:
+def _tables(score: FertilityScore) -> str:
     about = (
-        f"{plural(found.sentences, 'sentence')}, {plural(found.tokens, 'source token')}; in per cent; "
-        f"accuracy {100 * found.accuracy:.2f}, loss {found.loss:.4f}"
+        f"{plural(score.sentences, 'sentence')}, {plural(score.tokens, 'source token')}; in per cent; "
+        f"accuracy {100 * score.accuracy:.2f}, loss {score.loss:.4f}"
     )
-    choices = dict(found.gate)
-    if found.as_trained:
-        choices["phrase, as trained"] = found.as_trained["gate"]["phrase"]
-    if found.break_even is not None:
-        choices["phrase, break-even"] = found.break_even
-    tables = [about, _table("words", found.classes, found.tokens), _table("choice", choices, found.tokens)]
-    if found.calibration is not None:
-        tables += [_calibration(found.calibration)]
+    choices = dict(score.gate)
+    if score.as_trained:
+        choices["phrase, as trained"] = score.as_trained["gate"]["phrase"]
+    if score.break_even is not None:
+        choices["phrase, break-even"] = score.break_even
+    tables = [about, _table("words", score.classes, score.tokens), _table("choice", choices, score.tokens)]
+    if score.calibration is not None:
+        tables += [_calibration(score.calibration)]
     return "\n\n".join(tables)
 
 
-def _calibration(found: Calibration) -> str:
+def _calibration(calibration: Calibration) -> str:
     from phraseloom.report.markup import terminal
 
-    data = found.as_dict()
+    data = calibration.as_dict()
     rows = [
         [
             f"{100 * b['from']:g} to {100 * b['to']:g}",

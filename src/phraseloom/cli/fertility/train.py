@@ -1,4 +1,4 @@
-"""`phraseloom fertility train`: a model with a fertility module from one without; nothing else of it changes."""
+"""`phraseloom fertility train`: add a fertility module to a model; its other parameters stay the same."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def command(
 
 
 def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tuple[N, ...]:
-    """The numbers of an option, separated by commas."""
+    """The comma-separated numbers of an option."""
     from phraseloom.errors import UsageError
 
     try:
@@ -116,7 +116,7 @@ def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tup
 
 
 def say(text: str) -> None:
-    """A line for people, on standard error."""
+    """Print a line to standard error."""
     from phraseloom.errors import escape_controls
 
     print(f"phraseloom fertility: {escape_controls(text)}", file=sys.stderr, flush=True)

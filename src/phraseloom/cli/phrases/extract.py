@@ -1,4 +1,4 @@
-"""`phraseloom phrases extract`: candidates for phrases, from the links of words that are linked to several."""
+"""`phraseloom phrases extract`: candidate phrases from words linked to the same source word."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ def command(
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)
     inputs = InputFiles()
-    found = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
+    extraction = extract(read_aligned(inputs.lines(source), inputs.lines(target), inputs.lines(links)))
     candidates = 0
 
     def counted() -> Iterator[PhraseCandidate]:
         nonlocal candidates
-        for candidate in found:
+        for candidate in extraction:
             candidates += 1
             yield candidate
 
     rows = write_lines(output, format_candidates(counted()))
     inputs.note_changes()
     note(
-        f"{plural(found.pairs, 'pair')}, {found.blank:,} with a blank side, {found.unlinked:,} without links; "
-        f"{found.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
+        f"{plural(extraction.pairs, 'pair')}, {extraction.blank:,} with a blank side, {extraction.unlinked:,} without links; "
+        f"{extraction.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
     )
-    if found.with_tab:
-        note(f"{found.with_tab:,} more have a word with a tab, which a table cannot hold: left out")
+    if extraction.with_tab:
+        note(f"{extraction.with_tab:,} more were left out: a word with a tab cannot stand in a table")

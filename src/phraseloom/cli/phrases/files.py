@@ -1,4 +1,4 @@
-"""What the verbs of aligned text and phrase tables read: lines of files or standard input, and what was changed in them."""
+"""Input of the verbs for aligned text and phrase tables: lines of files or standard input, with reports of changes."""
 
 from __future__ import annotations
 
@@ -50,21 +50,21 @@ class InputFiles:
         return Lines(name, read_lines(require_file(path, "text file"), report=report))
 
     def note_changes(self) -> None:
-        """Say on standard error what was changed in reading."""
+        """Print to standard error what reading changed."""
         for name, report in self._reports.items():
             for change in report.changes():
                 note(f"{name}: {change}", self._verb)
 
 
 def note(text: str, verb: str = "phrases") -> None:
-    """Say something on standard error."""
+    """Print a message to standard error."""
     from phraseloom.errors import escape_controls
 
     print(f"phraseloom {verb}: {escape_controls(text)}", file=sys.stderr)
 
 
 def single_stdin(*paths: str | None) -> None:
-    """Raise UsageError where more than one file is -."""
+    """Raise UsageError if more than one file is -."""
     from phraseloom.errors import UsageError
 
     if paths.count(STDIN) > 1:
@@ -72,9 +72,9 @@ def single_stdin(*paths: str | None) -> None:
 
 
 def plain_name(path: str) -> str:
-    """`path`, where a file is to be written. Raises UsageError for the name of a compressed file: what is written is plain."""
+    """`path` of an output file. Raises UsageError for the name of a compressed file: outputs are plain text."""
     from phraseloom.errors import UsageError
 
     if path.endswith((".gz", ".xz")):
-        raise UsageError(f"{path}: what is written is plain text", hint="choose a name without .gz or .xz")
+        raise UsageError(f"{path}: the output is plain text", hint="choose a name without .gz or .xz")
     return path

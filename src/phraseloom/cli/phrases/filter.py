@@ -104,7 +104,7 @@ def command(
     check_outputs(outputs, inputs=[candidates, target, stop_words, tags], overwrite=overwrite)
     if no_pmi and min_pmi is not None:
         raise UsageError("--min-pmi and --no-pmi exclude each other")
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         "min_count": min_count,
         "max_words": max_words,
         "characters": characters,
@@ -114,23 +114,23 @@ def command(
         "parts_of_speech": True if tags is not None and parts_of_speech is None else parts_of_speech,
         "min_pmi": min_pmi,
     }
-    filters = replace(PRESETS[preset], **{key: value for key, value in given.items() if value is not None})
+    filters = replace(PRESETS[preset], **{key: value for key, value in options.items() if value is not None})
     if no_pmi:
         filters = replace(filters, min_pmi=None)
     inputs = InputFiles()
-    found = filter_candidates(
+    result = filter_candidates(
         read_candidates(require_file(candidates, "table of candidates")),
         filters,
         tags=_tags(filters, target, tags),
         across_lines=not within_lines,
         text=_text(filters, target, inputs),
     )
-    write_lines(output, format_phrases(found.phrases))
+    write_lines(output, format_phrases(result.phrases))
     if moses is not None:
-        write_lines(moses, format_moses(found.phrases))
+        write_lines(moses, format_moses(result.phrases))
     inputs.note_changes()
-    print(summary(found, filters), file=sys.stderr)
-    if not found.phrases:
+    print(summary(result, filters), file=sys.stderr)
+    if not result.phrases:
         note("no candidate passed: the table is empty")
 
 
@@ -153,7 +153,7 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
         hint = "give --tags FILE, or --no-parts-of-speech"
         raise UsageError("the filter by part of speech needs the tags of the target text", hint=hint)
     if target is None or target == STDIN:
-        raise UsageError("--tags needs the target text that they are of as a file", hint="give -t FILE")
+        raise UsageError("--tags needs the target text as a file", hint="give -t FILE")
     return Tags(require_file(target, "text file"), require_file(tags, "file of tags"))
 
 
@@ -167,8 +167,8 @@ def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
     return inputs.lines(target).lines
 
 
-def summary(found: Filtered, filters: Filters) -> str:
-    """What each filter dropped, and how many phrases were left after it."""
+def summary(result: Filtered, filters: Filters) -> str:
+    """The number of phrases that each filter dropped, and that remain after it."""
     from phraseloom.phrases.filter import REASONS
     from phraseloom.report.markup import terminal
 
@@ -182,9 +182,9 @@ def summary(found: Filtered, filters: Filters) -> str:
         "part of speech": "not the parts of speech",
         "pmi": "no PMI asked" if filters.min_pmi is None else f"PMI not above {filters.min_pmi:g}",
     }
-    left, rows = found.candidates, [["candidates", None, found.candidates]]
+    remaining, rows = result.candidates, [["candidates", None, result.candidates]]
     for reason in REASONS:
-        if dropped := found.dropped[reason]:
-            left -= dropped
-            rows.append([names[reason], dropped, left])
+        if dropped := result.dropped[reason]:
+            remaining -= dropped
+            rows.append([names[reason], dropped, remaining])
     return terminal(["filter", "dropped", "left"], rows)

@@ -1,4 +1,4 @@
-"""`phraseloom phrases mwt`: the sentences of a test set whose translation holds a phrase that stands for one source word."""
+"""`phraseloom phrases mwt`: the test sentences in which one source word is translated by a phrase."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def command(
         write_lines(folder / f"{names[1]}.joined", joined)
         for file, name in zip(files, names, strict=True):
             write_lines(folder / name, compress(InputFiles().lines(file).lines, chosen))
-        write_lines(folder / LINES, (str(number) for number, one in enumerate(chosen, 1) if one))
+        write_lines(folder / LINES, (str(number) for number, is_chosen in enumerate(chosen, 1) if is_chosen))
         write_manifest(folder, taken)
     inputs.note_changes()
     note(
@@ -82,15 +82,15 @@ def command(
     )
 
 
-def _same_length(file: str, wanted: int, source: str, inputs: InputFiles) -> None:
+def _same_length(file: str, expected: int, source: str, inputs: InputFiles) -> None:
     from phraseloom.errors import DataError
 
     count = sum(1 for _ in inputs.lines(file).lines)
-    if count != wanted:
+    if count != expected:
         raise DataError(
-            f"{plural(count, 'line')}, but {source} has {wanted:,}", file=file, hint="the files must be parallel"
+            f"{plural(count, 'line')}, but {source} has {expected:,}", file=file, hint="the files must be parallel"
         )
 
 
-def _share(some: int, of: int) -> str:
-    return f"{some / max(1, of):.2%}"
+def _share(part: int, whole: int) -> str:
+    return f"{part / max(1, whole):.2%}"

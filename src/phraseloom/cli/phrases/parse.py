@@ -1,4 +1,4 @@
-"""`phraseloom phrases parse`: English lines in, one parse tree a line out."""
+"""`phraseloom phrases parse`: English lines in, one parse tree per line out."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def command(
     print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
     if parser.in_parts:
         flat = f", {plural(parser.flat_parts, 'part')} flat" if parser.flat_parts else ""
-        said = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
-        print(f"phraseloom phrases: {said}", file=sys.stderr)
+        message = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
+        print(f"phraseloom phrases: {message}", file=sys.stderr)
     if parser.first_flat is not None:
         number, why = parser.first_flat
         print(f"phraseloom phrases: warning: the first line without a tree is line {number}: {why}", file=sys.stderr)
@@ -81,7 +81,7 @@ def _windows(text: Path | None, size: int, report: LineReport) -> Iterator[list[
 
 
 def summary(counts: Counter[str], seconds: float) -> str:
-    """What became of the lines, in one line for people."""
+    """A one-line summary of the parsed lines."""
     lines = sum(counts.values())
     without = {name: counts[name] for name in ("too long", "no parse", "lost") if counts[name]}
     missing = sum(without.values())

@@ -1,4 +1,4 @@
-"""`phraseloom phrases sample`: phrases of a system for people to judge, and the count of their judgements."""
+"""`phraseloom phrases sample`: sample phrases of a system for human judgement, and count the judgements."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def command(
         check_outputs({"--json": json_file}, inputs=[tally], overwrite=overwrite)
         _tally(tally, json_file)
         return
-    wanted = {"-s FILE": source, "-r FILE": reference, "--system NAME=FILE": system, "-o FILE": output}
-    missing = [name for name, value in wanted.items() if not value]
+    required = {"-s FILE": source, "-r FILE": reference, "--system NAME=FILE": system, "-o FILE": output}
+    missing = [name for name, value in required.items() if not value]
     if missing or source is None or reference is None or output is None:
         raise UsageError(
             f"a sheet needs {', '.join(missing)}", hint="to count the judgements of one, give --tally SHEET"
@@ -81,12 +81,12 @@ def command(
     _draw(source, reference, files, table, size, seed, output)
 
 
-def _systems(given: list[str]) -> dict[str, str]:
+def _systems(arguments: list[str]) -> dict[str, str]:
     """File by name."""
     from phraseloom.errors import UsageError
 
     files: dict[str, str] = {}
-    for text in given:
+    for text in arguments:
         name, equals, file = text.partition("=")
         name = name.strip()
         if not (name and equals and file) or not name.isprintable():
@@ -133,7 +133,7 @@ def _tally(sheet: str, json_file: str | None) -> None:
     from phraseloom.phrases.sample import read_sheet
     from phraseloom.report.phrase_sample import render, tally
 
-    found = tally(read_sheet(sheet))
-    print(render(found), end="")
+    judged = tally(read_sheet(sheet))
+    print(render(judged), end="")
     if json_file is not None:
-        atomic_write_json(json_file, found)
+        atomic_write_json(json_file, judged)

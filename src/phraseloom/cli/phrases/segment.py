@@ -1,4 +1,4 @@
-"""`phraseloom phrases segment`: the phrases of a table joined to one token each, and joined text taken apart again."""
+"""`phraseloom phrases segment`: join the words of phrases to one token, and split joined text again."""
 
 from __future__ import annotations
 
