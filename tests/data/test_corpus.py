@@ -149,9 +149,9 @@ def test_manifests_that_are_none(folder: Path, tmp_path: Path, manifest: str) ->
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 2}, "dataset of format 2, this version reads 1"),
+        ({"format": 2}, "dataset of format 2, but this version reads 1"),
         ({"token_type": "object"}, "not a dataset index: token_type"),
-        ({"tokenizer_sha256": "0"}, "tokenizer is not the one"),
+        ({"tokenizer_sha256": "0"}, "tokenizer belongs to another"),
         ({"config": {}}, "no valid data section"),
         ({"splits": 3}, "not a dataset index: splits"),
         ({"more": 3}, "not a dataset index: more"),

@@ -1,7 +1,7 @@
-"""Normalisation and tokenisation of a line, and detokenisation: Moses through sacremoses, jieba for Chinese.
+"""Normalise, tokenise and detokenise a line: Moses through sacremoses, jieba for Chinese.
 
-`prepare` applies punctuation normalisation, tokenisation and lower case, in this order. `detokenise` undoes the
-tokenisation only. The tokeniser's own escapes (`&apos;`) are not used: the text stays what it was.
+`prepare` normalises punctuation, tokenises and lowercases, in this order. `detokenise` undoes the tokenisation only. The
+escapes of the Moses tokeniser (`&apos;`) are off.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
 
 
 class Normaliser:
-    """What `text` of a recipe says, for one language."""
+    """Applies the `text` options of a recipe to one language."""
 
     def __init__(self, config: TextConfig, language: str) -> None:
         self.config, self.language = config, language
@@ -32,7 +32,7 @@ class Normaliser:
             _jieba()
 
     def __call__(self, line: str) -> str:
-        """The normalised, tokenised line; words are separated by one space unless nothing is tokenised."""
+        """The normalised line, tokenised with single spaces between words if `tokenize` is set."""
         if self.identity:
             return line
         if self._normalise is not None:
@@ -85,7 +85,7 @@ def _jieba() -> Any:
             import jieba
     except ImportError as error:
         raise UsageError("tokenize: jieba needs the package jieba", hint="install phraseloom[zh]") from error
-    # Set up by hand: jieba.initialize would read a marshalled cache from the common temporary folder.
+    # jieba.initialize would read a marshalled cache from the shared temporary folder.
     cutter = jieba.Tokenizer()
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True
