@@ -103,9 +103,12 @@ def shares(mass_BJN: Tensor, active_BJN: Tensor, structure: Structure, *, layer:
     names = [f"{m}-{n}" for m in structure.query_orders for n in structure.orders]
     exist = _existing(structure)
     readings = (within, mass / mass.sum(1, keepdim=True), active / active.sum(1, keepdim=True))
+    mass_shares, joint, activation = (_means(QUADRANTS, values, exist) for values in readings)
     return Shares(
         layer,
-        *(_means(QUADRANTS, values, exist) for values in readings),
+        mass_shares,
+        joint,
+        activation,
         _means(names, by_order, [True] * len(names)),
         silent=int((active.sum(1) == 0).sum()),
         by_sentence={name: _rows(values, exist) for name, values in zip(READINGS, readings, strict=True)},

@@ -95,14 +95,18 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
     types: set[str] = set()
     for number, sentence in enumerate(content, 1):
         try:
-            for error in sentence["errors"]:
-                texts = {"source": sentence["source"], "correct": sentence["reference"], "wrong": error["contrastive"]}
-                types.add(str(error["type"]))
-                if category is None or error["type"] == category:
+            for mistake in sentence["errors"]:
+                texts = {
+                    "source": sentence["source"],
+                    "correct": sentence["reference"],
+                    "wrong": mistake["contrastive"],
+                }
+                types.add(str(mistake["type"]))
+                if category is None or mistake["type"] == category:
                     distance = (
-                        0 if error.get("distance") == "0" else error.get("distance")
+                        0 if mistake.get("distance") == "0" else mistake.get("distance")
                     )  # the file has both 0 and "0"
-                    item = {**texts, "category": error["type"], "distance": distance}
+                    item = {**texts, "category": mistake["type"], "distance": distance}
                     items.append(_checked(item, str(path), number))
         except (KeyError, TypeError, AttributeError):
             what = (

@@ -47,7 +47,8 @@ def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str]
     ids, sizes, cropped = cropped_sources(translator, sources, trees)
     sentences: list[list[PhraseWeights]] = [[] for _ in sources]
     real = [n for n, line_ids in enumerate(ids) if line_ids]
-    inputs = ([ids[n] for n in real], [[]] * len(real), None if sizes is None else [sizes[n] for n in real])
+    targets: list[list[int]] = [[] for _ in real]
+    inputs = ([ids[n] for n in real], targets, None if sizes is None else [sizes[n] for n in real])
     for batch, _, maps in look_in_batches(translator, *inputs, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
         numbers = [real[i] for i in batch]
         for n, sentence in zip(numbers, _weights(translator, [ids[n] for n in numbers], maps.phrases), strict=True):
