@@ -92,7 +92,7 @@ class Sentencepiece:
 
     @property
     def byte_pieces(self) -> set[str]:
-        """The pieces that stand for bytes, `<0x..>`."""
+        """The pieces of single bytes, `<0x..>`."""
         return {self.vocabulary.piece(number) for number in self._bytes}
 
     @property
