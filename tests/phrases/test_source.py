@@ -407,7 +407,7 @@ def test_bad_folders_of_tables(tmp_path: Path) -> None:
         (lambda folder: (folder / "segmenter.json").write_bytes(b"[1]"), "object"),
         (lambda folder: (folder / "segmenter.json").write_bytes(b"{"), "JSON"),
         (lambda folder: break_json(folder, phrases=3), "differ"),
-        (lambda folder: break_json(folder, table_sha256=None), "not the table"),
+        (lambda folder: break_json(folder, table_sha256=None), "the table does not belong"),
     ]
     for number, (damage, message) in enumerate(cases):
         folder = tmp_path / str(number)

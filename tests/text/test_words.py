@@ -307,14 +307,14 @@ def test_damage_is_refused(tmp_path: Path) -> None:
     listed({"source.vectors.safetensors": "0" * 64})
     refused("not found|checksum", (CorruptError, FileProblem))  # type: ignore[arg-type]
     listed({"target.words.json": None})
-    refused("not its own")
+    refused("lists unexpected files")
     # A table that tokenizer.json does not know is refused by its own description.
     listed({"target.vectors.safetensors": None})
     table.write_bytes(whole[table][:-1] + b"\x01")
     refused("vectors belong to another vocabulary")
     for content in (b"[]", b'{"format": 2, "joined": true, "vectors": null}', b'{"format": 1, "joined": 1}'):
         about.write_bytes(content)
-        with pytest.raises(CorruptError, match="not a description"):
+        with pytest.raises(CorruptError, match="not the metadata"):
             Words.load(folder, "target")
     about.write_bytes(whole[about])
     for content in (b"", b"\0" * 100, whole[about]):
