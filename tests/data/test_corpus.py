@@ -82,7 +82,7 @@ def test_raw_text_is_kept_for_valid_only(folder: Path) -> None:
     source, target = dataset.split("valid").text()
     assert len(source) == len(target) == 16 == len(dataset.split("valid"))
     assert source[0] == "" and source[6] == " \u2028" and source[7] == "a\rb" and source[8:] == source[:8]
-    with pytest.raises(UsageError, match="raw text of train is not kept"):
+    with pytest.raises(UsageError, match="raw text of train is not stored"):
         dataset.split("train").text()
     with pytest.raises(DataError, match=r"no test data \(it has train, valid\)"):
         dataset.split("test")
