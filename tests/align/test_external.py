@@ -110,7 +110,7 @@ def test_options_stand_instead_of_the_usual_ones(tmp_path: Path, name: str) -> N
 def test_a_program_that_is_not_there(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    with pytest.raises(FileProblem, match=f"the program {PROGRAMS[name].file} is not installed; .*leave out --with"):
+    with pytest.raises(FileProblem, match=f"the program {PROGRAMS[name].file} is not installed; .*remove --with"):
         PROGRAMS[name].find()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     assert PROGRAMS[name].find() == str(tmp_path / "bin" / PROGRAMS[name].file)
@@ -120,9 +120,9 @@ def test_a_program_that_is_not_there(tmp_path: Path, name: str, monkeypatch: pyt
     ("rest", "message"),
     [
         ('sys.stderr.write("one\\nout of memory\\n\\n")\nsys.exit(3)', r"failed \(exit code 3\): out of memory$"),
-        ("sys.exit(1)", "failed .exit code 1.: it says nothing"),
-        ('LINES("0-0\\n")', "wrote 1 line of links, and more pairs were given"),
-        ('LINES("0-0\\n" * 4)', "wrote more lines of links than the 3 pairs given"),
+        ("sys.exit(1)", "failed .exit code 1.: no message"),
+        ('LINES("0-0\\n")', "wrote only 1 line of links for more pairs"),
+        ('LINES("0-0\\n" * 4)', "wrote more lines of links than the 3 pairs of its input"),
         ('LINES("0-0\\n0-7\\n0-0\\n")', r"forward:2: 0-7: the target has 4 words"),
         ('LINES("0-0\\nError\\n0-0\\n")', r"forward:2: field 1, 'Error', is not a link"),
     ],

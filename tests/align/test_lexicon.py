@@ -79,8 +79,8 @@ def test_odd_words_come_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a\tx\nb\n", ":2: a row of one column; a row is SOURCE<tab>TARGET"),
-        ("a\tx\n\n", ":2: a row of one column"),
+        ("a\tx\nb\n", ":2: the row has one column; write SOURCE<tab>TARGET"),
+        ("a\tx\n\n", ":2: the row has one column"),
         ("a\tx y\n", ":1: the target 'x y' is not one word"),
         ("a b\tx\n", ":1: the source 'a b' is not one word"),
         ("a\t\t3\n", ":1: the target '' is not one word"),

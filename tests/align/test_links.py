@@ -54,11 +54,13 @@ def test_text_of_links() -> None:
 def test_bad_fields(field: str) -> None:
     with pytest.raises(DataError) as raised:
         parse_links(f"0-0 {field}", file="x.links", line=7)
-    assert str(raised.value).startswith(f"x.links:7: field 2, '{field}', is not a link i-j; such as 0-2")
+    assert str(raised.value).startswith(
+        f"x.links:7: field 2, '{field}', is not a link i-j; write word numbers, such as 0-2"
+    )
 
 
 def test_possible_links_have_no_place_in_pharaoh() -> None:
-    with pytest.raises(DataError, match="field 1, '3p4', is not a link i-j; possible links are of the format talp"):
+    with pytest.raises(DataError, match="field 1, '3p4', is not a link i-j; only the format talp has possible links"):
         parse_links("3p4")
 
 
@@ -79,8 +81,8 @@ def test_links_are_checked_against_the_text() -> None:
         ("3-1", ""): r"x:1: 3-1: the source has 3 words, 0 to 2; does the file count from 1 \(--base 1\)\?",
         ("2-0", "0-1"): "x:2: 0-1: the target has 1 word, 0 to 0; are these the links of this text?",
         ("2-2", ""): r"x:1: 2-2: the target has 2 words, 0 to 1; does the file count from 1 \(--base 1\)\?$",
-        ("0-2", ""): r"x:1: 0-2: the target has 2 words, 0 to 1; does the target word come first, --reverse\?",
-        ("1-2", "0-0"): r"from 1 \(--base 1\)\? or does the target word come first, --reverse\?",
+        ("0-2", ""): r"x:1: 0-2: the target has 2 words, 0 to 1; does the target word come first .use --reverse\?",
+        ("1-2", "0-0"): r"from 1 \(--base 1\)\? or does the target word come first .use --reverse\?",
         ("9-9", ""): "x:1: 9-9: the source has 3 words, 0 to 2; are these the links of this text?",
     }.items():
         with pytest.raises(DataError, match=message):
@@ -133,7 +135,7 @@ def test_one_truth_in_many_forms(gold: Any, format: str, base: int, reverse: boo
 
 def test_pharaoh_is_all_sure(gold: Any) -> None:
     assert gold("0-1 2-0\n\n") == gold("0-1 2-0\n\n", format="pharaoh") == [Gold(links((0, 1), (2, 0))), Gold()]
-    with pytest.raises(DataError, match=r"gold:2: field 1, '1p1', is not a link i-j; possible links"):
+    with pytest.raises(DataError, match=r"gold:2: field 1, '1p1', is not a link i-j; only the format talp"):
         gold("0-1\n1p1\n", format="pharaoh")
     assert gold("0-1\n1p1\n")[1] == Gold(possible=links((1, 1)))
 
@@ -149,38 +151,42 @@ def test_rows_of_a_text(gold: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("", {}, "gold: the format cannot be told: the file holds no link; name it with --format"),
-        ("\n \n", {}, "gold: the format cannot be told: the file holds no link"),
-        ("\nx y\n", {}, "gold:2: the format cannot be told: 'x' begins neither links"),
-        ("<s snum=1> 1 1\n", {}, "gold:1: the format cannot be told: '<s' begins neither"),
-        ("0-0\n0-0 1_1\n", {}, "gold:2: field 2, '1_1', is not a link i-j; such as 0-2"),
-        ("0p0\n0-0 1_1\n", {}, r"gold:2: field 2, '1_1', is not a link i-j \(sure\) or ipj \(possible\); such"),
+        ("", {}, "gold: unknown format: the file has no link; name it with --format"),
+        ("\n \n", {}, "gold: unknown format: the file has no link"),
+        ("\nx y\n", {}, "gold:2: unknown format: 'x' begins neither links"),
+        ("<s snum=1> 1 1\n", {}, "gold:1: unknown format: '<s' begins neither"),
+        ("0-0\n0-0 1_1\n", {}, "gold:2: field 2, '1_1', is not a link i-j; write word numbers, such as 0-2"),
+        (
+            "0p0\n0-0 1_1\n",
+            {},
+            r"gold:2: field 2, '1_1', is not a link i-j \(sure\) or ipj \(possible\); write word numbers, such",
+        ),
         (
             "0-0\n",
             {"base": 1},
-            r"gold:1: 0-0: index 0, where words count from 1; does the file count from 0 \(--base 0\)",
+            r"gold:1: 0-0: index 0, but words count from 1; does the file count from 0 \(--base 0\)",
         ),
-        ("1-1 2p0\n", {"base": 1, "reverse": True}, "gold:1: 2p0: index 0, where"),
+        ("1-1 2p0\n", {"base": 1, "reverse": True}, "gold:1: 2p0: index 0, but"),
         ("0-1\n", {"lines": PAIR}, "gold: 1 line of links, but the text has 2"),
         ("4-1\n\n", {"lines": PAIR, "base": 1}, "gold:1: 4-1: the source has 3 words, 1 to 3; are these"),
         ("3p2\n\n", {"lines": PAIR}, "gold:1: 3p2: the source has 3 words, 0 to 2; does the file count from 1"),
         (
             "2-1\n\n",
             {"lines": PAIR, "reverse": True},
-            "gold:1: 2-1: the target has 2 words, 0 to 1; does the file count from 1 .* or does the source word come first, "
-            "without --reverse",
+            "gold:1: 2-1: the target has 2 words, 0 to 1; does the file count from 1 .* or does the source word come first "
+            ".without --reverse",
         ),
-        ("1 0 0 S\n1 0\n", {}, r"gold:2: a row of 2 fields; rows are SENTENCE SOURCE TARGET \[S|P\], such as 1 0 2 S"),
-        ("1 0 0 S 0.9\n", {}, "gold:1: a row of 5 fields; rows are"),
-        ("1 0 0 S\n1 0-0\n", {}, "gold:2: a row of 2 fields"),
-        ("1 0 x S\n", {}, "gold:1: 'x' is not a number; rows are"),
-        ("1 0 0 Q\n", {}, r"gold:1: 'Q' is neither S \(sure\) nor P \(possible\); rows are"),
+        ("1 0 0 S\n1 0\n", {}, r"gold:2: the row has 2 fields; write SENTENCE SOURCE TARGET \[S|P\], such as 1 0 2 S"),
+        ("1 0 0 S 0.9\n", {}, "gold:1: the row has 5 fields; write"),
+        ("1 0 0 S\n1 0-0\n", {}, "gold:2: the row has 2 fields"),
+        ("1 0 x S\n", {}, "gold:1: 'x' is not a number; write"),
+        ("1 0 0 Q\n", {}, r"gold:1: 'Q' is neither S \(sure\) nor P \(possible\); write"),
         ("0 0 0 S\n", {}, "gold:1: sentence 0: sentences count from 1"),
         ("1 0 0\n3 0 0\n", {"lines": PAIR}, "gold:2: sentence 3: the text has 2 sentences"),
         ("2 1 0 S\n", {"lines": PAIR}, "gold:1: 1 0: the source has 1 word, 0 to 0; are these"),
-        ("1 0 0 S\n1 0 1 S\n", {"base": 1}, "gold:1: 0 0: index 0, where words count from 1"),
+        ("1 0 0 S\n1 0 1 S\n", {"base": 1}, "gold:1: 0 0: index 0, but words count from 1"),
         ("1 0 0 S\n", {"format": "talp"}, r"gold:1: field 1, '1', is not a link i-j \(sure\) or ipj"),
-        ("0-0\n", {"format": "naacl"}, "gold:1: a row of 1 fields"),
+        ("0-0\n", {"format": "naacl"}, "gold:1: the row has 1 field"),
     ],
 )
 def test_what_cannot_be_read(gold: Any, text: str, options: dict[str, Any], message: str) -> None:
@@ -191,7 +197,7 @@ def test_what_cannot_be_read(gold: Any, text: str, options: dict[str, Any], mess
 def test_wrong_options(gold: Any) -> None:
     with pytest.raises(UsageError, match="no alignment format 'giza'; choose from auto, pharaoh, talp, naacl"):
         gold("0-0\n", format="giza")
-    with pytest.raises(UsageError, match="base 2: words are counted from 0 or from 1"):
+    with pytest.raises(UsageError, match="base 2: words count from 0 or from 1"):
         gold("0-0\n", base=2)
 
 

@@ -302,7 +302,7 @@ def test_what_cannot_be_measured(tmp_path: Path) -> None:
         measure(model, SOURCES, TARGETS[:3], phrases)
     with pytest.raises(UsageError, match="at least 1 resample"):
         measure(model, SOURCES, TARGETS, phrases, samples=0)
-    with pytest.raises(DataError, match="no sentence with a gold phrase"):
+    with pytest.raises(DataError, match="no sentence has a gold phrase"):
         measure(model, SOURCES, TARGETS, [[], [], [], []])
     with pytest.raises(DataError, match=r"sentence 4 has 3 and 3 words.*2:9"):
         measure(model, SOURCES, TARGETS, read_phrases(["", "", "", "2:9"], file="f"))

@@ -232,7 +232,7 @@ def test_what_is_left_out(translator: Translator) -> None:
     cropped = splitting.translate(LINES, long_lines="crop")
     assert [len(ids) for ids in own_targets(splitting, LINES)[0]] == [len(t.tokens) for t in cropped]
     for sources, targets in ((["", " "], None), (["a", ""], ["", "a"]), ([], [])):
-        with pytest.raises(DataError, match="nothing to look at"):
+        with pytest.raises(DataError, match="nothing to analyse"):
             attention_entropy(translator, sources, targets)
 
 

@@ -78,7 +78,7 @@ def test_what_is_packed() -> None:
     turned = np.arange(6.0).reshape(2, 3).T
     assert np.abs(unpack(pack(turned)) - turned).max() <= 5 / 510 + 1e-12
     for bad in (math.nan, math.inf, -0.1):
-        with pytest.raises(ValueError, match="finite weights from 0"):
+        with pytest.raises(ValueError, match="finite, non-negative"):
             pack(np.array([0.5, bad]))
 
 

@@ -181,7 +181,7 @@ def test_maps_of_source_phrases(use: str, translator: Translator) -> None:
         ("no encoder", "encoder-self"),
         ("no encoder, source phrases", "encoder-phrases"),
     ):
-        with pytest.raises(UsageError, match=f"this model has no attention of the use {other}"):
+        with pytest.raises(UsageError, match=f"this model has no {other} attention"):
             heat_map(translator_of(kind, tokenizer), "the old man .", "the cow .", use=other)
 
 

@@ -95,7 +95,7 @@ def test_activation_of_wrong_input(command: Command, model: Path, texts: list[st
     (tmp_path / "s").write_bytes(b"\n")
     done = command("analyse", "activation", model, *texts)
     assert done.code == 1
-    assert "no pair of lines with text on both sides" in done.err
+    assert "no pair of lines has text on both sides" in done.err
     for arguments, code, text in (
         (["-s", "s", "-t", "nothing"], 1, "nothing"),
         ([*texts, "--tau", "1.5"], 2, "tau 1.5"),

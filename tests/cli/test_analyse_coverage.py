@@ -101,8 +101,8 @@ def test_alignments_and_kinds(folder: Path, command: Command) -> None:
         ({"--phrases": "wrong"}, "wrong:2: not a phrase: 'x'"),
         ({"--alignments": "p"}, "p:1: not a word link"),
         ({"--phrases": "beyond"}, "sentence 3 has 5 and 3 words"),
-        ({"--phrases": "single"}, "no sentence with a gold phrase of two and more source words"),
-        ({"--phrases": "none"}, "no sentence with a gold phrase"),
+        ({"--phrases": "single"}, "no sentence has a gold phrase of two or more source words"),
+        ({"--phrases": "none"}, "no sentence has a gold phrase"),
     ],
 )
 def test_what_a_user_can_get_wrong(folder: Path, command: Command, change: dict[str, str], message: str) -> None:

@@ -163,4 +163,4 @@ def test_nothing_to_look_at(entropy: Any, tmp_path: Path) -> None:
     (tmp_path / "blank").write_bytes(b"\n \n")
     done = entropy("token", "-s", tmp_path / "blank")
     assert (done.code, done.out) == (1, "")
-    assert "no line with text on every side" in done.err
+    assert "no line has text on every side" in done.err

@@ -211,9 +211,9 @@ BAD: list[tuple[list[str], int, str]] = [
     (
         ["-r", "ref", "base", "--lines", "ref"],
         1,
-        "ref:1: 'a cat sat on the mat .' is not the number of a line, 1 to 20",
+        "ref:1: 'a cat sat on the mat .' is not a line number from 1 to 20",
     ),
-    (["-r", "ref", "base", "--lines", "void"], 1, "void: no numbers of lines"),
+    (["-r", "ref", "base", "--lines", "void"], 1, "void: the file has no line numbers"),
     (["-r", "ref", "short", "--lines", "void"], 1, "short has 19 lines"),
     (["-r", "ref", "base", "--lines", "-"], 2, "can only stand for translations"),
     (["-r", "ref", "base", "--bootstrap", "-1"], 2, "--bootstrap"),

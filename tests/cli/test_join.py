@@ -14,5 +14,5 @@ def test_join(command: Command, tmp_path: Path) -> None:
     assert command("join", "2", stdin=b"a\nb\nc").out == "a b\nc\n"
     assert command("join", "2", stdin=b"").out == ""
     wrong = command("join", "3-2", stdin=b"a\n")
-    assert wrong.code == 2 and "no size of groups" in wrong.err
+    assert wrong.code == 2 and "not a group size" in wrong.err
     assert command("join", "2", "none").code == 1

@@ -128,7 +128,7 @@ def test_a_sheet_is_not_replaced_without_being_asked(command: Command) -> None:
         ([*DRAW, "--system", "third="], 2, "--system third=: not NAME=FILE"),
         ([*DRAW, "--system", "a\tb=new"], 2, "not NAME=FILE"),
         ([*DRAW, "--system", "third=none"], 1, "none: text file not found"),
-        ([*DRAW, "--system", "third=table2"], 1, "table2: ends after 2 lines, but source goes on"),
+        ([*DRAW, "--system", "third=table2"], 1, "table2: ends after 2 lines, but source has more"),
         (["-s", "-", *DRAW[2:], "--system", "third=-"], 2, "only one of the files can be -"),
         (
             [*DRAW[:4], *DRAW[6:]],

@@ -103,7 +103,7 @@ def test_what_was_changed_in_reading_is_said(command: Command) -> None:
         (
             ["-s", "target", "-t", "target", "-a", "short", "-o", "c"],
             1,
-            "short: ends after 1 line, but target goes on",
+            "short: ends after 1 line, but target has more",
         ),
         (["-s", "source", "-t", "source", "-a", "links", "-o", "c"], 1, "links:1: 1-3: the target has 3 words, 0 to 2"),
         (["-s", "source", "-t", "latin", "-a", "links", "-o", "c"], 1, "latin:1: invalid UTF-8: byte 1"),
@@ -329,7 +329,7 @@ def test_any_text_comes_back_byte_for_byte(
         (["-", "--table", "table", "-s", "-", "-a", "links"], 2, "only one of the files can be -"),
         (["none", "--table", "table"], 1, "none: text file not found"),
         (["target", "--table", "none"], 1, "none: text file not found"),
-        (["target", "--table", "empty"], 1, "empty: a phrase table without phrases"),
+        (["target", "--table", "empty"], 1, "empty: the phrase table has no phrases"),
         (["target", "--table", "table", "-s", "table", "-a", "links"], 1, "links:2: "),
         (
             ["target", "--table", "table", "-s", "source", "-a", "links", "--fertility", "f.gz"],
@@ -339,7 +339,7 @@ def test_any_text_comes_back_byte_for_byte(
         (
             ["table", "--table", "table", "-s", "source", "-a", "empty"],
             1,
-            "empty: ends after 0 lines, but source goes on",
+            "empty: ends after 0 lines, but source has more",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_json_and_n_best_say_what_was_replaced(command: Command, folder: Path, t
         (("--lexicon", "lexicon"), 2, "--lexicon is for --unknown replace"),
         (("--unknown", "keep", "--lexicon", "lexicon"), 2, "--lexicon is for --unknown replace"),
         (("--unknown", "replace", "--lexicon", "none"), 1, "none: lexicon not found"),
-        (("--unknown", "replace", "--lexicon", "lexicon"), 1, "lexicon:1: a row of one column"),
+        (("--unknown", "replace", "--lexicon", "lexicon"), 1, "lexicon:1: the row has one column"),
     ],
 )
 def test_refused_before_anything_is_read_or_written(

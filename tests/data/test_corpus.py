@@ -82,7 +82,7 @@ def test_raw_text_is_kept_for_valid_only(folder: Path) -> None:
     source, target = dataset.split("valid").text()
     assert len(source) == len(target) == 16 == len(dataset.split("valid"))
     assert source[0] == "" and source[6] == " \u2028" and source[7] == "a\rb" and source[8:] == source[:8]
-    with pytest.raises(UsageError, match="raw text of train is not kept"):
+    with pytest.raises(UsageError, match="raw text of train is not stored"):
         dataset.split("train").text()
     with pytest.raises(DataError, match=r"no test data \(it has train, valid\)"):
         dataset.split("test")
@@ -149,9 +149,9 @@ def test_manifests_that_are_none(folder: Path, tmp_path: Path, manifest: str) ->
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"format": 2}, "dataset of format 2, this version reads 1"),
+        ({"format": 2}, "dataset of format 2, but this version reads 1"),
         ({"token_type": "object"}, "not a dataset index: token_type"),
-        ({"tokenizer_sha256": "0"}, "tokenizer is not the one"),
+        ({"tokenizer_sha256": "0"}, "tokenizer belongs to another"),
         ({"config": {}}, "no valid data section"),
         ({"splits": 3}, "not a dataset index: splits"),
         ({"more": 3}, "not a dataset index: more"),

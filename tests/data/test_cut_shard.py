@@ -28,7 +28,7 @@ def test_a_file_that_is_cut_is_named(tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{info.name}.{name}"
     size = path.stat().st_size
     os.truncate(path, 100)
-    with pytest.raises(CorruptError, match=f"{name}: was cut to 100 bytes while it was read, it had {size}"):
+    with pytest.raises(CorruptError, match=f"{name}: was truncated to 100 bytes during reading; it had {size}"):
         mapped.check()
 
 

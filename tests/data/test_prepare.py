@@ -195,7 +195,7 @@ def test_hashes_of_the_raw_files(tmp_path: Path) -> None:
     right = hashlib.sha256((tmp_path / "a.s").read_bytes()).hexdigest()
     report = make(tmp_path, train=[{"source": "a.s", "target": "a.t", "source_sha256": right}])
     assert report.index.splits["train"].files[0].source_sha256 == right
-    with pytest.raises(CorruptError, match=f"a.t: SHA-256 is .*, the recipe says {right}"):
+    with pytest.raises(CorruptError, match=f"a.t: SHA-256 is .*, but the recipe has {right}"):
         make(tmp_path, overwrite=True, train=[{"source": "a.s", "target": "a.t", "target_sha256": right}])
     Dataset.open(report.folder)
 

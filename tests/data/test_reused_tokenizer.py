@@ -169,7 +169,7 @@ def test_new_pieces_need_merges(tmp_path: Path) -> None:
         config(tmp_path, OLD, new_pieces=5)
     unigram = {"kind": "sentencepiece", "model": "unigram", "size": 60, "byte_fallback": False}
     prepare(config(tmp_path / "old", OLD, subwords=unigram))
-    refused(tmp_path, UsageError, "BPE subwords only", tokenizer=str(tmp_path / "old" / "out"), new_pieces=5)
+    refused(tmp_path, UsageError, "only BPE subwords", tokenizer=str(tmp_path / "old" / "out"), new_pieces=5)
 
 
 def test_the_fewest_pieces() -> None:

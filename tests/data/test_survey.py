@@ -35,5 +35,5 @@ def test_samples_are_spread_and_chunks_are_exact(
 def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     write_lines(tmp_path / "s", ["a"] * 5)
     write_lines(tmp_path / "t", ["a"] * 4)
-    with pytest.raises(DataError, match="changed while they were read"):
+    with pytest.raises(DataError, match="changed during reading"):
         list(parallel({"source": tmp_path / "s", "target": tmp_path / "t"}, 2))

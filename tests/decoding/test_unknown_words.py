@@ -301,7 +301,7 @@ def test_what_cannot_be_done_is_refused(model: Translator, tmp_path: Path) -> No
     with pytest.raises(FileProblem, match="no-such-file: lexicon not found"):
         model.translate(["a"], unknown="replace", lexicon="no-such-file")
     (tmp_path / "bad").write_bytes(b"a\tb\nc\n")
-    with pytest.raises(DataError, match="bad:2: a row of one column"):
+    with pytest.raises(DataError, match="bad:2: the row has one column"):
         model.translate(["a"], unknown="replace", lexicon=str(tmp_path / "bad"))
     assert model.translate(["a"], unknown="keep", lexicon="no-such-file")
     with pytest.raises(ConfigError, match="unknown"):

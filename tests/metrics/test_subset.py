@@ -19,9 +19,9 @@ def test_numbers_from_one_in_rising_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("", "lines: no numbers of lines: nothing to score"),
-        ("1\n0\n", "lines:2: '0' is not the number of a line, 1 to 10; one number a line"),
-        ("11\n", "lines:1: '11' is not the number of a line, 1 to 10"),
+        ("", "lines: the file has no line numbers: nothing to score"),
+        ("1\n0\n", "lines:2: '0' is not a line number from 1 to 10; write one number per line"),
+        ("11\n", "lines:1: '11' is not a line number from 1 to 10"),
         ("1\n\n", "lines:2: '' is not"),
         ("-1\n", "lines:1: '-1' is not"),
         ("1.0\n", "lines:1: '1.0' is not"),

@@ -132,9 +132,9 @@ def test_a_file_and_back(tmp_path: Path) -> None:
         ("a b\tx\t١\t2\n", 1, "not a row"),
         (f"a b\tx\t1\t{'9' * 5000}\n", 1, "not a row"),
         ("\n", 1, "not a row"),
-        ("a b\tx\t1\t1\nc d\tx\t2\t2\n", 2, "'c d': not in the order"),
-        ("c d\tx\t1\t1\na b\tx\t1\t1\n", 2, "'a b': not in the order"),
-        ("a b\tx\t3\t3\nc d\tx\t2\t2\nc d\ty\t1\t2\na b\tx\t1\t1\na b\ty\t2\t2\n", 4, "'a b': not in the order"),
+        ("a b\tx\t1\t1\nc d\tx\t2\t2\n", 2, "'c d' is not in the order"),
+        ("c d\tx\t1\t1\na b\tx\t1\t1\n", 2, "'a b' is not in the order"),
+        ("a b\tx\t3\t3\nc d\tx\t2\t2\nc d\ty\t1\t2\na b\tx\t1\t1\na b\ty\t2\t2\n", 4, "'a b' is not in the order"),
     ],
 )
 def test_other_files_are_refused(text: str, line: int, what: str, tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_other_files_are_refused(text: str, line: int, what: str, tmp_path: Path
 @pytest.mark.parametrize(
     ("source", "target", "links", "message"),
     [
-        ("a\n", "b\nc\n", "\n\n", "source: ends after 1 line, but target goes on"),
-        ("a\nb\n", "c\n", "\n\n", "target: ends after 1 line, but source goes on"),
-        ("a\n", "b\n", "", "links: ends after 0 lines, but source goes on"),
-        ("a\n", "b\n", "0-0\n\n", "source: ends after 1 line, but links goes on"),
+        ("a\n", "b\nc\n", "\n\n", "source: ends after 1 line, but target has more"),
+        ("a\nb\n", "c\n", "\n\n", "target: ends after 1 line, but source has more"),
+        ("a\n", "b\n", "", "links: ends after 0 lines, but source has more"),
+        ("a\n", "b\n", "0-0\n\n", "source: ends after 1 line, but links has more"),
         ("a\n", "b\n", "0-1\n", "links:1: 0-1: the target has 1 word"),
         ("a\n", "b\n", "0:0\n", "links:1: field 1, '0:0', is not a link"),
         ("\n", "b\n", "0-0\n", "links:1: 0-0: the source has 0 words"),

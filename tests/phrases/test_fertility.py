@@ -46,7 +46,7 @@ def test_counts(line: str, links: str, num_source: int, expected: list[int]) -> 
 def test_classes() -> None:
     assert [fertility_class(count, 4) for count in (0, 1, 2, 3, 4, 9)] == [0, 1, 2, 3, 3, 3]
     assert [fertility_class(count, 2) for count in (0, 1, 2, 3, 4, 9)] == [0, 0, 1, 1, 1, 1]
-    with pytest.raises(UsageError, match="3 classes; 2 or 4"):
+    with pytest.raises(UsageError, match="3 classes; choose 2 or 4"):
         fertility_class(1, 3)
 
 
@@ -60,11 +60,11 @@ def test_a_file_and_back(tmp_path: Path) -> None:
     ("text", "line", "what"),
     [
         ("1 2\n", 1, "2 numbers, but the source line has 3 words"),
-        ("1 2 3\n\n", 2, "goes on after the 1 line"),
+        ("1 2 3\n\n", 2, "has more than the 1 line"),
         ("", None, "ends after 0 lines"),
-        ("1 -2 3\n", 1, "not numbers of words"),
-        ("1 100 3\n", 1, "not numbers of words"),
-        ("1 ² 3\n", 1, "not numbers of words"),
+        ("1 -2 3\n", 1, "other than numbers of words"),
+        ("1 100 3\n", 1, "other than numbers of words"),
+        ("1 ² 3\n", 1, "other than numbers of words"),
     ],
 )
 def test_files_that_do_not_fit(text: str, line: int | None, what: str, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_lines_with_their_labels(tmp_path: Path) -> None:
     ("labels", "line", "what"),
     [
         ("1\n0 1\n", 2, "2 numbers, but the source line has 1 word"),
-        ("1\n", None, "ends after 1 line, but the source goes on"),
-        ("1\n0\n1\n", 3, "goes on after the 2 lines"),
+        ("1\n", None, "ends after 1 line, but the source has more"),
+        ("1\n0\n1\n", 3, "has more than the 2 lines"),
     ],
 )
 def test_labels_of_another_text(labels: str, line: int | None, what: str, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_no_line_is_a_command_or_comment(line: str, sent: str) -> None:
 
 
 def test_a_child_is_replaced_now_and_then(fake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phraseloom.phrases.parser.SENTENCES_OF_A_CHILD", RUN + 1)
+    monkeypatch.setattr("phraseloom.phrases.parser.SENTENCES_PER_CHILD", RUN + 1)
     with LinkParser(program=fake, processes=1) as parser:
         before = parser.parse(["a"]), set(parser._children)
         assert parser.parse(["a"] * 3 * RUN) == [expected("a")] * 3 * RUN

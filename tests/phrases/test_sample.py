@@ -151,7 +151,7 @@ def test_files_that_are_not_parallel(short: str) -> None:
     texts = {"src": SOURCE, "ref": REFERENCE, "new": NEW, "base": BASE}
     source, reference, *systems = (lines(name, text[: 1 if name == short else 3]) for name, text in texts.items())
     longer = "ref" if short == "src" else "src"
-    with pytest.raises(DataError, match=f"{short}: ends after 1 line, but {longer} goes on"):
+    with pytest.raises(DataError, match=f"{short}: ends after 1 line, but {longer} has more"):
         list(generated(source, reference, systems))
 
 

@@ -118,8 +118,8 @@ def test_what_a_spreadsheet_may_change(tmp_path: Path) -> None:
 BAD: list[tuple[list[list[str]], str]] = [
     (filled("XX", "1", "0"), "s:2: column 'category': 'XX'; one of CN, VP, CO, other"),
     (filled("CN", "1", "maybe"), "s:2: column 'correct base': 'maybe'; 1 "),
-    (filled("CN", "1", ""), "s:2: column 'correct base': empty, but others of the row are filled in; fill in all of them"),
-    (filled("", "1", "0"), "s:2: column 'category': empty, but others"),
+    (filled("CN", "1", ""), "s:2: column 'correct base': empty, but other cells of the row are filled in; fill in all of them"),
+    (filled("", "1", "0"), "s:2: column 'category': empty, but other cells"),
     ([*filled("CN", "1", "0"), *filled("CN", "1", "0")[1:]], "s:3: the phrase of line 3, word 7 is also in row 2"),
     ([HEADER, ["x", *filled("", "", "")[1][1:]]], "s:2: column 'line': 'x' is not a number"),
     ([HEADER, ["3", "²", *filled("", "", "")[1][2:]]], "s:2: column 'word': '²' is not a number"),
@@ -127,10 +127,10 @@ BAD: list[tuple[list[list[str]], str]] = [
     ([HEADER, ["3", "7", "a b", "", "", "", "exakt", "partly"]], "s:2: column 'found in reference': 'exakt'; one of exact, "),
     ([HEADER, ["3", "7", "a b", "", "", "", "exact", ""]], "s:2: column 'found by base': ''; one of exact, "),
     ([HEADER, [*filled("", "", "")[1], "more"]], "s:2: 14 cells, but 13 columns"),
-    ([HEADER], "s: a sheet without phrases"),
+    ([HEADER], "s: the sheet has no phrases"),
     ([], "s:1: no column 'line', 'word', 'phrase', 'category', 'found in reference', 'correct NAME'"),
-    ([HEADER[:4] + HEADER[6:]], "s:1: no column 'correct NAME'; phrases sample writes"),
-    ([[*HEADER, "phrase"]], "s:1: two columns are called 'phrase'"),
+    ([HEADER[:4] + HEADER[6:]], "s:1: no column 'correct NAME'; keep the names that phrases sample writes"),
+    ([[*HEADER, "phrase"]], "s:1: two columns have the name 'phrase'"),
     ([HEADER, ['"open', "x"]], "s:2: not a row of a table with tabs"),
 ]  # fmt: skip
 

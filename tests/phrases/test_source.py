@@ -238,13 +238,13 @@ def test_a_tree_of_another_line() -> None:
     good = flat("the", "man")
     message = refused(good, flat("the", "cow", "sleeps"))
     assert message.startswith("x.trees:12: the tree does not fit its line: at word 2 of the tree, after 'the', ")
-    assert "the line has 'mansleeps', the tree 'cowsleeps'; a tree is of its own line" in message
-    assert "the line has 'sleeps', the tree nothing more" in refused(good, good)
+    assert "the line has 'mansleeps', the tree 'cowsleeps'; a tree must have all characters of its line" in message
+    assert "the line has 'sleeps', the tree no more text" in refused(good, good)
     assert "x.trees:11: " in refused(flat("the", "man", "x"), good)
-    assert "the line has nothing more, the tree 'x'" in refused(flat("the", "man", "x"), good)
+    assert "the line has no more text, the tree 'x'" in refused(flat("the", "man", "x"), good)
     assert refused(good, "(S (NN the)").startswith("x.trees:12: column 1: a bracket is never closed")
     assert "2 lines, but 1 tree" in refused(good)
-    with pytest.raises(DataError, match="need a tree for each line"):
+    with pytest.raises(DataError, match="need one tree per line"):
         segment_lines(segmenter, side, lines, ids)
     with pytest.raises(DataError, match="does not fit"):
         segment_lines(segmenter, side, [""], [[]], [good])
@@ -314,9 +314,9 @@ def test_forms_of_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "t: a phrase table without phrases"),
-        (b"a\n\nb\n", "t:2: a line without a phrase; one phrase a line"),
-        (b"\n", "t:1: a line without a phrase"),
+        (b"", "t: the phrase table has no phrases"),
+        (b"a\n\nb\n", "t:2: the line has no phrase; write one phrase per line"),
+        (b"\n", "t:1: the line has no phrase"),
         (b"a\n ||| x ||| 1\n", "t:2: "),
         (b"a\n||| x ||| 1\n", "t:2: "),
         (b"a\n|||\n", "t:2: "),
@@ -335,7 +335,7 @@ def test_the_file_of_a_table(tmp_path: Path) -> None:
     table_file(tmp_path / "t", b"a b\n")
     right = hashlib.sha256(b"a b\n").hexdigest()
     build_segmenter(TableSegmenterConfig(file="t", sha256=right), tmp_path)
-    with pytest.raises(CorruptError, match=f"SHA-256 is {right}, the recipe says 000"):
+    with pytest.raises(CorruptError, match=f"SHA-256 is {right}, but the recipe has 000"):
         build_segmenter(TableSegmenterConfig(file="t", sha256="0" * 64), tmp_path)
 
 
@@ -380,10 +380,10 @@ def break_json(folder: Path, **change: object) -> None:
         ({"kind": "other"}, "unknown kind of segmenter 'other'"),
         ({"kind": ["tree"]}, "unknown kind"),
         ({"kind": "table"}, "phrase table not found"),
-        ({"max_tokens": 0}, "each from 1"),
-        ({"max_tokens": True}, "each from 1"),
-        ({"max_tokens": "8"}, "each from 1"),
-        ({"max_tokens": None}, "options of a segmenter are max_tokens"),
+        ({"max_tokens": 0}, "each at least 1"),
+        ({"max_tokens": True}, "each at least 1"),
+        ({"max_tokens": "8"}, "each at least 1"),
+        ({"max_tokens": None}, "options of a segmenter must be max_tokens"),
         ({"more": 1}, "options of a segmenter"),
     ],
 )
@@ -398,13 +398,16 @@ def test_bad_folders_of_tables(tmp_path: Path) -> None:
     TableSegmenter(["b", "a c"]).save(tmp_path / "good")
     assert (tmp_path / "good" / "phrase_table.txt").read_bytes() == b"a c\nb\n"
     cases = [
-        (lambda folder: (folder / "phrase_table.txt").write_bytes(b"a c\nd\n"), "not the table that segmenter.json"),
+        (
+            lambda folder: (folder / "phrase_table.txt").write_bytes(b"a c\nd\n"),
+            "the table does not belong to segmenter.json",
+        ),
         (lambda folder: (folder / "phrase_table.txt").unlink(), "not found"),
         (lambda folder: (folder / "segmenter.json").unlink(), "not found"),
         (lambda folder: (folder / "segmenter.json").write_bytes(b"[1]"), "object"),
         (lambda folder: (folder / "segmenter.json").write_bytes(b"{"), "JSON"),
         (lambda folder: break_json(folder, phrases=3), "differ"),
-        (lambda folder: break_json(folder, table_sha256=None), "not the table"),
+        (lambda folder: break_json(folder, table_sha256=None), "the table does not belong"),
     ]
     for number, (damage, message) in enumerate(cases):
         folder = tmp_path / str(number)

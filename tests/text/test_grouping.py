@@ -20,5 +20,5 @@ def test_groups_follow_line_numbers() -> None:
 def test_sizes() -> None:
     assert [group_sizes(text) for text in ("1", "3", "2-3")] == [(1, 1), (3, 3), (2, 3)]
     for text in ("0", "3-2", "x", "2-", "-2", "2-101", ""):
-        with pytest.raises(UsageError, match="no size of groups"):
+        with pytest.raises(UsageError, match="not a group size"):
             group_sizes(text)

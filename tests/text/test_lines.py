@@ -102,7 +102,7 @@ def test_compressed_files(tmp_path: Path, opener: object) -> None:
     for text in (b"plain text\n" * 100, b"a\n"):
         path.write_bytes(text)
         with pytest.raises(
-            CorruptError, match=r"does not begin as one, and may be plain text; if it is text, rename it"
+            CorruptError, match=r"its first bytes are different; it may be plain text; if it is text, rename it"
         ):
             list(read_lines(path))
     path.write_bytes(whole[: len(whole) // 2] + b"plain text" * 100)
@@ -141,7 +141,7 @@ def test_the_report_counts_lines_not_places() -> None:
 
 
 def test_write_refuses_a_line_that_is_two(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="f:2: a line to be written holds a line end"):
+    with pytest.raises(DataError, match="f:2: the line to write holds a line end"):
         write_lines(tmp_path / "f", ["a", "b\nc"])
     assert not list(tmp_path.iterdir())
 

@@ -103,7 +103,7 @@ BAD = [
     ("2 2\na 1 2\nb 1e39 1\n", 3, "'1e39', not a finite number of float32"),
     ("3 2\na 1 2\nb 1 2\na 1 2\n", 4, "token 'a' is also in line 2"),
     ("3 2\na 1 2\nb 1 2\n", 3, "2 rows; the first line says 3; the file may have been cut"),
-    ("1 2\na 1 2\nb 1 2\n", 1, "more rows than the 1 of the first line"),
+    ("1 2\na 1 2\nb 1 2\n", 1, "more rows than the 1 of its first line"),
     ("999999999999 2\na 1 2\n", 1, "numbers of rows and columns"),
 ]
 

@@ -83,7 +83,7 @@ def test_nul_is_in_no_vocabulary_also_as_part_of_a_phrase() -> None:
 
 def test_nothing_to_learn_from() -> None:
     for lines in ([], ["", "  "]):
-        with pytest.raises(DataError, match="no text to learn words from"):
+        with pytest.raises(DataError, match="no words to learn"):
             learn(lines, WordsConfig())
     with pytest.raises(DataError, match="no joined phrase") as caught:
         learn(["a b _ a_"], WordsConfig(joined=True, phrases=5))
@@ -303,18 +303,18 @@ def test_damage_is_refused(tmp_path: Path) -> None:
     refused("not found", FileProblem)
     listed({"target.vectors.safetensors": None})
     table.unlink()
-    refused("either the file or what is said of it is missing")
+    refused("the file of vectors or its checksum here is missing")
     listed({"source.vectors.safetensors": "0" * 64})
     refused("not found|checksum", (CorruptError, FileProblem))  # type: ignore[arg-type]
     listed({"target.words.json": None})
-    refused("not its own")
+    refused("lists unexpected files")
     # A table that tokenizer.json does not know is refused by its own description.
     listed({"target.vectors.safetensors": None})
     table.write_bytes(whole[table][:-1] + b"\x01")
-    refused("not those of this vocabulary")
+    refused("vectors belong to another vocabulary")
     for content in (b"[]", b'{"format": 2, "joined": true, "vectors": null}', b'{"format": 1, "joined": 1}'):
         about.write_bytes(content)
-        with pytest.raises(CorruptError, match="not a description"):
+        with pytest.raises(CorruptError, match="not the metadata"):
             Words.load(folder, "target")
     about.write_bytes(whole[about])
     for content in (b"", b"\0" * 100, whole[about]):

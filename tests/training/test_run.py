@@ -259,7 +259,7 @@ def test_average_verb(done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     ("changes", "code", "text"),
     [
         (["decoding.lexicon=no.tsv"], 1, "no.tsv: decoding.lexicon: lexicon not found; "),
-        (["decoding.lexicon=bad.tsv"], 1, "bad.tsv:2: a row of one column; a row is SOURCE<tab>TARGET"),
+        (["decoding.lexicon=bad.tsv"], 1, "bad.tsv:2: the row has one column; write SOURCE<tab>TARGET"),
         (["decoding.unknown=replace", "decoding.alignment_layer=9"], 2, "alignment_layer 9"),
         (["decoding.unknown=replace", "decoding.alignment_head=9"], 2, "alignment_head 9: layer 1 of the decoder"),
         (

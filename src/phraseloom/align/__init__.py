@@ -1,1 +1,1 @@
-"""Word alignments of sentence pairs: links as data, their text forms, symmetrisation; no torch."""
+"""Word alignments of sentence pairs: links, file formats, symmetrisation, alignment models. No torch in this package."""

@@ -1,18 +1,18 @@
-"""Aligning sentence pairs with word tables: those of the text that the tables were estimated on, or any others.
+"""Align sentence pairs with the word tables of an alignment model, and store such a model in a file.
 
-A word is linked to the most probable of its choices, argmax_j δ(j) t(f | e_j), the first of equal ones, or to none where the
-null word is more probable than that. Probabilities below 1e-9, and those of words and word pairs that a table does not
-have, count as 1e-9, so an unknown word goes where the prior sends it. The weight of a link is its posterior probability
-δ(j) t(f | e_j) / Σ_j' δ(j') t(f | e_j'), with j' over the null word too; of two directions the mean.
+A word is linked to the most probable of its candidates, argmax_j δ(j) t(f | e_j), the first one if several are equal. It stays
+without a link if the null word is more probable. Probabilities below 1e-9 and those of words and word pairs outside the table
+count as 1e-9, so the prior decides for an unknown word. The weight of a link is its posterior probability
+δ(j) t(f | e_j) / Σ_j' δ(j') t(f | e_j'), where j' includes the null word; for two directions it is the mean of both.
 
-A word alignment model as one safetensors file: words, tables, how they were made, and a checksum of all of it.
+The file is in safetensors format:
 
-    source_words, target_words               uint8    UTF-8, one word a line
-    DIRECTION.source, .target                int32    [K] numbers of words, in the order of (source, target)
-    DIRECTION.probabilities, .null           float32  t of the word pairs [K], and of each word beside the null word
+    source_words, target_words               uint8    UTF-8, one word per line
+    DIRECTION.source, .target                int32    [K] word numbers, ordered by (source, target)
+    DIRECTION.probabilities, .null           float32  t of the word pairs [K], and of each word given the null word
 
-The metadata are one JSON text: kind, format, lowercase, tension and p_null of each direction, what the maker noted, and the
-SHA-256 of all of that and of the arrays. (One, since safetensors writes several in any order.)
+Its metadata are one JSON text: kind, format, lowercase, tension and p_null of each direction, notes, and the SHA-256 of all
+of these and of the arrays. (safetensors writes several metadata entries in any order, so there is only one.)
 """
 
 from __future__ import annotations
@@ -45,25 +45,26 @@ from phraseloom.align.ibm import (
     ShapePrior,
     WordPairs,
     estimate,
-    group,
+    group_by_length,
+    no_pairs,
     split,
     word_pair_keys,
 )
 from phraseloom.align.links import METHODS, Links, symmetrize
-from phraseloom.errors import CorruptError, DataError, ModelError, UsageError
+from phraseloom.errors import CorruptError, ModelError, UsageError
 from phraseloom.files import atomic_write_bytes, require_file
 from phraseloom.reading import read_header
 
 FLOOR = 1e-9  # as in fast_align
-MAX_WORDS = 2000  # of a sentence that is aligned
+MAX_WORDS = 2000  # per sentence
 DEFAULT_METHOD = "grow-diag-final-and"
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A model of one direction, in float32: t(f | e) above FLOOR, in the order of (source, target) word, λ and p₀ of the prior.
+    """A model of one direction in float32: t(f | e) above FLOOR, ordered by (source, target) word, and λ and p₀ of the prior.
 
-    `source`, `target`, `probabilities` [K]: the words and t of one given the other; `null`: t(f | null) of each word f.
+    `source`, `target`, `probabilities` [K] are the word pairs and their t; `null` is t(f | null) of each word f.
     """
 
     source: np.ndarray
@@ -75,7 +76,7 @@ class Table:
 
 
 class Alignment(NamedTuple):
-    """The links of a sentence pair, their weights where these were asked for, and why there are none: `blank` or `long`."""
+    """The links of a sentence pair, their weights if requested, and why a pair was left out: `blank` or `long`."""
 
     links: Links = frozenset()
     weights: Mapping[tuple[int, int], float] = {}
@@ -83,7 +84,7 @@ class Alignment(NamedTuple):
 
 
 class Aligner:
-    """The tables of one or both directions, by direction, and the words of both sides that their numbers mean."""
+    """The tables of one or both directions, and the words of both sides that they number."""
 
     def __init__(
         self,
@@ -103,32 +104,29 @@ class Aligner:
     def align(
         self, pairs: Sequence[tuple[str, str]], *, method: str | None = None, weights: bool = False
     ) -> list[Alignment]:
-        """The alignment of each pair of (source, target) lines; those with a side that is blank or too long have no links.
+        """The alignment of each pair of (source, target) lines; a pair with a blank or too long side has no links.
 
-        Words stand between blanks. Raises UsageError for a `method` that is not to be had.
+        Words are separated by spaces. Raises UsageError for a `method` that the tables cannot give.
         """
         method = choose_method(method, self.tables)
         groups, result = self._groups(pairs)
-        for one in groups:
+        for group in groups:
             lookups = [self._lookups[name] for name in _needed(method)]
-            priors = [lookup.prior(one.shape) for lookup in lookups]
-            for some in one.slices(BLOCK):
-                words = one.source_BS[some], one.target_BT[some]
+            priors = [lookup.prior(group.shape) for lookup in lookups]
+            for part in group.slices(BLOCK):
+                words = group.source_BS[part], group.target_BT[part]
                 posteriors = _posteriors(lookups, priors, *words)
                 choices = [_links(p, lookup.axis) for p, lookup in zip(posteriors, lookups, strict=True)]
-                for row, number in enumerate(one.numbers[some].tolist()):
+                for row, number in enumerate(group.numbers[part].tolist()):
                     chosen = [choice[row] for choice in choices]
                     links = chosen[0] if method in DIRECTIONS else symmetrize(chosen[0], chosen[1], method)
-                    of_links = _weights(links, [p.words_BTS[row] for p in posteriors]) if weights else {}
-                    result[number] = Alignment(links, of_links)
+                    link_weights = _weights(links, [p.words_BTS[row] for p in posteriors]) if weights else {}
+                    result[number] = Alignment(links, link_weights)
         return result
 
     def _groups(self, pairs: Sequence[tuple[str, str]]) -> tuple[list[Group], list[Alignment]]:
-        """The pairs that can be aligned, in numbers; and the alignment of those that cannot.
-
-        Unknown words have the number after the last word.
-        """
-        sides, kept, result = (BitextSide(), BitextSide()), [], []
+        """The pairs to align as word numbers (the number after the last is the unknown word), and empty alignments."""
+        sides, used, result = (BitextSide(), BitextSide()), [], []
         for number, lines in enumerate(pairs):
             words = [split(line, lowercase=self.lowercase) for line in lines]
             left_out = "" if all(words) else "blank"
@@ -136,10 +134,10 @@ class Aligner:
                 left_out = left_out or "long"
             result.append(Alignment(left_out=left_out))
             if not left_out:
-                kept.append(number)
-                for side, some, numbers in zip(sides, words, self._numbers, strict=True):
-                    side.add([numbers.get(word, len(numbers)) for word in some])
-        return group(*sides, kept), result
+                used.append(number)
+                for side, side_words, numbers in zip(sides, words, self._numbers, strict=True):
+                    side.add([numbers.get(word, len(numbers)) for word in side_words])
+        return group_by_length(*sides, used), result
 
 
 def learn_aligner(
@@ -151,24 +149,22 @@ def learn_aligner(
     lowercase: bool = False,
     report: Callable[[IBMProgress], None] = lambda _: None,
 ) -> Aligner:
-    """Estimate the tables of `directions` on a text; with `jobs` 2 both at once, in threads, to the same result.
+    """Estimate the tables of `directions` on a text. With `jobs` 2 both are estimated at once in threads, with the same result.
 
-    `lowercase`: whether the text was lowercased when it was read. `report` is called after each E step. Raises DataError for a
-    text without sentence pairs.
+    `lowercase` tells whether the text was lowercased when it was read. `report` is called after each E step. Raises DataError
+    for a text without sentence pairs.
     """
     if not bitext.groups:
-        raise DataError(
-            "there is no sentence pair to learn from", hint="pairs with a blank or a very long side do not count"
-        )
+        raise no_pairs()
     word_pairs, stopped = WordPairs(bitext), threading.Event()
 
-    def told(now: IBMProgress) -> None:
+    def report_unless_stopped(progress: IBMProgress) -> None:
         if stopped.is_set():
             raise CancelledError
-        report(now)
+        report(progress)
 
     def learn(direction: str) -> Table:
-        return _table(estimate(bitext, word_pairs, direction, settings, told), word_pairs)
+        return _table(estimate(bitext, word_pairs, direction, settings, report_unless_stopped), word_pairs)
 
     with ThreadPoolExecutor(jobs) as pool:
         try:
@@ -181,50 +177,50 @@ def learn_aligner(
     )
 
 
-def _table(found: IBMEstimate, word_pairs: WordPairs) -> Table:
-    """What is kept of an estimate."""
-    kept = np.flatnonzero(found.pairs > FLOOR)
+def _table(result: IBMEstimate, word_pairs: WordPairs) -> Table:
+    """The table of an estimate, without probabilities up to FLOOR."""
+    rows = np.flatnonzero(result.pairs > FLOOR)
     return Table(
-        source=word_pairs.source[kept],
-        target=word_pairs.target[kept],
-        probabilities=found.pairs[kept].astype(np.float32),
-        null=np.maximum(found.null, FLOOR).astype(np.float32),
-        tension=found.tension,
-        p_null=found.p_null,
+        source=word_pairs.source[rows],
+        target=word_pairs.target[rows],
+        probabilities=result.pairs[rows].astype(np.float32),
+        null=np.maximum(result.null, FLOOR).astype(np.float32),
+        tension=result.tension,
+        p_null=result.p_null,
     )
 
 
 def choose_method(name: str | None, directions: Collection[str]) -> str:
-    """`name`, one of DIRECTIONS or METHODS, or the default. Raises UsageError for one that `directions` cannot give."""
+    """`name`, one of DIRECTIONS or METHODS, or the default. Raises UsageError if it needs other than the given `directions`."""
     if name is None:
         return DEFAULT_METHOD if len(directions) == len(DIRECTIONS) else next(iter(directions))
     if name not in (*DIRECTIONS, *METHODS):
         raise UsageError(f"no method {name!r}", hint=f"choose from {', '.join((*DIRECTIONS, *METHODS))}")
-    missing = [one for one in _needed(name) if one not in directions]
+    missing = [direction for direction in _needed(name) if direction not in directions]
     if missing:
         raise UsageError(f"the method {name} needs a model of the {missing[0]} direction")
     return name
 
 
 def _needed(method: str) -> tuple[str, ...]:
-    """The directions that a method is made of."""
+    """The directions that a method combines."""
     return (method,) if method in DIRECTIONS else DIRECTIONS
 
 
 class _Posterior(NamedTuple):
-    """Posterior probabilities of links, and of no link for each word that chooses."""
+    """Posterior probabilities of links, and of the null word for each choosing word."""
 
     words_BTS: np.ndarray
     null: np.ndarray
 
 
 class _Lookup:
-    """A table in which word pairs are found by one number (`word_pair_keys`)."""
+    """A table in which each word pair has one number as its key (`word_pair_keys`)."""
 
     def __init__(self, table: Table, direction: str, source_words: int, target_words: int) -> None:
         self.table, self.direction = table, direction
-        self.axis = 2 if direction == "forward" else 1  # that of the words that can be chosen
-        self.stride = target_words + 1  # with the unknown word
+        self.axis = 2 if direction == "forward" else 1  # the axis of the candidate words
+        self.stride = target_words + 1  # including the unknown word
         keys = table.source.astype(np.int64) * self.stride + table.target
         self._keys = np.append(keys, np.iinfo(np.int64).max)
         self._probabilities = np.append(table.probabilities, np.float32(FLOOR)).astype(np.float64)
@@ -235,12 +231,12 @@ class _Lookup:
         return DiagonalPrior([shape], self.direction).of(self.table.tension, self.table.p_null)[0]
 
     def probabilities(self, keys: np.ndarray) -> np.ndarray:
-        """t of word pairs."""
+        """t of the word pairs."""
         places = np.searchsorted(self._keys, keys)
         return np.where(self._keys[places] == keys, self._probabilities[places], FLOOR)
 
     def null(self, source_BS: np.ndarray, target_BT: np.ndarray) -> np.ndarray:
-        """t(f | null) of the words that choose."""
+        """t(f | null) of the choosing words."""
         return self._null[target_BT if self.axis == 2 else source_BS]
 
 
@@ -277,14 +273,14 @@ ARRAYS = {"source": np.int32, "target": np.int32, "probabilities": np.float32, "
 
 
 def save_aligner(path: str | Path, aligner: Aligner, *, notes: dict[str, Any] | None = None) -> None:
-    """Write a model to a file that appears whole or not at all; the same model makes the same bytes. `notes`: JSON."""
+    """Write a model to a file atomically; the same model gives the same bytes. `notes` must be JSON values."""
     arrays = {
         f"{side}_words": np.frombuffer("\n".join(words).encode(), np.uint8)
         for side, words in (("source", aligner.source_words), ("target", aligner.target_words))
     }
     for direction, table in aligner.tables.items():
         arrays |= {f"{direction}.{name}": np.asarray(getattr(table, name), dtype) for name, dtype in ARRAYS.items()}
-    about = {
+    metadata = {
         "kind": KIND,
         "format": FORMAT,
         "phraseloom": __version__,
@@ -292,13 +288,13 @@ def save_aligner(path: str | Path, aligner: Aligner, *, notes: dict[str, Any] | 
         "directions": {name: {"tension": t.tension, "p_null": t.p_null} for name, t in aligner.tables.items()},
         "notes": notes or {},
     }
-    about["sha256"] = _checksum(about, arrays)
-    text = json.dumps(about, ensure_ascii=False, allow_nan=False)
+    metadata["sha256"] = _checksum(metadata, arrays)
+    text = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
     atomic_write_bytes(path, safetensors.numpy.save(arrays, {METADATA: text}))
 
 
 def load_aligner(path: str | Path) -> Aligner:
-    """The model in a file. Raises FileProblem, CorruptError (damaged), ModelError (not such a file, or of another format)."""
+    """The model in a file. Raises FileProblem, CorruptError (damaged) and ModelError (another kind of file or format)."""
     path = require_file(path, "word alignment model")
     hint = "phraseloom align train makes a word alignment model"
     try:
@@ -307,51 +303,51 @@ def load_aligner(path: str | Path) -> Aligner:
         raise CorruptError(f"not a whole safetensors file ({error.what})", file=path, hint=hint) from error
     try:
         with safetensors.safe_open(path, "np") as file:
-            about = json.loads((file.metadata() or {}).get(METADATA, "{}"))
+            metadata = json.loads((file.metadata() or {}).get(METADATA, "{}"))
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (safetensors.SafetensorError, OSError, ValueError, TypeError, RecursionError) as error:
         raise CorruptError(f"not a whole safetensors file ({error})", file=path, hint=hint) from error
-    if not isinstance(about, dict) or about.get("kind") != KIND:
+    if not isinstance(metadata, dict) or metadata.get("kind") != KIND:
         raise ModelError("not a word alignment model", file=path, hint="phraseloom align train makes one")
-    if about.get("format") != FORMAT:
-        what = f"format {about.get('format')!r}, but this version reads format {FORMAT}"
+    if metadata.get("format") != FORMAT:
+        what = f"format {metadata.get('format')!r}, but this version reads format {FORMAT}"
         raise ModelError(what, file=path, hint="train it again, or use the version that made it")
-    if _checksum(about, arrays) != about.get("sha256"):
+    if _checksum(metadata, arrays) != metadata.get("sha256"):
         raise CorruptError("checksum differs: the file is damaged", file=path, hint="copy it again or train it again")
     try:
-        return _aligner(about, arrays)
+        return _aligner(metadata, arrays)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptError(f"the parts of the model do not fit ({error})", file=path) from error
 
 
-def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """SHA-256 of all of `about` but itself, and of the name, type, shape and bytes of every array."""
+def _checksum(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 of `metadata` without its checksum, and of the name, type, shape and bytes of every array."""
     heads = {name: [str(array.dtype), array.shape] for name, array in arrays.items()}
-    stated = [{name: value for name, value in about.items() if name != "sha256"}, heads]
+    stated = [{name: value for name, value in metadata.items() if name != "sha256"}, heads]
     digest = hashlib.sha256(json.dumps(stated, sort_keys=True).encode())
     for _, array in sorted(arrays.items()):
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 
-def _aligner(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> Aligner:
-    """The model of a file whose checksum fits; raises what wrong parts raise, which can only be another program's."""
+def _aligner(metadata: dict[str, Any], arrays: dict[str, np.ndarray]) -> Aligner:
+    """The model of a file with a correct checksum. Invalid parts, which another program wrote, raise any exception."""
     source_words, target_words = (_words(arrays[f"{side}_words"]) for side in ("source", "target"))
     tables = {}
-    for direction, prior in about["directions"].items():
+    for direction, prior in metadata["directions"].items():
         source, target, probabilities, null = (arrays[f"{direction}.{name}"] for name in ARRAYS)
         table = Table(source, target, probabilities, null, tension=prior["tension"], p_null=prior["p_null"])
         _check(table, len(source_words), len(target_words), direction)
         tables[direction] = table
     if not tables or not set(tables) <= set(DIRECTIONS):
         raise ValueError(f"directions {', '.join(tables)}")
-    return Aligner(source_words, target_words, tables, lowercase=about["lowercase"])
+    return Aligner(source_words, target_words, tables, lowercase=metadata["lowercase"])
 
 
 def _words(data: np.ndarray) -> list[str]:
     words = data.tobytes().decode("utf-8").split("\n")
     if len(set(words)) != len(words) or "" in words:
-        raise ValueError("a word is empty or there twice")
+        raise ValueError("a word is empty or occurs twice")
     return words
 
 

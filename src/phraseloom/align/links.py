@@ -1,29 +1,29 @@
-"""Word alignments as data: links (source word, target word), counted from 0, and their text forms.
+"""Word alignments: links (source word, target word), counted from 0, their file formats and their symmetrisation.
 
-    pharaoh   0-0 1-2 3-1    a sentence a line, i-j links source word i and target word j
-    talp      0-0 1p2 3-1    the same with two kinds of gold links: i-j is sure, ipj possible
-    naacl     7 1 3 S        a link a row: sentence (from 1), source word, target word, S sure (also if left out) or P possible
+    pharaoh   0-0 1-2 3-1    one sentence per line; i-j links source word i and target word j
+    talp      0-0 1p2 3-1    gold links of two kinds: i-j is sure, ipj is possible
+    naacl     7 1 3 S        one link per row: sentence (from 1), source word, target word, S sure (the default) or P possible
 
-A blank line of the first two is a sentence without links; a sentence without rows has none either. Words are what stands
-between blanks (U+0020). Gold files differ in where they begin to count (`base`) and in which language comes first (`reverse`).
-Sure and possible links: Och and Ney 2003, §5. Rows: Mihalcea and Pedersen 2003.
+A blank line in pharaoh or talp is a sentence without links; so is a sentence without rows in naacl. Words are separated by
+U+0020. Gold files differ in the number of the first word (`base`) and in the language that comes first (`reverse`). Sure and
+possible links: Och and Ney 2003, §5. Rows: Mihalcea and Pedersen 2003.
 
-One alignment from two of the same sentence pair, as (source word, target word):
+`symmetrize` combines two alignments of the same sentence pair:
 
     F, forward    each target word chose a source word, as fast_align does without -r
     B, backward   each source word chose a target word
 
     intersection          F ∩ B
     union                 F ∪ B
-    grow-diag             the intersection, grown through the union by neighbours that reach a word without link
-    grow-diag-final       and then each link of F, of B, of which at least one word is without link
-    grow-diag-final-and   and then each link of F, of B, of which both words are without link
+    grow-diag             the intersection, plus neighbours in the union that reach a word without a link
+    grow-diag-final       then each link of F, then of B, with at least one word without a link
+    grow-diag-final-and   then each link of F, then of B, with both words without a link
 
-Koehn, Och and Marcu 2003; Koehn et al. 2005. The result depends on the order, which is that of Moses (`symal`): links are
-scanned by target word, then source word; the neighbours of a link are tried in the order of `NEIGHBOURS`; a link that was
-added is itself scanned in the same pass if it comes later in the order, else in the next; passes end when one adds nothing.
-The last step scans F, then B, in the same order. Others differ: fast_align's `atools` scans the links that may be added, by
-source word, and alignment-scripts (Zenkel et al. 2019) add a link only if both its words are without.
+Koehn, Och and Marcu 2003; Koehn et al. 2005. The result depends on the order, which is that of Moses (`symal`). Links are
+scanned by target word, then source word. The neighbours of a link are tried in the order of `NEIGHBOURS`. An added link is
+scanned in the same pass if it comes later in the order, else in the next pass. Passes end when one adds nothing. The last step
+scans F, then B, in the same order. Other tools differ: `atools` of fast_align scans the candidate links by source word, and
+alignment-scripts (Zenkel et al. 2019) add a link only if both its words have none.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SURE, _POSSIBLE = "S", "P"
 
 @dataclass(frozen=True, slots=True)
 class Gold:
-    """What people linked: `sure` links must be found, `possible` ones may be; every sure link is possible too."""
+    """Links by annotators: a system must find `sure` links and may find `possible` ones; every sure link is possible too."""
 
     sure: Links = frozenset()
     possible: Links = frozenset()
@@ -60,7 +60,7 @@ class Gold:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a link is read, for messages, and how its indices are meant; `lengths`: words of source and target."""
+    """The place of a link, for messages, and how to read its indices; `lengths` are the numbers of source and target words."""
 
     file: str | Path | None = None
     line: int | None = None
@@ -72,28 +72,26 @@ class _Place:
         return DataError(what, file=self.file, line=self.line, hint=hint)
 
     def link(self, first: str, second: str, field: str) -> tuple[int, int]:
-        """The link of two indices as they are written in `field`. Raises DataError for one outside the sentence."""
-        one, other = int(first) - self.base, int(second) - self.base
-        if min(one, other) < 0:
-            raise self.problem(f"{field}: index 0, where words count from 1", "does the file count from 0 (--base 0)?")
-        link = (other, one) if self.reverse else (one, other)
+        """The link of the two indices in `field`. Raises DataError for a word outside the sentence."""
+        link = int(first) - self.base, int(second) - self.base
+        if min(link) < 0:
+            raise self.problem(f"{field}: index 0, but words count from 1", "does the file count from 0 (--base 0)?")
+        link = link[::-1] if self.reverse else link
         if self.lengths is not None and not _inside(link, self.lengths):
             side = 0 if link[0] >= self.lengths[0] else 1
             words, name = self.lengths[side], ("source", "target")[side]
             span = f", {self.base} to {words - 1 + self.base}" if words else ""
-            raise self.problem(
-                f"{field}: the {name} has {plural(words, 'word')}{span}", self._way_out(link, self.lengths)
-            )
+            raise self.problem(f"{field}: the {name} has {plural(words, 'word')}{span}", self._hint(link, self.lengths))
         return link
 
-    def _way_out(self, link: tuple[int, int], lengths: tuple[int, int]) -> str:
-        ways = []
+    def _hint(self, link: tuple[int, int], lengths: tuple[int, int]) -> str:
+        hints = []
         if self.base == 0 and min(link) > 0 and _inside((link[0] - 1, link[1] - 1), lengths):
-            ways.append("does the file count from 1 (--base 1)?")
+            hints.append("does the file count from 1 (--base 1)?")
         if _inside((link[1], link[0]), lengths):
-            first = "the source word come first, without" if self.reverse else "the target word come first,"
-            ways.append(f"does {first} --reverse?")
-        return " or ".join(ways) or "are these the links of this text?"
+            first, use = ("source", "without") if self.reverse else ("target", "use")
+            hints.append(f"does the {first} word come first ({use} --reverse)?")
+        return " or ".join(hints) or "are these the links of this text?"
 
 
 def _inside(link: tuple[int, int], lengths: tuple[int, int]) -> bool:
@@ -108,9 +106,9 @@ def parse_links(
     reverse: bool = False,
     lengths: tuple[int, int] | None = None,
 ) -> Links:
-    """The links of one line of Pharaoh text, from 0; with `reverse` written as j-i.
+    """The links of one line of Pharaoh text, from 0; with `reverse` they are written as j-i.
 
-    `file` and `line` are for messages; `lengths`: words of source and target, to check the indices. Raises DataError.
+    `file` and `line` are for messages; `lengths` of source and target are for checks of the indices. Raises DataError.
     """
     return _parse_line(text, _Place(file, line, 0, reverse, lengths), possible=False).sure
 
@@ -125,7 +123,7 @@ def parse_lines(
 ) -> list[Links]:
     """The links of each line of Pharaoh text. `file` is for messages.
 
-    `lines`: the (source, target) lines that they are of; number and indices are then checked. Raises DataError.
+    With the (source, target) `lines` of the text, the number of rows and the indices are checked. Raises DataError.
     """
     rows, lengths = list(rows), _lengths(lines)
     _check_count(len(rows), lengths, file)
@@ -150,17 +148,17 @@ def read_gold(
 ) -> list[Gold]:
     """The gold links of each sentence of a file (plain, .gz, .xz).
 
-    `format`: one of FORMATS; `auto` goes by the first line that is not blank. In `pharaoh` every link is sure. `base`: 0 or 1,
-    the number of the first word. `reverse`: the first index of a link is of the target. `lines`: the (source, target) lines
-    that the links are of; number and indices are then checked. Without them, a file of rows ends at the last sentence that
-    has a link. Raises DataError (file, line, field) and UsageError.
+    `format` is one of FORMATS; `auto` decides by the first non-blank line. In `pharaoh` every link is sure. `base` is the
+    number of the first word, 0 or 1. With `reverse`, the first index of a link is the target word. With the (source, target)
+    `lines` of the text, the number of sentences and the indices are checked; without them, a naacl file ends at the last
+    sentence with a link. Raises DataError (file, line, field) and UsageError.
     """
     if format not in FORMATS:
         raise UsageError(f"no alignment format {format!r}", hint=f"choose from {', '.join(FORMATS)}")
     if base not in (0, 1):
-        raise UsageError(f"base {base}: words are counted from 0 or from 1")
+        raise UsageError(f"base {base}: words count from 0 or from 1")
     rows, lengths = list(read_lines(path)), _lengths(lines)
-    kind = _tell_format(rows, path) if format == "auto" else format
+    kind = _detect_format(rows, path) if format == "auto" else format
 
     def place(sentence: int, line: int) -> _Place:
         return _Place(path, line, base, reverse, lengths[sentence] if lengths is not None else None)
@@ -172,29 +170,29 @@ def read_gold(
 
 
 def _parse_line(text: str, place: _Place, *, possible: bool) -> Gold:
-    """The links of one line; with `possible` also those with a p."""
-    found: dict[str, list[tuple[int, int]]] = {"-": [], "p": []}
+    """The links of one line; `possible` allows links with a p."""
+    links: dict[str, list[tuple[int, int]]] = {"-": [], "p": []}
     for number, field in enumerate(text.split(), 1):
         match = _LINK.fullmatch(field)
         if match is None or (match[2] == "p" and not possible):
             allowed = "i-j (sure) or ipj (possible)" if possible else "i-j"
-            hint = "possible links are of the format talp" if match else "such as 0-2; i, j: numbers of words"
+            hint = "only the format talp has possible links" if match else "write word numbers, such as 0-2"
             raise place.problem(f"field {number}, {field!r}, is not a link {allowed}", hint)
-        found[match[2]].append(place.link(match[1], match[3], field))
-    return Gold(frozenset(found["-"]), frozenset(found["p"]))
+        links[match[2]].append(place.link(match[1], match[3], field))
+    return Gold(frozenset(links["-"]), frozenset(links["p"]))
 
 
 def _read_rows(
     rows: list[str], path: str | Path, place: Callable[[int, int], _Place], sentences: int | None
 ) -> list[Gold]:
-    """The gold links of rows in any order, of `sentences` sentences or as many as the rows tell."""
-    found: dict[int, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: {_SURE: set(), _POSSIBLE: set()})
+    """The gold links of naacl rows in any order, for `sentences` sentences, or up to the last one with a row."""
+    links: dict[int, dict[str, set[tuple[int, int]]]] = defaultdict(lambda: {_SURE: set(), _POSSIBLE: set()})
     for line, row in enumerate(rows, 1):
         fields = row.split()
         if not fields:
             continue
         if not 3 <= len(fields) <= 4:
-            raise _bad_row(f"a row of {len(fields)} fields", path, line)
+            raise _bad_row(f"the row has {plural(len(fields), 'field')}", path, line)
         (number, first, second), kind = fields[:3], fields[3] if len(fields) == 4 else _SURE
         for field in (number, first, second):
             if not _NUMBER.fullmatch(field):
@@ -207,18 +205,18 @@ def _read_rows(
         if sentences is not None and sentence > sentences:
             what = f"sentence {sentence}: the text has {plural(sentences, 'sentence')}"
             raise DataError(what, file=path, line=line)
-        found[sentence][kind].add(place(sentence - 1, line).link(first, second, f"{first} {second}"))
-    empty, count = Gold(), max(found, default=0) if sentences is None else sentences
-    links = {n: Gold(frozenset(of[_SURE]), frozenset(of[_POSSIBLE])) for n, of in found.items()}
-    return [links.get(n, empty) for n in range(1, count + 1)]
+        links[sentence][kind].add(place(sentence - 1, line).link(first, second, f"{first} {second}"))
+    count = max(links, default=0) if sentences is None else sentences
+    gold = {n: Gold(frozenset(kinds[_SURE]), frozenset(kinds[_POSSIBLE])) for n, kinds in links.items()}
+    return [gold.get(n, Gold()) for n in range(1, count + 1)]
 
 
 def _bad_row(what: str, path: str | Path, line: int) -> DataError:
-    return DataError(what, file=path, line=line, hint="rows are SENTENCE SOURCE TARGET [S|P], such as 1 0 2 S")
+    return DataError(what, file=path, line=line, hint="write SENTENCE SOURCE TARGET [S|P], such as 1 0 2 S")
 
 
-def _tell_format(rows: list[str], path: str | Path) -> str:
-    """The format of a file by its first field; talp if any link is possible."""
+def _detect_format(rows: list[str], path: str | Path) -> str:
+    """The format of a file, from its first field; talp if any link is possible."""
     for line, row in enumerate(rows, 1):
         if not (fields := row.split()):
             continue
@@ -226,12 +224,9 @@ def _tell_format(rows: list[str], path: str | Path) -> str:
             return "naacl"
         if _LINK.fullmatch(fields[0]):
             return "talp" if any("p" in row for row in rows) else "pharaoh"
-        raise DataError(
-            f"the format cannot be told: {fields[0]!r} begins neither links (0-0 1p2) nor a row (1 0 0 S)",
-            file=path,
-            line=line,
-        )
-    raise DataError("the format cannot be told: the file holds no link", file=path, hint="name it with --format")
+        what = f"unknown format: {fields[0]!r} begins neither links (0-0 1p2) nor a row (1 0 0 S)"
+        raise DataError(what, file=path, line=line)
+    raise DataError("unknown format: the file has no link", file=path, hint="name it with --format")
 
 
 def _lengths(lines: Sequence[tuple[str, str]] | None) -> list[tuple[int, int]] | None:
@@ -242,9 +237,9 @@ def _count_words(line: str) -> int:
     return sum(map(bool, line.split(" ")))
 
 
-def _check_count(found: int, lengths: Sequence[tuple[int, int]] | None, path: str | Path) -> None:
-    if lengths is not None and found != len(lengths):
-        raise DataError(f"{plural(found, 'line')} of links, but the text has {len(lengths)}", file=path)
+def _check_count(count: int, lengths: Sequence[tuple[int, int]] | None, path: str | Path) -> None:
+    if lengths is not None and count != len(lengths):
+        raise DataError(f"{plural(count, 'line')} of links, but the text has {len(lengths)}", file=path)
 
 
 METHODS = ("intersection", "union", "grow-diag", "grow-diag-final", "grow-diag-final-and")
@@ -253,7 +248,7 @@ NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 
 
 
 def symmetrize(forward: Links, backward: Links, method: str) -> Links:
-    """The alignment that `method`, one of METHODS, makes of two, all as (source word, target word). Raises UsageError."""
+    """Combine two alignments by `method`, one of METHODS; all links are (source word, target word). Raises UsageError."""
     if method not in METHODS:
         raise UsageError(f"no symmetrisation {method!r}", hint=f"choose from {', '.join(METHODS)}")
     if method == "intersection":
@@ -269,14 +264,14 @@ def symmetrize(forward: Links, backward: Links, method: str) -> Links:
 
 
 class _Growth:
-    """Links (target word, source word) in order, and the words that they reach."""
+    """Ordered links (target word, source word), and the words that they reach."""
 
     def __init__(self, links: Links) -> None:
         self.links = _scanned(links)
         self._targets, self._sources = {t for t, _ in self.links}, {s for _, s in self.links}
 
     def grow(self, allowed: Links) -> None:
-        """Add allowed neighbours that reach at least one free word, until there is none."""
+        """Add allowed neighbours that reach at least one free word, until none is left."""
         grew = True
         while grew:
             grew, at = False, 0
@@ -290,14 +285,14 @@ class _Growth:
                 at += 1
 
     def finish(self, links: Links, *, both: bool) -> None:
-        """Add those of `links` of which one word, or with `both` each word, is free."""
+        """Add those of `links` with a free word, or with `both` words free."""
         for t, s in _scanned(links):
             free = (t not in self._targets) + (s not in self._sources)
             if free == 2 or (free and not both):
                 self._add(t, s)
 
     def _add(self, target: int, source: int) -> int:
-        """Put a link in its place, and return that."""
+        """Insert a link at its place; return the place."""
         place = bisect(self.links, (target, source))
         self.links.insert(place, (target, source))
         self._targets.add(target)

@@ -1,1 +1,1 @@
-"""Looking into models: what their attention does, and what their translations get right."""
+"""Analysis of models: their attention, and what their translations get right."""

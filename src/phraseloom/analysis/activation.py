@@ -1,16 +1,16 @@
-"""Activation shares: how much of an attention goes to tokens and how much to phrases (paper 002, Tables 3 and 4; spec §8.4).
+"""Activation shares: the fractions of attention to tokens and to phrases (paper 002, Tables 3 and 4; spec §8.4).
 
-The cells of an attention fall into four quadrants: query token or n-gram × slot of a token or an n-gram (n ≥ 2):
-token-to-token TT, token-to-phrase TP, phrase-to-token PT, phrase-to-phrase PP. What the papers' "activation percentage" is
-cannot be settled from their text, so there are three readings, each in percent, for each sentence:
+The cells of an attention form four quadrants: query token or n-gram × slot of a token or an n-gram (n ≥ 2):
+token-to-token TT, token-to-phrase TP, phrase-to-token PT, phrase-to-phrase PP. The papers do not define their "activation
+percentage" precisely, so there are three readings, each in percent per sentence:
 
     mass        TT = sum of p over TT / sum of p over TT and TP;   PT = sum over PT / sum over PT and PP
     joint       each = sum of p over the quadrant / sum of p over all four
     activation  each = cells of the quadrant with p > tau / cells of all four with p > tau
 
-summed over heads, real queries and slots; then the mean over sentences. A row of weights sums to one, so `joint` gives the
-queries of each order their share of the queries (about half and half for orders 1-2). EOS counts as a token; a slot that
-begins before the sentence (homogeneous) counts by its order.
+Sums are over heads, real queries and slots; the result is the mean over sentences. A row of weights sums to one, so in `joint`
+each query order has its fraction of the queries (about one half each for orders 1-2). EOS counts as a token. A slot that begins
+before the sentence (homogeneous) counts by its order.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.data.tensors import Batch, make_batch
+from phraseloom.analysis.attention import look_in_batches
 from phraseloom.decoding.alignment import slot_weights
-from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.long_lines import crop_targets
 from phraseloom.decoding.source_phrases import cropped_sources
@@ -40,11 +39,11 @@ BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of one layer in percent, by reading and quadrant; only the quadrants that its attention has.
+    """The shares of one layer in percent, by reading and quadrant, for the quadrants of its attention.
 
-    `orders`: for "m-n", the mass of slots of order n within queries of order m. `silent`: sentences without any cell above
-    tau, left out of the mean of `activation` (whose shares are None where that is all of them). `by_sentence`: by reading and
-    quadrant [share in percent, 1] of each sentence, [0, 0] of one that is left out.
+    `orders` has for "m-n" the mass of slots of order n among queries of order m. `silent` counts sentences without any cell
+    above tau, which are left out of the mean of `activation` (None if all are). `by_sentence` has by reading and quadrant
+    [share in percent, 1] for each sentence, or [0, 0] if it is left out.
     """
 
     layer: int
@@ -58,9 +57,9 @@ class Shares:
 
 @dataclass(frozen=True)
 class Activation:
-    """The shares of every layer (from 1) by use, and what they were counted on.
+    """The shares of every layer (from 1) by use, and the options and sentences that they were computed with.
 
-    `blank`: pairs with a blank side, left out; `cropped`: pairs with a side that is too long, whose end was left out.
+    `blank` counts pairs with a blank side, which are left out, and `cropped` pairs with a side that is too long.
     """
 
     tau: float
@@ -72,9 +71,9 @@ class Activation:
 
 
 def order_sums(cells: Tensor, structure: Structure, lengths_B: Tensor) -> Tensor:
-    """Cells (B, J, N, Q, K), slots by order → their sums (B, J, N) in float64 over the slots and the real queries.
+    """Sum cells (B, J, N, Q, K), slots by order, over the slots and the real queries to (B, J, N) in float64.
 
-    Real: an n-gram of the first `lengths_B` tokens. What is no slot holds zero already.
+    A real query is an n-gram of the first `lengths_B` tokens. Cells without a slot must hold zero.
     """
     last = torch.arange(cells.shape[3], device=cells.device)
     inside_BQ = last < lengths_B[:, None]
@@ -86,9 +85,9 @@ def order_sums(cells: Tensor, structure: Structure, lengths_B: Tensor) -> Tensor
 def sentence_sums(
     weights_BHQK: Tensor, structure: Structure, lengths_B: Tensor, *, tau: float, mean_heads: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """(mass, cells above `tau`), each (B, J, N), of weights (B, H, J·Q, G·K) for queries of `lengths_B` tokens.
+    """The mass and the number of cells above `tau`, each (B, J, N), of weights (B, H, J·Q, G·K) for `lengths_B` query tokens.
 
-    With `mean_heads` the cells are those of the heads' mean, as in a heat map; otherwise those of each head.
+    With `mean_heads` the cells are those of the mean over heads, as in a heat map; otherwise those of each head.
     """
     slots = slot_weights(weights_BHQK, structure)
     mass = order_sums(slots, structure, lengths_B)
@@ -97,22 +96,22 @@ def sentence_sums(
 
 
 def shares(mass_BJN: Tensor, active_BJN: Tensor, structure: Structure, *, layer: int = 1) -> Shares:
-    """The three readings from the sums of every sentence; see the top of the module."""
+    """The three readings (see the module) from the sums of every sentence."""
     mass, active = _quadrants(mass_BJN, structure), _quadrants(active_BJN, structure)
     within = (mass.unflatten(1, (2, 2)) / mass.unflatten(1, (2, 2)).sum(2, keepdim=True)).flatten(1)
     by_order = (mass_BJN / mass_BJN.sum(2, keepdim=True)).flatten(1)
     names = [f"{m}-{n}" for m in structure.query_orders for n in structure.orders]
-    there = _existing(structure)
-    of_sentences = (within, mass / mass.sum(1, keepdim=True), active / active.sum(1, keepdim=True))
-    of_mass, of_all, of_cells = (_means(QUADRANTS, values, there) for values in of_sentences)
+    exist = _existing(structure)
+    readings = (within, mass / mass.sum(1, keepdim=True), active / active.sum(1, keepdim=True))
+    mass_shares, joint, activation = (_means(QUADRANTS, values, exist) for values in readings)
     return Shares(
         layer,
-        of_mass,
-        of_all,
-        of_cells,
+        mass_shares,
+        joint,
+        activation,
         _means(names, by_order, [True] * len(names)),
         silent=int((active.sum(1) == 0).sum()),
-        by_sentence={name: _rows(values, there) for name, values in zip(READINGS, of_sentences, strict=True)},
+        by_sentence={name: _rows(values, exist) for name, values in zip(READINGS, readings, strict=True)},
     )
 
 
@@ -132,19 +131,19 @@ def _quadrants(sums_BJN: Tensor, structure: Structure) -> Tensor:
     return result
 
 
-def _means(names: Sequence[str], values_BC: Tensor, there: list[bool]) -> dict[str, float | None]:
-    """The mean of each column in percent over the sentences that have it (0/0 is NaN: no such query, nothing active)."""
+def _means(names: Sequence[str], values_BC: Tensor, exist: list[bool]) -> dict[str, float | None]:
+    """The mean of each column in percent over the sentences that have it; NaN (0/0) means no such query or no active cell."""
     means = values_BC.nanmean(0).tolist()
-    return {n: None if v != v else 100 * v for n, v, is_there in zip(names, means, there, strict=True) if is_there}
+    return {n: None if v != v else 100 * v for n, v, exists in zip(names, means, exist, strict=True) if exists}
 
 
-def _rows(values_BC: Tensor, there: list[bool]) -> dict[str, list[list[float]]]:
-    """By quadrant, what each sentence adds to the sum and the number of the mean."""
+def _rows(values_BC: Tensor, exist: list[bool]) -> dict[str, list[list[float]]]:
+    """By quadrant, the numerator and denominator that each sentence adds to the mean."""
     columns = values_BC.T.tolist()
     return {
         name: [[0.0, 0] if v != v else [100 * v, 1] for v in column]
-        for name, column, is_there in zip(QUADRANTS, columns, there, strict=True)
-        if is_there
+        for name, column, exists in zip(QUADRANTS, columns, exist, strict=True)
+        if exists
     }
 
 
@@ -158,40 +157,49 @@ def activation_shares(
     mean_heads: bool = False,
     trees: Sequence[str] | None = None,
 ) -> Activation:
-    """The shares of a model over parallel lines, each target forced, as the model sees it in training.
+    """The shares of a model over parallel lines, with each target forced as in training.
 
-    `trees` of the sources, where the phrases of the model are made of them. Raises UsageError (numbers of lines, tau, trees),
+    `trees` of the sources are for models with phrases from parse trees. Raises UsageError (numbers of lines, tau, trees),
     DataError (no pair with two sides, a tree that does not fit), ModelError (NaN).
     """
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     if not 0 <= tau < 1:
-        raise UsageError(f"tau {tau:g} is not from 0 to below 1: no weight is larger than 1")
+        raise UsageError(f"tau {tau:g}: it must be at least 0 and below 1, because no weight is larger than 1")
     ids, phrases, cropped = cropped_sources(translator, sources, trees)
     target_ids, cropped_targets = crop_targets(translator, targets)
     real = [n for n, (s, t) in enumerate(zip(ids, target_ids, strict=True)) if s and t]
     if not real:
-        raise DataError("no pair of lines with text on both sides", hint="there is nothing to look at")
-    sizes = [max(len(ids[n]), len(target_ids[n])) + 1 for n in real]
-    found: dict[str, list[_Layer]] = {}
-    for batch in plan_batches(sizes, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
-        chosen = [real[i] for i in batch]
-        of_batch = None if phrases is None else [phrases[n] for n in chosen]
-        tensors = make_batch([ids[n] for n in chosen], [target_ids[n] for n in chosen], of_batch)
-        _add(translator, tensors, found, uses, (tau, mean_heads))
+        raise DataError("no pair of lines has text on both sides", hint="there is nothing to analyse")
+    pairs = (
+        [ids[n] for n in real],
+        [target_ids[n] for n in real],
+        None if phrases is None else [phrases[n] for n in real],
+    )
+    sums: dict[str, list[_LayerSums]] = {}
+    for _, batch, maps in look_in_batches(translator, *pairs, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
+        for use in uses:
+            lengths = batch.source_lengths_B if use == "encoder-self" else batch.target_lengths_B
+            layers = getattr(maps, use.replace("-", "_"))
+            use_sums = sums.setdefault(use, [_LayerSums(structure, [], []) for _, structure in layers])
+            for layer, (weights, structure) in zip(use_sums, layers, strict=True):
+                refuse_nan(weights)
+                mass, active = sentence_sums(weights, structure, lengths, tau=tau, mean_heads=mean_heads)
+                layer.mass.append(mass.cpu())
+                layer.active.append(active.cpu())
     return Activation(
         tau,
         mean_heads,
         sentences=len(real),
         blank=len(sources) - len(real),
         cropped=sum(map(or_, cropped, cropped_targets)),
-        uses={use: [layer.shares(i) for i, layer in enumerate(found[use], 1)] for use in uses},
+        uses={use: [layer.shares(i) for i, layer in enumerate(sums[use], 1)] for use in uses},
     )
 
 
 @dataclass
-class _Layer:
-    """The sums of the sentences so far, a tensor a batch."""
+class _LayerSums:
+    """The sums of the sentences of a layer, one tensor per batch."""
 
     structure: Structure
     mass: list[Tensor]
@@ -199,26 +207,3 @@ class _Layer:
 
     def shares(self, layer: int) -> Shares:
         return shares(torch.cat(self.mass), torch.cat(self.active), self.structure, layer=layer)
-
-
-def _add(
-    translator: Any,
-    batch: Batch,
-    found: dict[str, list[_Layer]],
-    uses: Sequence[str],
-    how: tuple[float, bool],
-) -> None:
-    with torch.inference_mode():
-        batch = batch.to(translator.device)
-        looks = translator.model.look(
-            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
-        )
-        for use in uses:
-            lengths = batch.source_lengths_B if use == "encoder-self" else batch.target_lengths_B
-            layers = getattr(looks, use.replace("-", "_"))
-            known = found.setdefault(use, [_Layer(structure, [], []) for _, structure in layers])
-            for layer, (weights, structure) in zip(known, layers, strict=True):
-                refuse_nan(weights)
-                mass, active = sentence_sums(weights, structure, lengths, tau=how[0], mean_heads=how[1])
-                layer.mass.append(mass.cpu())
-                layer.active.append(active.cpu())

@@ -1,11 +1,10 @@
-"""Word alignments of given sentence pairs, and which layer and head of a model align best (paper 004 §5; spec §6.3).
+"""Align sentence pairs by attention, and measure which layer and head of a model aligns best (paper 004 §5; spec §6.3).
 
-The target is forced: row t of the attention is that with which target piece t was predicted. What becomes of the attention of
-one layer, of one head or the mean of all, stands in `decoding/alignment.py`, which `translate` follows too.
+The target is forced: row t of the attention predicted target piece t. `decoding/alignment.py` turns the attention of a layer
+(one head, or the mean of all) into links, as in `translate`.
 
-Words are what stands between blanks (U+0020) in the lines as they are given, the words that gold alignments count. Where the
-tokenizer changes a line (Moses), each subword is of the word that holds its first character; a line in which that cannot
-be told is refused by its number.
+Words are separated by U+0020 in the raw lines, as in gold alignments. If the tokenizer changes a line (Moses), each subword
+belongs to the word of its first character; an ambiguous line is an error with its number.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ Files = tuple[str | Path, str | Path]
 
 
 class AlignedPair(NamedTuple):
-    """The links of one pair, and of each link the attention of the target word to the source word.
+    """The links of one pair, and for each link the attention of the target word to the source word.
 
-    `cropped`: a side is longer than the model takes, and the words at its end have no link.
+    `cropped` is true if a side is longer than the model's limit; the words at its end have no link.
     """
 
     links: Links
@@ -46,9 +45,9 @@ class AlignedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredAlignment:
-    """The score of one method on one layer (from 1), of one head (from 1), the mean of all (None) or their maximum ("max").
+    """The score of a method on one layer (from 1) and one head (from 1), the mean of all (None) or their maximum ("max").
 
-    `by_sentence`: [|A∩S| + |A∩P|, |A| + |S|] of each.
+    `by_sentence` has [|A∩S| + |A∩P|, |A| + |S|] for each sentence.
     """
 
     layer: int
@@ -64,9 +63,9 @@ class MeasuredAlignment:
 
 
 def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
-    """For each subword id of a raw line, the number of the word of that line in which it begins.
+    """For each subword id of a raw line, the number of the word of its first character.
 
-    Raises DataError where normalisation moves characters from one word to another, or where it cannot be told.
+    Raises DataError if normalisation moves characters from one word to another.
     """
     words, text = [word for word in line.split(" ") if word], side.normaliser(line)
     counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
@@ -76,21 +75,21 @@ def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
 
 
 def _normalised(side: Side, words: list[str], text: str) -> list[str]:
-    """What became of each word of a line in the normalised `text`, without white space.
+    """Each word of a line as it is in the normalised `text`, without white space.
 
-    Each word normalised by itself has the same characters, perhaps in another order: what stands beside it may decide
-    whether its full stop comes before its quote.
+    A word normalised on its own has the same characters, but maybe in another order: the context can decide whether its full
+    stop comes before its quote.
     """
     dense = "".join(text.split())
     for alone in (words, map(side.normaliser, words)):
         own = ["".join(word.split()) for word in alone]
         ends = list(accumulate(map(len, own), initial=0))
-        found = [dense[start:end] for start, end in pairwise(ends)]
-        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, found, strict=True)):
-            return found
+        result = [dense[start:end] for start, end in pairwise(ends)]
+        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, result, strict=True)):
+            return result
     raise DataError(
-        "it cannot be told which subwords are of which word: normalisation changes more than the single words",
-        hint="normalise the text first, and align what comes out",
+        "the words of the subwords are ambiguous: normalisation changes more than the single words",
+        hint="normalise the text first, and align the normalised text",
     )
 
 
@@ -103,10 +102,11 @@ def align_pairs(
     files: Files = ("source", "target"),
     first_line: int = 1,
 ) -> Iterator[AlignedPair]:
-    """The links of each pair of raw lines, by the layer, head and method of the translator's options; none for a blank side.
+    """The links of each pair of raw lines, by the layer, head and method in the options of the translator.
 
-    `trees` as in `Translator.translate`. `files` and `first_line` are for messages. Raises UsageError (numbers of lines, layer,
-    head, trees), DataError (a line or tree that does not fit), ModelError (no attention).
+    A pair with a blank side has no links. `trees` as in `Translator.translate`. `files` and `first_line` are for messages.
+    Raises UsageError (numbers of lines, layer, head, trees), DataError (a line or tree that does not fit), ModelError (no
+    attention).
     """
     layer, head, method = choose(translator.config, cross_structures(translator.model))
     for pair in _pairs(translator, sources, targets, trees, files, first_line):
@@ -131,9 +131,9 @@ def measure(
     trees: Sequence[str] | None = None,
     files: Files = ("source", "target"),
 ) -> list[MeasuredAlignment]:
-    """The score of every layer, the mean of its heads, their largest weight and each of them, and method, in this order.
+    """The score of every layer, head (the mean of all, their maximum, each head) and method, in this order.
 
-    Raises as `align_pairs`, and DataError where there are not as many gold alignments as pairs.
+    Raises as `align_pairs`, and DataError if the numbers of gold alignments and pairs differ.
     """
     if len(gold) != len(sources):
         raise DataError(f"{len(gold)} gold alignments, but {len(sources)} sentence pairs")
@@ -146,8 +146,8 @@ def measure(
         attended, source_word, target_word, _ = pair
         for weights_HTS, tally in zip(attended.layers, counts, strict=True):
             words = word_weights(np.concatenate([merged_heads(weights_HTS), weights_HTS]), source_word, target_word)
-            for number, of_head in enumerate(words.weights):
-                both = directions(WordWeights(of_head, words.source, words.target))
+            for number, head_weights in enumerate(words.weights):
+                both = directions(WordWeights(head_weights, words.source, words.target))
                 for m, method in enumerate(METHODS):
                     links = combine(*both, method)
                     tally[n, number, m] = (len(links), len(links & truth.sure), len(links & truth.possible))
@@ -165,17 +165,17 @@ def _measured(
     links, in_sure, in_possible = counts_N3.sum(0).tolist()
     sure = [len(g.sure) for g in gold]
     score = AlignmentScore(len(gold), links, sum(sure), sum(len(g.possible) for g in gold), in_sure, in_possible)
-    rows = [[a + b, found + s] for (found, a, b), s in zip(counts_N3.tolist(), sure, strict=True)]
+    rows = [[a + b, predicted + s] for (predicted, a, b), s in zip(counts_N3.tolist(), sure, strict=True)]
     return MeasuredAlignment(layer, head, method, score, rows)
 
 
 def ranked(measured: Sequence[MeasuredAlignment]) -> list[MeasuredAlignment]:
-    """By alignment error rate, the lowest first; equal ones stay in the order of `measure`."""
+    """Sort by alignment error rate, lowest first; ties keep the order of `measure`."""
     return sorted(measured, key=lambda m: m.score.aer)
 
 
 def remember(model: str | Path, best: MeasuredAlignment, *, source: Path, target: Path, gold: Path) -> Path:
-    """Write a choice into the generation settings of the model that `model` means, with what it was made on; its folder.
+    """Write the best setting and the files it was measured on into the generation settings of a model; return its folder.
 
     Raises FileProblem, CorruptError, ModelError.
     """
@@ -209,7 +209,7 @@ def _pairs(
     files: Files,
     first_line: int,
 ) -> Iterator[_Pair | None]:
-    """The attention of each pair with the words of its lines; None where a side is blank: the model does not see it."""
+    """The attention of each pair with the words of its lines; None for a pair with a blank side, which the model never sees."""
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
     if trees is not None and len(trees) != len(sources):
@@ -217,25 +217,26 @@ def _pairs(
     sides = (translator.tokenizer.source, translator.tokenizer.target)
     ids = [side.encode_batch(list(lines)) for side, lines in zip(sides, (sources, targets), strict=True)]
     real = [n for n, both in enumerate(zip(*ids, strict=True)) if all(both)]
-    of_real = None if trees is None else [trees[n] for n in real]
+    real_trees = None if trees is None else [trees[n] for n in real]
     try:
-        found = forced_attention(translator, [sources[n] for n in real], [ids[1][n] for n in real], trees=of_real)
+        attention = forced_attention(
+            translator, [sources[n] for n in real], [ids[1][n] for n in real], trees=real_trees
+        )
     except DataError as error:
         if error.file != TREES or error.line is None:
             raise
         raise DataError(error.what, file=TREES, line=real[error.line - 1] + 1, hint=error.hint) from error
-    there = set(real)
     for n, lines in enumerate(zip(sources, targets, strict=True)):
-        if n not in there:
+        if not (ids[0][n] and ids[1][n]):
             yield None
             continue
         words = []
-        for side, line, of_line, file in zip(sides, lines, (ids[0][n], ids[1][n]), files, strict=True):
+        for side, line, line_ids, file in zip(sides, lines, (ids[0][n], ids[1][n]), files, strict=True):
             try:
-                words.append(word_of_piece(side, line, of_line))
+                words.append(word_of_piece(side, line, line_ids))
             except DataError as error:
                 raise DataError(error.what, file=file, line=first_line + n, hint=error.hint) from error
-        attended = next(found)
+        attended = next(attention)
         rows, columns = (size - 1 for size in attended.layers[0].shape[-2:])
         cropped = len(words[0]) > columns or len(words[1]) > rows
         yield _Pair(attended, words[0][:columns], words[1][:rows], cropped)

@@ -1,17 +1,15 @@
-"""The cross-attention of whole texts: every layer, head and step of forced decoding, a sentence pair at a time.
+"""Attention of whole texts under forced decoding, for every layer, head and step.
 
-Each target is fed through the decoder all at once, as in training and scoring, and the weights of every layer that attends to
-the source are kept. Row t of a sentence is the attention with which target piece t was predicted; the last row predicted EOS.
+The decoder reads each target at once, as in training and scoring. Row t of a sentence is the attention that predicted target
+piece t; the last row predicted EOS. `forced_attention` reads pairs in windows of bounded size, batches them by length and
+returns them in order, so a text of any length needs the memory of one window.
 
-Pairs are taken in windows of bounded size, batched by length inside them, and given back in their order, so that a text of
-any length needs only the memory of one window.
-
-Arrays of weights inside JSON: one byte a weight, deflated, as text.
+`pack` stores an array of weights in JSON with one byte per weight, deflated, as text:
 
     value = byte / 255 · scale        byte = round(value / scale · 255),   scale = the largest weight
 
-so no value is farther than scale / 510 from what was packed, 0 stays 0 and the largest stays itself. Attention is mostly close
-to 0, which deflates well.
+The error is at most scale / 510; 0 and the largest weight are exact. Most attention weights are close to 0, which deflates
+well.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from phraseloom.data.tensors import make_batch
+from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.long_lines import crop
@@ -34,17 +32,41 @@ from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.errors import ModelError, UsageError
 from phraseloom.layers.attention.structure import Structure
 
-BATCH_WEIGHTS = 2**23  # of all layers, padding counted: 32 MiB
-WINDOW_WEIGHTS = 2**25  # of the pairs that are held until it is their turn: 128 MiB
+BATCH_WEIGHTS = 2**23  # of all layers, including padding: 32 MiB
+WINDOW_WEIGHTS = 2**25  # of the pairs in a window: 128 MiB
+
+
+def look_in_batches(
+    translator: Any,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    phrases: Sequence[list[int]] | None,
+    *,
+    sentences: int,
+    tokens: int,
+) -> Iterator[tuple[Sequence[int], Batch, Any]]:
+    """The attention maps of all layers for pairs of subword ids with forced targets, in batches of similar lengths.
+
+    Yields the numbers of the pairs, the batch and the maps. `phrases` are the sizes of source phrases, if the model has any.
+    """
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    for numbers in plan_batches(lengths, sentences=sentences, tokens=tokens):
+        sizes = None if phrases is None else [phrases[n] for n in numbers]
+        batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers], sizes).to(translator.device)
+        with torch.inference_mode():
+            inputs = batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
+            maps = translator.model.look(*inputs)
+        yield numbers, batch, maps
 
 
 class Attended(NamedTuple):
     """The cross-attention of one sentence pair by decoder layer, float32, without padding.
 
-    `layers`: attention to tokens (H, T+1, S+1) of each layer, slots spread evenly over their tokens
-    (`Structure.token_weights`); `slots`: attention of the unigram queries to slots (H, T+1, G·(S+1)) as the model normalises
-    it, in the layout of the layer's structure; for token attention the same array. Rows are the target pieces, then EOS;
-    columns the source pieces, then EOS. `source_word`, `target_word`: the word of each piece, from 0, without EOS.
+    `layers` has the attention to tokens (H, T+1, S+1) of each layer, slots spread evenly over their tokens
+    (`Structure.token_weights`). `slots` has the attention of the unigram queries to slots (H, T+1, G·(S+1)) as the model
+    normalises it, in the layout of the layer's structure; for token attention it is the same array. Rows are the target
+    pieces, then EOS; columns the source pieces, then EOS. `source_word` and `target_word` have the word of each piece, from 0,
+    without EOS.
     """
 
     layers: list[np.ndarray]
@@ -54,12 +76,12 @@ class Attended(NamedTuple):
 
 
 def cross_structures(model: Any) -> list[Structure]:
-    """The structure of every cross-attention of a model's decoder, by layer. Raises ModelError where there is none."""
+    """The structure of every cross-attention of the decoder, by layer. Raises ModelError if it has none."""
     structures: list[Structure] = model.decoder.cross_structures
     if not structures:
         raise ModelError(
             "the model attends to no source tokens",
-            hint="its decoder sees one fixed vector of the source; attention can be looked at in other models",
+            hint="its decoder sees one fixed vector of the source; analyse the attention of another model",
         )
     return structures
 
@@ -72,11 +94,11 @@ def forced_attention(
     trees: Sequence[str] | None = None,
     batch_tokens: int | None = None,
 ) -> Iterator[Attended]:
-    """The attention of each pair of raw lines, in order; a target may also be subword ids, such as those of an own output.
+    """The attention of each pair of raw lines, in order; targets may also be subword ids, such as those of a translation.
 
-    Lines that are too long are cropped. `trees` of the sources, where the phrases of the model are made of them.
-    `batch_tokens`: padded tokens computed together, by default as the translator does. Raises UsageError (numbers of lines,
-    trees), DataError (a tree that does not fit), ModelError (no attention; NaN, where it is met).
+    Lines that are too long are cropped. `trees` of the sources are for models with phrases from parse trees. `batch_tokens`
+    is the number of padded tokens per batch, by default that of the translator. Raises UsageError (numbers of lines, trees),
+    DataError (a tree that does not fit), ModelError (no attention, NaN).
     """
     if len(sources) != len(targets):
         raise UsageError(f"{len(sources)} sources, but {len(targets)} targets")
@@ -103,10 +125,10 @@ def _windows(
 ) -> Iterator[Attended]:
     start = 0
     while start < len(pairs.source):
-        end, held = start, 0
+        end, size = start, 0
         while end < len(pairs.source):
-            held += _num_weights(structures, len(pairs.source[end]) + 1, len(pairs.target[end]) + 1)
-            if end > start and held > WINDOW_WEIGHTS:
+            size += _num_weights(structures, len(pairs.source[end]) + 1, len(pairs.target[end]) + 1)
+            if end > start and size > WINDOW_WEIGHTS:
                 break
             end += 1
         done = deque(_window(translator, structures, pairs, range(start, end), batch_tokens))
@@ -116,7 +138,7 @@ def _windows(
 
 
 def _num_weights(structures: list[Structure], source: int, target: int) -> int:
-    """The weights of all layers for so many tokens on each side."""
+    """The number of weights of all layers for `source` and `target` tokens."""
     return sum(s.heads * len(s.query_orders) * len(s.blocks) for s in structures) * source * target
 
 
@@ -133,20 +155,20 @@ def _window(
     for batch in planned:
         numbers = [window[i] for i in batch]
         longest = [max(len(side[n]) for n in numbers) + 1 for side in (pairs.source, pairs.target)]
-        most = max(1, BATCH_WEIGHTS // _num_weights(structures, *longest))
-        batches += [numbers[i : i + most] for i in range(0, len(numbers), most)]
+        step = max(1, BATCH_WEIGHTS // _num_weights(structures, *longest))
+        batches += [numbers[i : i + step] for i in range(0, len(numbers), step)]
 
     def work(numbers: list[int]) -> list[Attended]:
         return _attend(translator, structures, pairs, numbers)
 
-    found: dict[int, Attended] = {}
-    for numbers, some in zip(batches, map_batches(work, batches, workers=workers), strict=True):
-        found.update(zip(numbers, some, strict=True))
-    return [found[n] for n in window]
+    result: dict[int, Attended] = {}
+    for numbers, attended in zip(batches, map_batches(work, batches, workers=workers), strict=True):
+        result.update(zip(numbers, attended, strict=True))
+    return [result[n] for n in window]
 
 
 def _attend(translator: Any, structures: list[Structure], pairs: _Pairs, numbers: list[int]) -> list[Attended]:
-    """One batch; runs in a worker thread."""
+    """The attention of one batch; runs in a worker thread."""
     model, tokenizer = translator.model, translator.tokenizer
     sources, targets = [pairs.source[n] for n in numbers], [pairs.target[n] for n in numbers]
     sizes = None if pairs.phrases is None else [pairs.phrases[n] for n in numbers]
@@ -155,9 +177,9 @@ def _attend(translator: Any, structures: list[Structure], pairs: _Pairs, numbers
     with torch.inference_mode():
         batch = make_batch(sources, targets, sizes).to(translator.device)
         memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        kept = model.decode(batch.target_in_BT, memory, keep_weights=True)[1]
+        attention_weights = model.decode(batch.target_in_BT, memory, keep_weights=True)[1]
         for structure in structures:
-            weights = kept.pop(0)
+            weights = attention_weights.pop(0)
             refuse_nan(weights)
             by_layer.append(_cut(weights, structure, shapes))
     return [
@@ -174,7 +196,7 @@ def _attend(translator: Any, structures: list[Structure], pairs: _Pairs, numbers
 def _cut(
     weights_BHQK: Tensor, structure: Structure, shapes: list[tuple[int, int]]
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(attention to tokens, to slots) of each sentence of a layer, arrays of their own, cut to (target, source) tokens."""
+    """The attention of a layer to tokens and to slots for each sentence, copied and cut to (target, source) tokens."""
     tokens = structure.token_weights(weights_BHQK).float().cpu().numpy()
     if structure.is_token:
         return [(own, own) for own in (tokens[b, :, :t, :s].copy() for b, (t, s) in enumerate(shapes))]
@@ -191,18 +213,18 @@ DEFLATE = 6
 
 
 def pack(values: np.ndarray) -> dict[str, Any]:
-    """`values` (any shape, none below 0, all finite) as plain data: shape, scale and the text of its bytes in C order."""
+    """Non-negative finite `values` of any shape as plain data: shape, scale and the encoded bytes in C order."""
     exact = np.asarray(values, np.float64)
     scale = float(exact.max(initial=0.0))
     if not np.isfinite(exact).all() or float(exact.min(initial=0.0)) < 0:
-        raise ValueError("only finite weights from 0 can be packed")
+        raise ValueError("only finite, non-negative weights can be packed")
     levels = np.rint(exact * (LEVELS / scale)) if scale > 0 else exact
     data = zlib.compress(np.ascontiguousarray(levels, np.uint8).tobytes(), DEFLATE)
     return {"shape": list(exact.shape), "scale": scale, "data": base64.b64encode(data).decode("ascii")}
 
 
 def unpack(packed: dict[str, Any]) -> np.ndarray:
-    """The float64 array that `pack` was given, to within scale / 510."""
+    """The inverse of `pack`, to within scale / 510, in float64."""
     levels = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), np.uint8)
     exact: np.ndarray = levels.astype(np.float64).reshape(packed["shape"]) / LEVELS * packed["scale"]
     return exact

@@ -1,10 +1,10 @@
-"""Contrastive evaluation: how often does a model find the correct translation more likely than one with an error?
+"""Contrastive evaluation: how often a model finds the correct translation more likely than one with an error.
 
     right  iff  Σ_t log P(correct_t | correct_<t, source) > Σ_t log P(wrong_t | wrong_<t, source)
 
-Both translations are forced; the sums are of double precision, over all subwords and EOS, without any normalisation by
-length (Sennrich 2017, LingEval97; spec §8.2). Two translations of the same subwords cannot be told apart: such an item
-is wrong, and counted.
+Both translations are forced. The sums have double precision and include all subwords and EOS, without length normalisation
+(Sennrich 2017, LingEval97; spec §8.2). An item with two translations of the same subwords is wrong, and counted as
+indistinguishable.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ EDGES = tuple(range(16))  # the bins of LingEval97's script: 0, 1, …, 15, >15
 
 
 class JudgedItem(NamedTuple):
-    """What a model says of each item: the two log-probabilities (nats), and whether both are of the same subwords.
+    """For each item the log-probabilities of both translations (nats), and whether both have the same subwords.
 
-    `cropped`: items whose source was too long for the model.
+    `cropped` counts items with a source that was too long for the model.
     """
 
     correct: list[float]
@@ -39,36 +39,36 @@ class JudgedItem(NamedTuple):
 
 
 class Bin(NamedTuple):
-    """Distances from `low` to `high`, both included; `high` None: no end."""
+    """Distances from `low` to `high`, inclusive; no upper limit if `high` is None."""
 
     low: int
     high: int | None
 
     @property
     def label(self) -> str:
-        """Such as 3, 4–7 and >15."""
+        """The label, such as 3, 4–7 and >15."""
         if self.high is None:
             return f">{self.low - 1}"
         return str(self.low) if self.high == self.low else f"{self.low}–{self.high}"
 
     def holds(self, distance: int | None) -> bool:
-        """Whether a distance is in the bin; an unknown one is in none."""
+        """Whether a distance is in the bin; an unknown distance is in none."""
         return distance is not None and self.low <= distance and (self.high is None or distance <= self.high)
 
 
 def bins(edges: Sequence[int] = EDGES) -> list[Bin]:
-    """The bins that end at each of the rising `edges`, and one for what is above. Raises UsageError."""
+    """The bins that end at each of the increasing `edges`, and one for larger distances. Raises UsageError."""
     if not edges or list(edges) != sorted(set(edges)) or edges[0] < 0:
-        raise UsageError("bins need rising whole numbers from 0, where each bin ends", hint="such as 0,1,5,15")
+        raise UsageError("bins must be increasing whole numbers from 0, the ends of the bins", hint="such as 0,1,5,15")
     lows = [0, *(edge + 1 for edge in edges)]
     return [Bin(low, high) for low, high in zip(lows, [*edges, None], strict=True)]
 
 
 def judge(translator: Any, items: Sequence[Item]) -> JudgedItem:
-    """Score both translations of every item with a `Translator`; a pair that stands several times is scored once.
+    """Score both translations of every item with a `Translator`; repeated pairs are scored once.
 
-    Trees of the sources are handed on where the model takes its phrases from trees. Raises ConfigError, ModelError,
-    UsageError where such a model gets none, DataError where a tree does not fit its source.
+    A model with phrases from parse trees gets the trees of the sources. Raises ConfigError, ModelError, UsageError if trees
+    are missing, DataError if a tree does not fit its source.
     """
     reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
     with_trees = reads_trees and all(item.tree is not None for item in items)
@@ -82,8 +82,8 @@ def judge(translator: Any, items: Sequence[Item]) -> JudgedItem:
             raise
         item = items[pairs.index(unique[error.line - 1]) % len(items)]
         raise DataError(error.what, file=item.tree_file, line=item.line, hint=error.hint) from error
-    of_pair = dict(zip(unique, scores, strict=True))
-    correct, wrong = ([of_pair[pair] for pair in half] for half in (pairs[: len(items)], pairs[len(items) :]))
+    pair_scores = dict(zip(unique, scores, strict=True))
+    correct, wrong = ([pair_scores[pair] for pair in half] for half in (pairs[: len(items)], pairs[len(items) :]))
     return JudgedItem(
         [score.log_prob for score in correct],
         [score.log_prob for score in wrong],
@@ -95,30 +95,30 @@ def judge(translator: Any, items: Sequence[Item]) -> JudgedItem:
 def contrastive_report(
     items: Sequence[Item], systems: Mapping[str, JudgedItem], edges: Sequence[int] = EDGES, *, by_sentence: bool = False
 ) -> list[dict[str, Any]]:
-    """One entry a group of items, with every system, the first as base.
+    """One entry per group of items, with every system; the first one is the base.
 
-    Groups: all items; each category, where there are several; then, in each category, the distances that occur.
-    `category` None: all; `distance` None: any, else the label, with `low` and `high` of the bin. `by_sentence`
-    (where it is wanted): for each item [1 where it is right, 1].
+    The groups are all items, each category if there are several, and in each category the distances that occur. `category`
+    None means all, `distance` None any; otherwise it is the label, with `low` and `high` of the bin. With `by_sentence`,
+    entries have [1 if right, 1] for each item.
     """
-    of_category: dict[str, list[int]] = {}
+    categories: dict[str, list[int]] = {}
     for n, item in enumerate(items):
-        of_category.setdefault(item.category, []).append(n)
+        categories.setdefault(item.category, []).append(n)
     groups: list[tuple[str | None, Bin | None, list[int]]] = [(None, None, list(range(len(items))))]
-    if len(of_category) > 1:
-        groups += [(category, None, chosen) for category, chosen in of_category.items()]
-    for category, chosen in of_category.items():
-        for some in bins(edges):
-            holding = [n for n in chosen if some.holds(items[n].distance)]
-            if holding:
-                groups.append((category, some, holding))
+    if len(categories) > 1:
+        groups += [(category, None, chosen) for category, chosen in categories.items()]
+    for category, chosen in categories.items():
+        for distances in bins(edges):
+            members = [n for n in chosen if distances.holds(items[n].distance)]
+            if members:
+                groups.append((category, distances, members))
     marks = {name: judged.right for name, judged in systems.items()}
     return [_entry(*group, systems, marks, by_sentence) for group in groups]
 
 
 def _entry(
     category: str | None,
-    some: Bin | None,
+    distances: Bin | None,
     chosen: Sequence[int],
     systems: Mapping[str, JudgedItem],
     marks: Mapping[str, Sequence[bool]],
@@ -139,5 +139,7 @@ def _entry(
             entry["by_sentence"] = [[int(mark), 1] for mark in right]
         entries.append(entry | compare(base, right) if base else entry)
         base = base or right
-    place = {"distance": some.label, "low": some.low, "high": some.high} if some else {"distance": None}
+    place: dict[str, Any] = {"distance": None}
+    if distances:
+        place = {"distance": distances.label, "low": distances.low, "high": distances.high}
     return {"category": category, **place, "items": len(chosen), "systems": entries}

@@ -1,9 +1,9 @@
-"""Contrastive items: a source, its correct translation, and the same with one error put in.
+"""Contrastive items: a source, its correct translation, and the translation with one error inserted.
 
-Read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
-`contrastive.jsonl` of the built-in world; from LingEval97's JSON (Sennrich 2017); or from three parallel files, such as
-a set of DistilLingEval. A distance is the number of words between the two that the error is about (subject and verb);
-nobody but the data knows it.
+They are read from JSON lines (source, correct, wrong; optional distance, category or phenomenon, tree), such as the
+`contrastive.jsonl` of the built-in world; from the JSON of LingEval97 (Sennrich 2017); or from three parallel files, such as a
+set of DistilLingEval. The distance, given by the data, is the number of words between the two that the error concerns
+(subject and verb).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PACKED = (".gz", ".xz")
 
 
 class Item(NamedTuple):
-    """A pair of translations and where it stands; `category` "" and `distance` None where the data says nothing.
+    """A pair of translations and its place; `category` "" and `distance` None if the data does not have them.
 
-    `tree`: the parse tree of the source, on the same line of the file `tree_file`.
+    `tree` is the parse tree of the source, on the same line of the file `tree_file`.
     """
 
     source: str
@@ -46,41 +46,42 @@ class Item(NamedTuple):
 
 
 def read_items(path: str | Path) -> list[Item]:
-    """The items of a JSON lines file, one object a line, unknown fields ignored. Raises FileProblem, DataError."""
+    """The items of a JSON lines file, one object per line; unknown fields are ignored. Raises FileProblem, DataError."""
     items = [_item(line, str(path), number) for number, line in enumerate(read_lines(path), 1)]
-    return _some(items, path)
+    return _not_empty(items, path)
 
 
 def _item(line: str, file: str, number: int) -> Item:
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise DataError(f"not JSON: {str(error)[:100]}", file=file, line=number, hint="one object a line") from None
-    if not isinstance(found, dict):
-        raise DataError(f"not a JSON object but {_short(found)}", file=file, line=number)
-    return _checked(found, file, number)
+        hint = "write one object per line"
+        raise DataError(f"not JSON: {str(error)[:100]}", file=file, line=number, hint=hint) from None
+    if not isinstance(fields, dict):
+        raise DataError(f"not a JSON object but {_short(fields)}", file=file, line=number)
+    return _checked(fields, file, number)
 
 
-def _checked(found: dict[str, Any], file: str, number: int) -> Item:
+def _checked(fields: dict[str, Any], file: str, number: int) -> Item:
     """The item of an object, field by field. Raises DataError."""
-    source, correct, wrong = (_text(found, name, file, number) for name in ("source", "correct", "wrong"))
-    name = "category" if found.get("category") is not None else "phenomenon"
-    category = _text({name: "", **{k: v for k, v in found.items() if v is not None}}, name, file, number)
-    distance = found.get("distance")
+    source, correct, wrong = (_text(fields, name, file, number) for name in ("source", "correct", "wrong"))
+    name = "category" if fields.get("category") is not None else "phenomenon"
+    category = _text({name: "", **{k: v for k, v in fields.items() if v is not None}}, name, file, number)
+    distance = fields.get("distance")
     is_number = isinstance(distance, int) and not isinstance(distance, bool)
     if distance is not None and not (is_number and 0 <= distance < 10**MOST_DIGITS):
         what = f"distance {_short(distance)}: not a whole number from 0"
         raise DataError(what, file=file, line=number, hint="or null")
-    tree = None if found.get("tree") is None else _text(found, "tree", file, number)
+    tree = None if fields.get("tree") is None else _text(fields, "tree", file, number)
     return Item(source, correct, wrong, category, distance, file, number, tree, file if tree is not None else "")
 
 
 def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
-    """The items of a file in LingEval97's form, of one category or of all: an item for every error of every sentence.
+    """The items of a file in the format of LingEval97, of one category or of all: one item per error of each sentence.
 
-    A JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; `frequency` and
-    `origin` of the file are not read. `line` of an item is the number of its sentence in the list, from 1. Raises
-    FileProblem, DataError.
+    The file is a JSON list of {"source", "reference", "errors": [{"type", "contrastive", "distance"?, …}, …], …}; `frequency`
+    and `origin` are ignored. The `line` of an item is the number of its sentence in the list, from 1. Raises FileProblem,
+    DataError.
     """
     with open_binary(path) as handle:
         try:
@@ -89,18 +90,24 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
             what = f"not JSON: {str(error)[:100]}"
             raise DataError(what, file=path, hint="LingEval97's lingeval97.json is one list") from None
     if not isinstance(content, list):
-        raise DataError(f"not a JSON list but {_short(content)}", file=path, hint="one object a line goes with --items")
+        raise DataError(f"not a JSON list but {_short(content)}", file=path, hint="--items reads one object per line")
     items: list[Item] = []
     types: set[str] = set()
     for number, sentence in enumerate(content, 1):
         try:
-            for made in sentence["errors"]:
-                fields = {"source": sentence["source"], "correct": sentence["reference"], "wrong": made["contrastive"]}
-                types.add(str(made["type"]))
-                if category is None or made["type"] == category:
-                    distance = 0 if made.get("distance") == "0" else made.get("distance")  # the file has both 0 and "0"
-                    place = {"category": made["type"], "distance": distance}
-                    items.append(_checked({**fields, **place}, str(path), number))
+            for mistake in sentence["errors"]:
+                texts = {
+                    "source": sentence["source"],
+                    "correct": sentence["reference"],
+                    "wrong": mistake["contrastive"],
+                }
+                types.add(str(mistake["type"]))
+                if category is None or mistake["type"] == category:
+                    distance = (
+                        0 if mistake.get("distance") == "0" else mistake.get("distance")
+                    )  # the file has both 0 and "0"
+                    item = {**texts, "category": mistake["type"], "distance": distance}
+                    items.append(_checked(item, str(path), number))
         except (KeyError, TypeError, AttributeError):
             what = (
                 f"entry {number} is {_short(sentence)}: it lacks source, reference or errors with type and contrastive"
@@ -110,13 +117,13 @@ def read_lingeval(path: str | Path, category: str | None = None) -> list[Item]:
         near = difflib.get_close_matches(category, types, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(types)[:20]) or 'none'}"
         raise DataError(f"no errors of category {category}", file=path, hint=hint)
-    return _some(items, path)
+    return _not_empty(items, path)
 
 
-def _text(found: dict[str, Any], name: str, file: str, line: int) -> str:
-    if name not in found:
+def _text(fields: dict[str, Any], name: str, file: str, line: int) -> str:
+    if name not in fields:
         raise DataError(f"no {name!r}", file=file, line=line, hint="an item has source, correct and wrong")
-    value = found[name]
+    value = fields[name]
     if not isinstance(value, str):
         raise DataError(f"{name} is {_short(value)}, not a text", file=file, line=line)
     if any("\ud800" <= c <= "\udfff" for c in value):
@@ -137,7 +144,7 @@ def read_parallel(
     distances: str | Path | None = None,
     category: str = "",
 ) -> list[Item]:
-    """The items of three files, line by line; `distances`: a file of whole numbers and blank lines (none known).
+    """The items of three files, line by line; the file `distances` has whole numbers, and blank lines for unknown ones.
 
     `file` and `line` of an item are those of its source. Raises FileProblem, DataError.
     """
@@ -153,7 +160,7 @@ def read_parallel(
         Item(s, c, w, category, distance, str(source), number)
         for number, (s, c, w, distance) in enumerate(zip(*texts, known, strict=True), 1)
     ]
-    return _some(items, source)
+    return _not_empty(items, source)
 
 
 def _distance(line: str, file: str | Path, number: int) -> int | None:
@@ -172,17 +179,17 @@ def _parallel(lines: Sequence[str], file: str | Path, first: Sequence[str], firs
         raise DataError(plural(len(lines), "line"), file=file, hint=hint)
 
 
-def _some(items: list[Item], file: str | Path) -> list[Item]:
+def _not_empty(items: list[Item], file: str | Path) -> list[Item]:
     if not items:
         raise DataError("no items: the file is empty", file=file)
     return items
 
 
 def read_set(stem: str | Path) -> list[Item]:
-    """The items of a set named as DistilLingEval names it: STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*.
+    """The items of a set named as in DistilLingEval: STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*.
 
-    Or a folder STEM with src.*, tgt.correct.* and tgt.incorrect.*. The category is the name of the set. Raises
-    FileProblem, DataError, UsageError where a name fits several files.
+    STEM may also be a folder with src.*, tgt.correct.* and tgt.incorrect.*. The category is the name of the set. Raises
+    FileProblem, DataError, and UsageError if a name matches several files.
     """
     stem = Path(stem)
     folder, prefix = (stem, "") if stem.is_dir() else (require_folder(stem.parent), f"{stem.name}.")
@@ -191,7 +198,7 @@ def read_set(stem: str | Path) -> list[Item]:
     for side in SIDES:
         fitting = [name for name in names if name.startswith(f"{prefix}{side}.") or name == f"{prefix}{side}"]
         if not fitting:
-            raise FileProblem(f"no file {prefix}{side}.* there", file=folder, hint=_nearest(prefix, names))
+            raise FileProblem(f"no file {prefix}{side}.* in this folder", file=folder, hint=_nearest(prefix, names))
         if len(fitting) > 1:
             raise UsageError(f"{' and '.join(fitting[:2])} are both {side} of the set", file=folder, hint="keep one")
         files.append(folder / fitting[0])
@@ -205,7 +212,7 @@ def _nearest(prefix: str, names: Sequence[str]) -> str | None:
 
 
 def with_trees(items: Sequence[Item], path: str | Path) -> list[Item]:
-    """The items with the tree of each source: one line an item. Raises FileProblem, DataError."""
+    """The items with the tree of each source, one line per item. Raises FileProblem, DataError."""
     trees = list(read_lines(path))
     if len(trees) != len(items):
         hint = f"line n must be the tree of item n, but {items[0].file} has {len(items):,}"
@@ -214,7 +221,7 @@ def with_trees(items: Sequence[Item], path: str | Path) -> list[Item]:
 
 
 def first_change(correct: str, wrong: str) -> int | None:
-    """Position (from 0) of the first word, between white space, in which the two differ; None where none does."""
+    """The position (from 0) of the first word that differs, words separated by white space; None if there is none."""
     left, right = correct.split(), wrong.split()
     shared = min(len(left), len(right))
     changed = next((i for i in range(shared) if left[i] != right[i]), shared)
@@ -222,9 +229,9 @@ def first_change(correct: str, wrong: str) -> int | None:
 
 
 def with_positions(items: Sequence[Item]) -> list[Item]:
-    """The items with the position of the first changed word in place of a distance, as an estimate of it.
+    """The items with the position of the first changed word as an estimate of the distance.
 
-    Raises UsageError where an item has a distance of its own.
+    Raises UsageError if an item has a distance of its own.
     """
     known = next((item for item in items if item.distance is not None), None)
     if known is not None:

@@ -1,34 +1,30 @@
-"""Runs a model over sentences with gold phrases and counts which phrase slots its attention fires on (`slots.py`).
+"""Phrase coverage: does the attention of a model to phrase slots cover the gold phrases?
 
-Phrases: one line a sentence, `s1:s2` spans of source words, half-open, from 0, separated by spaces. Behind a span may
-stand the target spans and the kind, as in the `.phrases` of the world: `2:4-2:3,6:7=separable`. Targets are forced, as
-in training.
+Gold phrases have one line per sentence: `s1:s2` spans of source words, half-open, from 0, separated by spaces. The target spans
+and the kind may follow a span, as in the `.phrases` of the world: `2:4-2:3,6:7=separable`. Targets are forced as in training.
 
-Do the phrase slots that fire cover the gold phrases?
+A slot is a window of n subwords, and touches their words. Gold phrases are spans of two or more source words. A slot is
 
-A slot is a window of n subwords, so of the words that they belong to. Against the gold phrases of a sentence, which are
-spans of two and more source words, it is
+    exact     if it touches every word of a phrase and no other
+    inside    if it touches only words of one phrase, but not all of them
+    crossing  if it touches words of a phrase and others
+    outside   if it touches no word of a phrase; the end of the sentence is a word of its own
 
-    exact     it touches every word of a phrase and no other
-    inside    it touches only words of one phrase, not all of them
-    crossing  it touches words of a phrase and others
-    outside   it touches no word of a phrase; the end of the sentence is a word of its own
-
-For one layer and order n: mass_c is the attention to slots of class c, averaged over heads, summed over queries and
-sentences. Attention that is uniform over the slots of order n, each sentence with the mass that it really gives to
-order n, would give class c the mass chance_c = Σ_sentences mass · (slots of class c) / slots.
+For one layer and order n, mass_c is the attention to slots of class c, averaged over heads, summed over queries and sentences.
+Attention that is uniform over the slots of order n, with the same mass on order n in each sentence, would give class c the
+mass chance_c = Σ_sentences mass · (slots of class c) / slots.
 
     share_c = mass_c / mass    against chance_c / mass
     lift    = (mass_exact + mass_inside) / (chance_exact + chance_inside)
 
-Order 1, where a "slot" is a token, is the control: attention that merely prefers the words of phrases lifts it as well.
-For each gold phrase, the *strongest* slot of order 2 and more is that with the largest mass from the queries of the
-phrase: its own subwords in encoder self-attention, those of the target words aligned to it in cross-attention. `hit`:
-it is exact or inside this phrase; by chance, as often as the share of all such slots that is. A layer that looks at the
-same place whatever the query hits by luck or never: `others` is the hit of all the other queries of the sentence.
+Order 1, with tokens as "slots", is the control: attention that merely prefers the words of phrases has a lift there too. For
+each gold phrase, the *strongest* slot of order 2 or more is that with the largest mass from the queries of the phrase: its own
+subwords in encoder self-attention, those of the aligned target words in cross-attention. It is a `hit` if it is exact or
+inside this phrase; the chance is the fraction of such slots. `others` is the hit of all other queries of the sentence, because
+a layer may attend to the same place for every query.
 
-Intervals are over sentences, not over trainings: random weights have lifts a few percent from 1 that these call
-certain.
+Intervals are over sentences, not over training runs: random weights have lifts a few percent from 1 with intervals that
+exclude 1.
 """
 
 from __future__ import annotations
@@ -40,13 +36,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from phraseloom.analysis.attention import look_in_batches
 from phraseloom.analysis.gold import parse_links
-from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.alignment import slot_weights
-from phraseloom.decoding.batching import plan_batches
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.errors import DataError, ModelError, UsageError, plural
 from phraseloom.layers.attention.structure import Structure
@@ -59,7 +53,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class GoldSpan:
-    """A gold phrase: source words [`source[0]`, `source[1]`), target words aligned to it, kind ("" if not said)."""
+    """A gold phrase: source words [`source[0]`, `source[1]`), the target words aligned to it, its kind ("" if unknown)."""
 
     source: Span
     target: tuple[int, ...] = ()
@@ -67,13 +61,13 @@ class GoldSpan:
 
 
 def windows(words_K: Sequence[int], order: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and last word of the slot of `order` that ends at each token; windows begin with the sentence at most."""
+    """The first and last word of the slot of `order` that ends at each token; windows are cut at the start of the sentence."""
     words = np.asarray(words_K)
     return words[np.maximum(np.arange(len(words)) - order + 1, 0)], words
 
 
 def classify(words_K: Sequence[int], order: int, spans: Sequence[Span]) -> np.ndarray:
-    """The class (an index into CLASSES) of the slot that ends at each token; the best where phrases overlap."""
+    """The class (an index into CLASSES) of the slot that ends at each token; the best one if phrases overlap."""
     first, last = windows(words_K, order)
     result = np.full(len(first), OUTSIDE)
     for start, end in spans:
@@ -85,16 +79,13 @@ def classify(words_K: Sequence[int], order: int, spans: Sequence[Span]) -> np.nd
 
 
 def exists(length: int, order: int, structure: Structure) -> np.ndarray:
-    """Which slots of an order a sentence of `length` tokens has (all where windows are zero-extended)."""
+    """A mask of the slots of an order that a sentence of `length` tokens has (all if windows are zero-extended)."""
     return np.ones(length, bool) if structure.zero_extended else np.arange(length) >= order - 1
 
 
 def by_order(weights_BHQK: Tensor, structure: Structure) -> dict[int, np.ndarray]:
-    """Mass on the slots of each order, (B, Q, K) float64: the mean over heads and the query n-grams that end at a
-    token.
-
-    Together the orders give every query 1.
-    """
+    """The mass on the slots of each order, (B, Q, K) float64: the mean over heads and over the query n-grams that end at a
+    token. The orders of a query sum to 1."""
     slots_BJNQK = slot_weights(weights_BHQK.detach(), structure).double().cpu().numpy()
     first_M = np.array(structure.query_orders)[:, None] - 1
     whole_MQ = np.arange(slots_BJNQK.shape[3]) >= first_M
@@ -103,11 +94,11 @@ def by_order(weights_BHQK: Tensor, structure: Structure) -> dict[int, np.ndarray
 
 
 class Hit(NamedTuple):
-    """The slots of order 2 and more for one gold phrase.
+    """The attention to slots of order 2 or more for one gold phrase.
 
-    `hit`, `exact`: whether the strongest slot of the phrase's queries is in the phrase, is exactly it; `share`: of the
-    mass of these queries on such slots, the part in the phrase; `others`: `hit` of all other queries of the sentence
-    together. `chance`, `exact_chance`: the share of such slots that are in the phrase, are exactly it.
+    `hit` and `exact` tell whether the strongest slot of the phrase's queries is in the phrase, or exactly the phrase. `share`
+    is the fraction of the mass of these queries on such slots that is in the phrase. `others` is the `hit` of all other
+    queries of the sentence together. `chance` and `exact_chance` are the fractions of such slots in or exactly on the phrase.
     """
 
     sentence: int
@@ -122,9 +113,9 @@ class Hit(NamedTuple):
 
 @dataclass
 class LayerTally:
-    """Counts of one layer of one use of attention.
+    """Sums of one layer of one use of attention, with one entry per sentence.
 
-    For each sentence `mass[order]`: the mass by class; `chance[order]`: that of uniform attention; `total`: all mass.
+    `mass[order]` has the mass by class, `chance[order]` that of uniform attention, `total` the whole mass.
     """
 
     mass: dict[int, list[np.ndarray]] = field(default_factory=dict)
@@ -140,14 +131,14 @@ class LayerTally:
         queries: Sequence[Sequence[int]],
         structure: Structure,
     ) -> None:
-        """Count one sentence: mass by order, (Q, K) unpadded; word of each key token; query rows of each phrase."""
+        """Add a sentence: its unpadded mass (Q, K) by order, the word of each key token, the query rows of each phrase."""
         spans = [p.source for p in phrases]
         for order, weights in mass_QK.items():
-            found = exists(len(words_K), order, structure)
+            mask = exists(len(words_K), order, structure)
             classes = classify(words_K, order, spans)
             column = weights.sum(0)
             self.mass.setdefault(order, []).append(np.bincount(classes, weights=column, minlength=len(CLASSES)))
-            share = np.bincount(classes[found], minlength=len(CLASSES)) / max(1, found.sum())
+            share = np.bincount(classes[mask], minlength=len(CLASSES)) / max(1, mask.sum())
             self.chance.setdefault(order, []).append(share * column.sum())
         number = len(self.total)
         self.total.append(float(sum(w.sum() for w in mass_QK.values())))
@@ -166,12 +157,12 @@ def strongest(
     *,
     sentence: int = 0,
 ) -> Hit | None:
-    """Where the mass of these query rows on slots of order 2 and more lies; None if there are no such slots."""
+    """The `Hit` of a phrase for these query rows; None if there are no slots of order 2 or more."""
     slots, classes = [], []
     for order in sorted(order for order in mass_QK if order > 1):
-        found = exists(len(words_K), order, structure)
-        slots.append(mass_QK[order][:, found])
-        classes.append(classify(words_K, order, [phrase.source])[found])
+        mask = exists(len(words_K), order, structure)
+        slots.append(mass_QK[order][:, mask])
+        classes.append(classify(words_K, order, [phrase.source])[mask])
     if not sum(map(len, classes)):
         return None
     mass_QJ, classes_J = np.concatenate(slots, 1), np.concatenate(classes)
@@ -186,7 +177,7 @@ def strongest(
 
 
 def summary(tally: LayerTally, *, samples: int = 1000, seed: int = SEED) -> dict[str, Any]:
-    """Shares, chance and lift of each order, and of the strongest slots, with central 95 % intervals over sentences."""
+    """Shares, chance and lift of each order and of the strongest slots, with central 95 % intervals over sentences."""
     total = np.array(tally.total)
     counts = np.concatenate(list(resamples(len(total), samples, seed=seed)))
     orders = []
@@ -219,7 +210,7 @@ def _classes(mass: np.ndarray, chance: np.ndarray, counts: np.ndarray) -> dict[s
 
 
 def _strongest(tally: LayerTally, counts: np.ndarray) -> dict[str, Any]:
-    """The hits of all phrases (key "") and of each kind: means over phrases, and hit / chance."""
+    """The hits of all phrases (key "") and of each kind: means over phrases, and the lift hit / chance."""
     result: dict[str, Any] = {}
     for kind in ("", *sorted({hit.kind for hit in tally.hits} - {""})):
         hits = [hit for hit in tally.hits if kind in ("", hit.kind)]
@@ -237,15 +228,15 @@ def _strongest(tally: LayerTally, counts: np.ndarray) -> dict[str, Any]:
 
 
 def _ratio(above: np.ndarray, below: np.ndarray, counts: np.ndarray | None = None) -> Any:
-    """Σ above / Σ below over sentences; with `counts` also its central 95 % over resamples. None where below is 0."""
+    """Σ above / Σ below over sentences; with `counts` also the central 95 % over resamples. None if Σ below is 0."""
     value = float(above.sum() / below.sum()) if below.sum() else None
     if counts is None:
         return value
     bottom = counts @ below
-    some = bottom > 0
-    if not some.any():
+    defined = bottom > 0
+    if not defined.any():
         return {"value": value, "interval": None}
-    low, high = np.percentile((counts @ above)[some] / bottom[some], (2.5, 97.5))
+    low, high = np.percentile((counts @ above)[defined] / bottom[defined], (2.5, 97.5))
     return {"value": value, "interval": [float(low), float(high)]}
 
 
@@ -256,15 +247,15 @@ BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 
 def parse_spans(line: str) -> list[GoldSpan]:
     """Read one line of phrases. Raises DataError."""
-    found = []
+    phrases = []
     for item in line.split():
         match = SPAN.fullmatch(item)
         spans = [tuple(map(int, span.split(":"))) for span in (match[3] or "").split(",") if span] if match else []
         if not match or int(match[1]) >= int(match[2]) or any(start >= end for start, end in spans):
             raise DataError(f"not a phrase: {item!r}", hint="a phrase is s1:s2 or s1:s2-t1:t2=kind, half-open, from 0")
         target = tuple(j for start, end in spans for j in range(start, end))
-        found.append(GoldSpan((int(match[1]), int(match[2])), target, match[4] or ""))
-    return found
+        phrases.append(GoldSpan((int(match[1]), int(match[2])), target, match[4] or ""))
+    return phrases
 
 
 def read_phrases(
@@ -275,10 +266,9 @@ def read_phrases(
     links_file: str | Path | None = None,
     kinds: Sequence[str] = (),
 ) -> list[list[GoldSpan]]:
-    """The gold phrases of each line: those of two and more source words, of one of `kinds` if any are given.
+    """The gold phrases of each line with two or more source words, and one of `kinds` if it is not empty.
 
-    With word `links` (`i-j` a line) a phrase's target words are those linked to it, whatever its own line says. Raises
-    DataError with file and line.
+    With lines of word `links` (`i-j`), they replace the target words of the phrases. Raises DataError with file and line.
     """
     result = []
     for number, line in enumerate(lines, 1):
@@ -315,10 +305,10 @@ def measure(
     seed: int = SEED,
     trees: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What `slots.summary` says of every layer (from 1) of encoder self- and cross-attention that has phrase slots.
+    """The `summary` of every layer (from 1) of encoder self- and cross-attention that has phrase slots.
 
-    Sentences without a gold phrase are left out, so are those longer than `max_input_tokens`. `trees` of the sources, where
-    the source phrases of the model are made of them. Raises UsageError, DataError, ModelError (no phrase slots, NaN).
+    Sentences without a gold phrase and sentences longer than `max_input_tokens` are left out. `trees` of the sources are for
+    models with phrases from parse trees. Raises UsageError, DataError, ModelError (no phrase slots, NaN).
     """
     if not len(sources) == len(targets) == len(phrases):
         raise UsageError(
@@ -327,17 +317,17 @@ def measure(
     if samples < 1:
         raise UsageError(f"the bootstrap needs at least 1 resample, not {samples}")
     structures = _structures(translator.model)
-    if not any(max(structure.orders) > 1 for some in structures.values() for structure in some):
+    if not any(max(structure.orders) > 1 for layers in structures.values() for structure in layers):
         raise ModelError(
             "the model has no phrase slots in encoder self- or cross-attention",
             hint="coverage needs a model with n-gram slots, such as queryk heterogeneous 1-2",
         )
     sentences, cropped = _encoded(translator, sources, targets, phrases, trees)
-    tallies = {use: [LayerTally() for _ in some] for use, some in structures.items()}
-    for batch in plan_batches(
-        [max(len(s.source), len(s.target)) + 1 for s in sentences], sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS
-    ):
-        _count(translator, [sentences[i] for i in batch], tallies)
+    tallies = {use: [LayerTally() for _ in layers] for use, layers in structures.items()}
+    sizes = [s.sizes for s in sentences if s.sizes is not None] or None
+    pairs = ([s.source for s in sentences], [s.target for s in sentences], sizes)
+    for numbers, _, maps in look_in_batches(translator, *pairs, sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS):
+        _count(maps, [sentences[n] for n in numbers], tallies)
     return {
         "sentences": len(sentences),
         "left_out": {"without_phrases": sum(not p for p in phrases), "too_long": cropped},
@@ -354,10 +344,10 @@ def measure(
 
 
 class _Sentence(NamedTuple):
-    """Ids of both sides, the word of each source token with EOS as a word of its own, and what to look for.
+    """The ids of both sides, the word of each source token (EOS is a word of its own), and the gold phrases.
 
-    `own[p]`, `aligned[p]`: the query rows of phrase p in encoder self-attention and in cross-attention. `sizes`: the source
-    phrases that the model reads, if it needs any.
+    `own[p]` and `aligned[p]` are the query rows of phrase p in encoder self-attention and in cross-attention. `sizes` are those
+    of the source phrases, if the model reads any.
     """
 
     source: list[int]
@@ -385,13 +375,13 @@ def _encoded(
     phrases: Sequence[Sequence[GoldSpan]],
     trees: Sequence[str] | None,
 ) -> tuple[list[_Sentence], int]:
-    """The sentences that can be used, and how many are too long. Raises DataError for a phrase beyond its sentence."""
+    """The usable sentences, and the number of those that are too long. Raises DataError for a phrase beyond its sentence."""
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     result: list[_Sentence] = []
     cropped = 0
     ids = [side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))]
     sizes = translator.phrases_of(sources, ids[0], trees) or [None] * len(sources)
-    for number, (source, target, spans, of_source) in enumerate(zip(*ids, phrases, sizes, strict=True), 1):
+    for number, (source, target, spans, phrase_sizes) in enumerate(zip(*ids, phrases, sizes, strict=True), 1):
         if not spans:
             continue
         words_s, words_t = tokenizer.source.word_of_piece(source), tokenizer.target.word_of_piece(target)
@@ -409,23 +399,16 @@ def _encoded(
             continue
         own = [[i for i, w in enumerate(words_s) if span.source[0] <= w < span.source[1]] for span in spans]
         aligned = [[t for t, w in enumerate(words_t) if w in span.target] for span in spans]
-        result.append(_Sentence(source, target, [*words_s, num_s], spans, own, aligned, of_source))
+        result.append(_Sentence(source, target, [*words_s, num_s], spans, own, aligned, phrase_sizes))
     if not result:
-        raise DataError("no sentence with a gold phrase of two and more source words", hint="there is nothing to cover")
+        raise DataError("no sentence has a gold phrase of two or more source words", hint="there is nothing to cover")
     return result, cropped
 
 
-def _count(translator: Any, sentences: list[_Sentence], tallies: Mapping[str, list[LayerTally]]) -> None:
-    """Add a batch of sentences to the tallies of every layer that has phrase slots."""
-    with torch.inference_mode():
-        sizes = [s.sizes for s in sentences if s.sizes is not None]
-        batch = make_batch([s.source for s in sentences], [s.target for s in sentences], sizes or None)
-        batch = batch.to(translator.device)
-        looks = translator.model.look(
-            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
-        )
+def _count(maps: Any, sentences: list[_Sentence], tallies: Mapping[str, list[LayerTally]]) -> None:
+    """Add the attention maps of a batch of sentences to the tallies of every layer that has phrase slots."""
     for use, layers in tallies.items():
-        for tally, (weights, structure) in zip(layers, getattr(looks, use.replace("-", "_")), strict=True):
+        for tally, (weights, structure) in zip(layers, getattr(maps, use.replace("-", "_")), strict=True):
             if max(structure.orders) == 1:
                 continue
             refuse_nan(weights)
@@ -434,5 +417,5 @@ def _count(translator: Any, sentences: list[_Sentence], tallies: Mapping[str, li
                 keys = len(sentence.words_K)
                 queries = keys if use == "encoder-self" else len(sentence.target) + 1
                 rows = sentence.own if use == "encoder-self" else sentence.aligned
-                cut = {order: some[b, :queries, :keys] for order, some in mass.items()}
+                cut = {order: mass_BQK[b, :queries, :keys] for order, mass_BQK in mass.items()}
                 tally.add(cut, sentence.words_K, sentence.phrases, rows, structure)

@@ -1,15 +1,15 @@
-"""Attention entropy: how spread the cross-attention of each decoder layer is (Ghader and Monz 2017; paper 004 §4.2, Eq. 1).
+"""Attention entropy: how spread out the cross-attention of each decoder layer is (Ghader and Monz 2017; paper 004 §4.2, Eq. 1).
 
     E_l(t) = -Σ_s A_l(t,s) log A_l(t,s)        A_l = mean over heads of the attention weights of layer l
 
-over the real source tokens, EOS included, as the model sees them; nats, 0 log 0 = 0. Attention to one token has entropy 0,
-attention spread evenly over S tokens has log S, which is the greatest. The entropy of the whole mechanism is that of the mean
-of A_l over layers. Steps t are the target pieces and EOS; a text has the mean over all its steps, or the mean over
-sentences of the mean over their steps (spec §6.2).
+The sum is over the real source tokens, including EOS; in nats, with 0 log 0 = 0. Attention to one token has entropy 0; even
+attention to S tokens has the maximum log S. The entropy of the whole mechanism is that of the mean of A_l over layers. Steps t
+are the target pieces and EOS. A text has the mean over all its steps, or the mean over sentences of the mean over their steps
+(spec §6.2).
 
-An attention to phrases has two readings: over *tokens*, each slot spreading its weight evenly over its tokens, which can be
-compared between models; and over *slots*, the attention of unigram queries as the model normalises it. `uniform` of slots is
-the entropy when every head spreads its weight evenly over its slots.
+Attention to phrases has two readings: over *tokens*, with the weight of each slot spread evenly over its tokens, which is
+comparable between models; and over *slots*, the attention of unigram queries as the model normalises it. `uniform` of slots is
+the entropy if every head spreads its weight evenly over its slots.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class MeanEntropy:
 class Reading:
     """The entropies of a text, over tokens or over slots.
 
-    `layers`: by decoder layer; `whole`: of the mean of all layers; `uniform`: what evenly spread attention would have;
-    `heads`: by layer and head. `by_sentence`: for `layers` and `whole`, [sum over its steps, steps] of each sentence.
+    `layers` has one per decoder layer, `whole` is that of the mean of all layers, `uniform` that of even attention, and `heads`
+    has one per layer and head. `by_sentence` has [sum over steps, steps] of each sentence for `layers` and `whole`.
     """
 
     layers: list[MeanEntropy]
@@ -58,11 +58,11 @@ class Reading:
 
 @dataclass(frozen=True)
 class AttentionEntropy:
-    """What a model has on a text of so many `steps` (target pieces and EOS) in so many `sentences`.
+    """The entropies of a model on a text of `steps` target pieces and EOS in `sentences`.
 
-    `slots` None: those of a token attention are the tokens. `own`: the targets were the model's own translations; of these,
-    `unfinished` were ended by the maximal length. `blank`: pairs with a blank side, left out; `cropped`: pairs with a side
-    that is too long, whose end was left out.
+    `slots` is None for token attention, whose slots are the tokens. `own` is true if the targets were the model's own
+    translations; `unfinished` of them reached the maximal length. `blank` counts pairs with a blank side, which are left out,
+    and `cropped` pairs with a side that is too long.
     """
 
     steps: int
@@ -84,13 +84,13 @@ def entropy(weights: np.ndarray) -> np.ndarray:
 def own_targets(
     translator: Any, sources: Sequence[str], trees: Sequence[str] | None = None
 ) -> tuple[list[list[int]], int]:
-    """The subword ids of the model's own translations, by its own options, and how many reached the maximal length.
+    """The subword ids of the model's own translations with its own options, and how many reached the maximal length.
 
     Long lines are cropped; a blank line has no ids.
     """
     report, id_of = TranslationReport(), translator.tokenizer.target.vocabulary.id
-    found = translator.translate(sources, trees=trees, long_lines="crop", n_best=1, report=report)
-    return [[id_of(token) for token in translation.tokens] for translation in found], report.hit_max_length
+    translations = translator.translate(sources, trees=trees, long_lines="crop", n_best=1, report=report)
+    return [[id_of(token) for token in t.tokens] for t in translations], report.hit_max_length
 
 
 def attention_entropy(
@@ -100,10 +100,10 @@ def attention_entropy(
     *,
     trees: Sequence[str] | None = None,
 ) -> AttentionEntropy:
-    """The entropies of the cross-attention of a model over raw lines; without `targets`, over its own translations.
+    """The entropies of the cross-attention of a model on raw lines; without `targets`, on its own translations.
 
-    `trees` of the sources, where the phrases of the model are made of them. Raises UsageError (numbers of lines, trees),
-    DataError (nothing to look at, a tree that does not fit), ModelError (no attention, NaN).
+    `trees` of the sources are for models with phrases from parse trees. Raises UsageError (numbers of lines, trees), DataError
+    (no text, a tree that does not fit), ModelError (no attention, NaN).
     """
     structures = cross_structures(translator.model)
     forced: Sequence[str] | Sequence[list[int]] = targets or []
@@ -115,11 +115,11 @@ def attention_entropy(
         if not attended.source_word or (targets is not None and not attended.target_word):
             blank += 1
             continue
-        tokens.add(_of_tokens(attended))
+        tokens.add(_token_values(attended))
         if slots is not None:
-            slots.add(_of_slots(attended, structures))
+            slots.add(_slot_values(attended, structures))
     if not tokens.steps:
-        raise DataError("no line with text on every side", hint="there is nothing to look at")
+        raise DataError("no line has text on every side", hint="there is nothing to analyse")
     cropped = crop(translator.tokenizer.source.encode_batch(list(sources)), translator.config.max_input_tokens)[1]
     if targets is not None:
         cropped = list(map(or_, cropped, crop_targets(translator, targets)[1]))
@@ -136,7 +136,7 @@ def attention_entropy(
 
 
 class _Tally:
-    """Sums over the steps of each sentence so far of C values: each layer, all layers, uniform, then every head of a layer."""
+    """Sums over the steps of each sentence of C values: each layer, all layers, uniform, then every head of each layer."""
 
     def __init__(self) -> None:
         self.steps = self.sentences = 0
@@ -144,30 +144,30 @@ class _Tally:
         self._lengths: list[int] = []
 
     def add(self, values_CT: np.ndarray) -> None:
-        """Count the steps of one sentence."""
+        """Add the steps of a sentence."""
         self.steps, self.sentences = self.steps + values_CT.shape[1], self.sentences + 1
         self._sums.append(values_CT.sum(1))
         self._lengths.append(values_CT.shape[1])
 
     def reading(self, structures: Sequence[Structure]) -> Reading:
-        """The means of all."""
+        """The means over all sentences."""
         sums_NC, lengths_N = np.stack(self._sums), np.array(self._lengths)
-        of_steps, of_sentences = sums_NC.sum(0) / self.steps, (sums_NC / lengths_N[:, None]).mean(0)
-        means = [MeanEntropy(*pair) for pair in zip(of_steps.tolist(), of_sentences.tolist(), strict=True)]
-        layers, (whole, uniform, *rest) = means[: len(structures)], means[len(structures) :]
+        by_steps, by_sentences = sums_NC.sum(0) / self.steps, (sums_NC / lengths_N[:, None]).mean(0)
+        means = [MeanEntropy(*pair) for pair in zip(by_steps.tolist(), by_sentences.tolist(), strict=True)]
+        layers, (whole, uniform, *head_means) = means[: len(structures)], means[len(structures) :]
         ends = list(accumulate(s.heads for s in structures))
-        heads = [rest[end - s.heads : end] for end, s in zip(ends, structures, strict=True)]
+        heads = [head_means[end - s.heads : end] for end, s in zip(ends, structures, strict=True)]
         pairs = [list(map(list, zip(column, self._lengths, strict=True))) for column in sums_NC.T.tolist()]
         by_sentence = {"layers": pairs[: len(layers)], "whole": pairs[len(layers)]}
         return Reading(layers, whole, uniform, heads, by_sentence)
 
 
-def _of_tokens(attended: Attended) -> np.ndarray:
+def _token_values(attended: Attended) -> np.ndarray:
     heads = [weights_HTS.astype(np.float64) for weights_HTS in attended.layers]
     return _values(np.stack([weights.mean(0) for weights in heads]), heads, math.log(heads[0].shape[-1]))
 
 
-def _of_slots(attended: Attended, structures: Sequence[Structure]) -> np.ndarray:
+def _slot_values(attended: Attended, structures: Sequence[Structure]) -> np.ndarray:
     heads = [weights.astype(np.float64) for weights in attended.slots]
     means = [_mean_of_heads(weights, s) for weights, s in zip(heads, structures, strict=True)]
     return _values(np.stack(means), heads, uniform_slots(structures[0], attended.layers[0].shape[-1]))
@@ -180,7 +180,7 @@ def _values(means_LTK: np.ndarray, heads: list[np.ndarray], uniform: float) -> n
 
 
 def _mean_of_heads(slots_HTK: np.ndarray, structure: Structure) -> np.ndarray:
-    """(H, T, G·S) → (T, N·S), each column a slot, whichever heads see it."""
+    """(H, T, G·S) → (T, N·S): the mean over heads, with one column per slot."""
     one_query = replace(structure, query_orders=(1,))
     by_order_NTS = slot_weights(torch.from_numpy(slots_HTK)[None], one_query)[0, 0].numpy()
     return np.concatenate(list(by_order_NTS), axis=-1)
@@ -188,7 +188,7 @@ def _mean_of_heads(slots_HTK: np.ndarray, structure: Structure) -> np.ndarray:
 
 @cache
 def uniform_slots(structure: Structure, length: int) -> float:
-    """The entropy over slots of `length` tokens when every head spreads its weight evenly over the slots that it sees."""
+    """The entropy over the slots of `length` tokens if every head spreads its weight evenly over its slots."""
     slots_HGS = np.zeros((structure.heads, len(structure.blocks), length))
     for g, block in enumerate(structure.blocks):
         for part in block:

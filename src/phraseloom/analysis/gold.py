@@ -1,23 +1,20 @@
-"""A split of a world with its gold truth: words, instances of every phenomenon, how often training shows each phrase.
+"""A split of a built-in world with its gold annotation: words, instances of every phenomenon, training frequency of phrases.
 
-Read from a folder that `phraseloom world` wrote; every line is checked, and a wrong one is named by file and line.
+The folder was written by `phraseloom world`; every line is checked, and errors name file and line.
 
-Instances of the phenomena of the built-in world: for each one, the target words that realise it (docs/world.md).
-
-An instance is a kind and its *realisation*: pieces, in target order, each a run of neighbouring words of the gold
-target.
+An instance of a phenomenon (docs/world.md) has a kind and a *realisation*: pieces in target order, each a run of adjacent
+words of the gold target.
 
     idiom compound separable expansion   the target spans of `.phrases`
-    agreement                            the finite verb where words stand between it and the head (`.agreement`)
+    agreement                            the finite verb, if words are between it and the head (`.agreement`)
     name pronoun                         the words linked to a proper name (NNP in `.trees`), to "it"
-    ambiguous                            the words linked to a noun of two senses, a verb whose object decides
+    ambiguous                            the words linked to a noun of two senses, or a verb whose object decides
     gender                               the words linked to an inflected determiner, adjective and noun
     case                                 the words linked to the same of an object; a relative pronoun as object
-    verb_final                           a subordinate clause: conjunction; finite verb with the mark behind it
+    verb_final                           a subordinate clause: conjunction; finite verb with the punctuation after it
 
-The last six are read off `.trees` and `.align`, with the words of the lexicon for `ambiguous`; the noun phrases inside
-idioms are words of the idiom, not objects. On every sentence the kinds found here are those that `.phenomena` names
-(tests hold it).
+The last six come from `.trees` and `.align`, and for `ambiguous` from the lexicon. Noun phrases inside idioms are words of the
+idiom, not objects. Tests check that these kinds are those of `.phenomena` for every sentence.
 """
 
 from __future__ import annotations
@@ -42,37 +39,37 @@ WORD = re.compile(r"[^\s.,]+|[.,]")
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a line; full stop and comma are words, whether or not a space stands before them."""
+    """The words of a line; full stop and comma are words, with or without a space before them."""
     return WORD.findall(line)
 
 
 def same_length(files: Mapping[str, Sequence[str]]) -> None:
-    """DataError unless all files have as many lines as the first, and at least one. Blank lines are as good as any."""
+    """Raise DataError unless all files have as many lines as the first, and at least one. Blank lines count."""
     (first_name, first), *others = files.items()
     for name, lines in others:
         if len(lines) != len(first):
             hint = f"line n of both must be about sentence n, but {first_name} has {len(first):,}"
             raise DataError(plural(len(lines), "line"), file=name, hint=hint)
     if not first:
-        raise DataError("no lines: there is nothing to look at", file=first_name)
+        raise DataError("the file has no lines", file=first_name)
 
 
 class GoldSplit(NamedTuple):
-    """One split of a world: gold target words, instances, and for each instance its groups (rows of the report)."""
+    """A split of a world: gold target words, instances, and the groups (rows of the report) of each instance."""
 
     gold: list[list[str]]
-    found: list[list[Instance]]
+    instances: list[list[Instance]]
     groups: list[list[list[str]]]
 
 
 def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> GoldSplit:
-    """Read a split; with `edges`, phrases are also grouped by how often training shows their source words.
+    """Read a split; with `edges`, phrases are also grouped by the training frequency of their source words.
 
     Raises FileProblem, DataError, UsageError (no such split).
     """
     folder = require_folder(folder, "world folder")
     if not (folder / "world.json").is_file():
-        raise FileProblem("not a world folder: it holds no world.json", file=folder, hint="phraseloom world writes one")
+        raise FileProblem("not a world folder: it has no world.json", file=folder, hint="phraseloom world writes one")
     summary = read_json(folder / "world.json", "description of the world")
     pairs = summary.get("pairs") if isinstance(summary, dict) else None
     if not isinstance(pairs, dict) or split not in pairs:
@@ -81,18 +78,18 @@ def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> 
     columns = {str(folder / f"{split}.{e}"): list(read_lines(folder / f"{split}.{e}")) for e in NEEDED}
     same_length(columns)
     lines = list(zip(*columns.values(), strict=True))
-    found = []
+    line_instances = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(instances(dict(zip(NEEDED, line, strict=True))))
+            line_instances.append(instances(dict(zip(NEEDED, line, strict=True))))
         except DataError as error:
             raise DataError(f"annotation: {error.what}", file=folder / split, line=number, hint=error.hint) from error
     seen = _training_counts(folder) if edges else Counter()
     groups = []
-    for line, some in zip(lines, found, strict=True):
+    for line, members in zip(lines, line_instances, strict=True):
         source = line[0].split()
-        groups.append([[i.kind, *_frequency_group(i, source, seen, edges)] for i in some])
-    return GoldSplit([words_of(line[1]) for line in lines], found, groups)
+        groups.append([[i.kind, *_frequency_group(i, source, seen, edges)] for i in members])
+    return GoldSplit([words_of(line[1]) for line in lines], line_instances, groups)
 
 
 def _key(kind: str, words: Sequence[str]) -> tuple[str, str]:
@@ -100,7 +97,7 @@ def _key(kind: str, words: Sequence[str]) -> tuple[str, str]:
 
 
 def _training_counts(folder: Path) -> Counter[tuple[str, str]]:
-    """How often the source words of each phrase stand in the training pairs as a phrase of that kind."""
+    """How often the training pairs have the source words of each phrase as a phrase of that kind."""
     counts: Counter[tuple[str, str]] = Counter()
     columns = {str(folder / f"train.{e}"): list(read_lines(folder / f"train.{e}")) for e in ("en", "phrases")}
     same_length(columns)
@@ -137,17 +134,17 @@ Pieces = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Instance:
-    """One instance: kind, source words [`source[0]`, `source[1]`), the pieces of the target that realise it."""
+    """An instance: kind, source words [`source[0]`, `source[1]`), the pieces of the target that realise it."""
 
     kind: str
     source: tuple[int, int]
     pieces: Pieces
-    first: bool  # whether the first piece opens the gold sentence, so that its capital may stand for a small letter
+    first: bool  # whether the first piece begins the gold sentence, so that its capital may be a small letter elsewhere
 
 
 @dataclass
 class Node:
-    """A constituent: label, children (a word has none), and the half-open range of source words."""
+    """A constituent: label, children (a word has none), half-open range of source words."""
 
     label: str
     children: list[Node] = field(default_factory=list)
@@ -156,7 +153,7 @@ class Node:
     end: int = 0
 
     def walk(self) -> Iterator[Node]:
-        """This constituent and all below it, top down."""
+        """This constituent and all its descendants, top down."""
         yield self
         for child in self.children:
             yield from child.walk()
@@ -177,7 +174,7 @@ def parse_tree(line: str) -> Node:
             path.append(node)
             continue
         if len(path) < 2:
-            raise DataError("not a tree: a bracket closes that was not opened")
+            raise DataError("not a tree: a closing bracket without an opening one")
         if word:
             path[-1].word = word
             position += 1
@@ -199,8 +196,8 @@ def parse_links(line: str) -> list[tuple[int, int]]:
 
 
 def instances(row: Mapping[str, str]) -> list[Instance]:
-    """All instances of one sentence from its lines (en, de, align, trees, phrases, agreement). Raises DataError."""
-    return _Sentence(row).found()
+    """All instances of a sentence from its lines (en, de, align, trees, phrases, agreement). Raises DataError."""
+    return _Sentence(row).instances()
 
 
 class _Sentence:
@@ -215,15 +212,15 @@ class _Sentence:
             self.linked.setdefault(i, []).append(j)
         ends_s = [p.source[1] for p in self.phrases] + [a.source_verb + 1 for a in self.agreements]
         ends_t = [span[1] for p in self.phrases for span in p.target] + [a.target_verb + 1 for a in self.agreements]
-        ends_t += [j + 1 for some in self.linked.values() for j in some]
+        ends_t += [j + 1 for targets in self.linked.values() for j in targets]
         for what, words, ends in (("source", self.source, ends_s), ("target", self.target, ends_t)):
             if max(ends, default=0) > len(words):
-                raise DataError(f"the annotation names {what} word {max(ends) - 1}, the sentence has {len(words)}")
+                raise DataError(f"the annotation names {what} word {max(ends) - 1}, but the sentence has {len(words)}")
         if self.tree.end != len(self.source):
-            raise DataError(f"the tree has {plural(self.tree.end, 'word')}, the sentence has {len(self.source)}")
+            raise DataError(f"the tree has {plural(self.tree.end, 'word')}, but the sentence has {len(self.source)}")
 
     def instance(self, kind: str, source: Sequence[int], target: Sequence[int]) -> Instance:
-        """An instance whose pieces are the runs of neighbours among the target positions."""
+        """An instance; its pieces are the runs of adjacent target positions."""
         runs: list[list[int]] = []
         for j in sorted(set(target)):
             if runs and runs[-1][-1] == j - 1:
@@ -233,11 +230,11 @@ class _Sentence:
         pieces = tuple(tuple(self.target[j] for j in run) for run in runs)
         return Instance(kind, (min(source), max(source) + 1), pieces, bool(target) and min(target) == 0)
 
-    def of_source(self, kind: str, start: int, end: int) -> Instance:
-        """The instance of the target words linked to source words."""
+    def linked_to(self, kind: str, start: int, end: int) -> Instance:
+        """The instance of the target words linked to source words [start, end)."""
         return self.instance(kind, range(start, end), [j for i in range(start, end) for j in self.linked.get(i, ())])
 
-    def found(self) -> list[Instance]:
+    def instances(self) -> list[Instance]:
         """Every instance, by source position within each group of annotation."""
         result = []
         for phrase in self.phrases:
@@ -248,26 +245,26 @@ class _Sentence:
                 result.append(self.instance("agreement", (a.source_head, a.source_verb), [a.target_verb]))
         for node in self.tree.walk():
             result += self.below(node)
-        return [one for one in result if one.pieces]
+        return [instance for instance in result if instance.pieces]
 
     def below(self, node: Node) -> Iterator[Instance]:
-        """The instances that a constituent is the top of."""
+        """The instances with this constituent as their root."""
         if self.in_idiom(node):
             return
         if node.label == "NNP":
-            yield self.of_source("name", node.start, node.end)
+            yield self.linked_to("name", node.start, node.end)
         elif node.label == "PRP" and node.word.lower() == "it":
-            yield self.of_source("pronoun", node.start, node.end)
+            yield self.linked_to("pronoun", node.start, node.end)
         elif node.word and self.is_ambiguous(node):
-            yield self.of_source("ambiguous", node.start, node.end)
+            yield self.linked_to("ambiguous", node.start, node.end)
         elif node.label == "NP" and node.child("DT", "PRP$") and node.child("NN", "NNS"):
             if not self.is_ambiguous(node.children[-1]):
-                yield self.of_source("gender", node.start, node.end)
+                yield self.linked_to("gender", node.start, node.end)
         elif node.label == "VP":
             for child in node.children:
                 if child.label == "NP" and not self.in_idiom(child):
                     core = child.child("NP") or child
-                    yield self.of_source("case", core.start, core.end)
+                    yield self.linked_to("case", core.start, core.end)
         elif node.label == "SBAR":
             yield from self.subordinate(node)
 
@@ -276,7 +273,7 @@ class _Sentence:
         return any(p.label == "idiom" and p.source[0] <= node.start and node.end <= p.source[1] for p in self.phrases)
 
     def is_ambiguous(self, word: Node) -> bool:
-        """Whether a word has several translations among which the sentence decides."""
+        """Whether a word has several translations and the sentence decides."""
         if word.label in ("NN", "NNS"):
             return word.word.lower() in ambiguous_nouns()
         if word.label not in ("VB", "VBZ", "VBP"):
@@ -285,21 +282,21 @@ class _Sentence:
         return any(self.target[j] in forms for j in self.linked.get(word.start, ()))
 
     def subordinate(self, node: Node) -> Iterator[Instance]:
-        """A clause after a conjunction has its verb at its end; a relative pronoun may be an object."""
+        """Instances of a subordinate clause: its verb at the end, or a relative pronoun as object."""
         opening, clause = node.children[0], node.child("S")
         if clause is None:
-            raise DataError("not a tree of this world: a subordinate clause without a clause")
+            raise DataError("not a tree of this world: a subordinate clause has no clause")
         if opening.label == "WHNP":
             if clause.child("NP"):
-                yield self.of_source("case", opening.start, opening.end)
+                yield self.linked_to("case", opening.start, opening.end)
             return
         verb = clause.child("VP")
         finite = next((w.start for w in verb.walk() if w.label in FINITE), -1) if verb else -1
-        said = next((a.target_verb for a in self.agreements if a.source_verb == finite), None)
-        if said is None:
+        target = next((a.target_verb for a in self.agreements if a.source_verb == finite), None)
+        if target is None:
             raise DataError("the agreement of a subordinate clause is not annotated")
         yield self.instance(
-            "verb_final", (opening.start, finite), [*self.linked.get(opening.start, ()), said, said + 1]
+            "verb_final", (opening.start, finite), [*self.linked.get(opening.start, ()), target, target + 1]
         )
 
 
@@ -311,7 +308,7 @@ def ambiguous_nouns() -> frozenset[str]:
 
 @cache
 def ambiguous_verbs() -> dict[str, frozenset[str]]:
-    """English verb form → the German forms of the verbs among which its object decides."""
+    """For each English verb form, the German forms of all verbs that its object can select."""
     result: dict[str, frozenset[str]] = {}
     for verbs in verb_senses().values():
         forms = frozenset(

@@ -1,16 +1,16 @@
-"""The data of an attention heat map as the papers draw it (paper 000 Figures 2 and 3; paper 002 Figures 4 to 6; spec §8.5).
+"""Attention heat maps as in the papers (paper 000 Figures 2 and 3; paper 002 Figures 4 to 6; spec §8.5).
 
-Rows are queries: the block of tokens, under it the blocks of n-grams. Columns are slots: the block of tokens, beside it the
-blocks of n-grams. So the quadrants are token-to-token (upper left), token-to-phrase (upper right), phrase-to-token (lower
-left), phrase-to-phrase (lower right). Only what exists is shown. Heads are averaged (a head that has no slot of an order counts
-as zero there, so that a row sums to one), or one head is shown.
+Rows are queries and columns are slots: the block of tokens first, then the blocks of n-grams. So the quadrants are
+token-to-token (upper left), token-to-phrase (upper right), phrase-to-token (lower left), phrase-to-phrase (lower right). Only
+existing n-grams are shown. A map shows one head or the mean over heads; a head without slots of an order counts as zero there,
+so a row sums to one.
 
-What stands on the axes:
+The axes:
 
     encoder-self   source pieces and EOS, both ways
-    decoder-self   the decoder's input, both ways: BOS and the target pieces
-    cross          rows: target pieces and EOS, each the piece that was predicted; columns: source pieces and EOS
-    encoder-phrases, decoder-phrases     rows: source pieces, target pieces as above; columns: source phrases (P001 §3.4)
+    decoder-self   the decoder input, both ways: BOS and the target pieces
+    cross          rows: target pieces and EOS, the predicted pieces; columns: source pieces and EOS
+    encoder-phrases, decoder-phrases     rows: source or target pieces as above; columns: source phrases (P001 §3.4)
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from phraseloom.analysis.activation import USES
-from phraseloom.data.tensors import make_batch
+from phraseloom.analysis.attention import look_in_batches
 from phraseloom.decoding.alignment import alignment_layer, one_head, slot_weights
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.long_lines import crop_targets
@@ -43,7 +42,7 @@ CUT = "…"
 
 @dataclass(frozen=True)
 class Axis:
-    """One label a line, and the n-gram order that each belongs to, ascending; 0 of source phrases."""
+    """The label of each line and its n-gram order, ascending; 0 for source phrases."""
 
     labels: list[str]
     orders: list[int]
@@ -59,9 +58,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """Weights (rows, columns) with their axes; `hidden` marks what the query may not see (the decoder's future).
+    """Weights (rows, columns) with their axes; `hidden` marks masked cells (the future of the decoder).
 
-    `use`, `layer` (from 1) and `head` (from 1; None: the mean of `heads` heads) say which attention it is.
+    `use`, `layer` (from 1) and `head` (from 1; None for the mean of `heads` heads) identify the attention.
     """
 
     weights: np.ndarray
@@ -76,27 +75,27 @@ class HeatMap:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The tokens of one side: the words of the pieces from one to another, and whether a word begins with each piece.
+    """The tokens of one side: `text(first, last)` of a range of pieces, and whether a word begins with each piece.
 
-    Labels read as text does, words joined by `·`: `the`, `winter·garden`, `t-shirt`. A label that begins inside a word begins
-    with `…`, such as `…garten·ist`, unless that is plain to see: before punctuation and in scripts without spaces.
+    Labels are readable text with words joined by `·`: `the`, `winter·garden`, `t-shirt`. A label that begins inside a word has
+    `…` in front, `…garten·ist`, but not before punctuation and in scripts without spaces.
     """
 
     text: Callable[[int, int], str]
     starts: Sequence[bool]
 
     def axis(self, orders: Sequence[int], *, zero_extended: bool = False) -> tuple[Axis, list[tuple[int, int]]]:
-        """The n-grams of each order that exist, and for each (number of the order, last token)."""
-        labels, of_order, places = [], [], []
+        """The existing n-grams of each order, and (number of the order, last token) for each."""
+        labels, label_orders, places = [], [], []
         for n, order in enumerate(orders):
             for last in range(0 if zero_extended else order - 1, len(self.starts)):
                 labels.append(self.label(order, last))
-                of_order.append(order)
+                label_orders.append(order)
                 places.append((n, last))
-        return Axis(labels, of_order), places
+        return Axis(labels, label_orders), places
 
     def label(self, order: int, last: int) -> str:
-        """The n-gram that ends at token `last`; `∅` for each token that it has before the sentence."""
+        """The n-gram that ends at token `last`, with `∅` for each token before the sentence."""
         first = last - order + 1
         before = NOTHING * max(0, -first) + (JOINT if first < 0 else "")
         text = self.text(max(first, 0), last + 1).replace(" ", JOINT)
@@ -111,7 +110,7 @@ def make_map(
 ) -> HeatMap:
     """The map of the first sentence of weights (B, H, J·Q, G·K); `layer` and `head` count from 1.
 
-    Raises UsageError where there is no such head.
+    Raises UsageError for a head that does not exist.
     """
     heads = structure.heads
     _require_head(head, heads)
@@ -138,8 +137,8 @@ def heat_map(
 ) -> HeatMap:
     """The map of a source line with a forced `target`, or with the model's own translation.
 
-    `layer` counts from 1; by default the one that aligns (the last but one). `head` from 1; by default the mean of all. A
-    side that is too long is cropped. `tree` of the source, where the phrases of the model are made of trees.
+    `layer` counts from 1; the default is the alignment layer (the last but one). `head` counts from 1; the default is the mean
+    of all. A side that is too long is cropped. `tree` of the source is for models with phrases from parse trees.
     Raises UsageError (use, layer, head, tree), DataError (blank lines, a tree that does not fit).
     """
     if use not in (*USES, *PHRASE_USES):
@@ -148,28 +147,24 @@ def heat_map(
     trees = None if tree is None else [tree]
     (source_ids,), phrases, _ = cropped_sources(translator, [source], trees)
     if not source_ids:
-        raise DataError("the source is blank: there is nothing to look at")
-    of_encoder = use.startswith("encoder")
+        raise DataError("the source is blank: it has no attention")
+    in_encoder = use.startswith("encoder")
     target_ids: list[int] = []
-    if not of_encoder:
+    if not in_encoder:
         target_ids = (
             _own_translation(translator, source, trees) if target is None else crop_targets(translator, [target])[0][0]
         )
-    with torch.inference_mode():
-        batch = make_batch([source_ids], [target_ids], phrases).to(translator.device)
-        looks = translator.model.look(
-            batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
-        )
-    of_use = getattr(looks, use.replace("-", "_"))
-    if not of_use:
-        raise UsageError(f"this model has no attention of the use {use}")
-    index = _layer_index(layer, len(of_use), "encoder" if of_encoder else "decoder")
+    _, _, maps = next(look_in_batches(translator, [source_ids], [target_ids], phrases, sentences=1, tokens=1))
+    layers = getattr(maps, use.replace("-", "_"))
+    if not layers:
+        raise UsageError(f"this model has no {use} attention")
+    index = _layer_index(layer, len(layers), "encoder" if in_encoder else "decoder")
     keys = tokens_of(side, [*source_ids, EOS])
     if use in PHRASE_USES:
-        queries = keys if of_encoder else tokens_of(other, [*target_ids, EOS])
-        spans = looks.phrases.segments.spans(0)
-        return _phrase_map(of_use[index][0], spans, queries, keys, use=use, layer=index + 1, head=head)
-    weights, structure = of_use[index]
+        queries = keys if in_encoder else tokens_of(other, [*target_ids, EOS])
+        spans = maps.phrases.segments.spans(0)
+        return _phrase_map(layers[index][0], spans, queries, keys, use=use, layer=index + 1, head=head)
+    weights, structure = layers[index]
     refuse_nan(weights)
     if use == "cross":
         rows, columns = tokens_of(other, [*target_ids, EOS]), keys
@@ -188,7 +183,7 @@ def _phrase_map(
     layer: int,
     head: int | None,
 ) -> HeatMap:
-    """How much the tokens of a layer read of each source phrase. Raises UsageError where there is no such head."""
+    """The attention of the tokens of a layer to each source phrase. Raises UsageError for a head that does not exist."""
     refuse_nan(weights_HQP)
     heads = len(weights_HQP)
     _require_head(head, heads)
@@ -204,7 +199,7 @@ def _require_head(head: int | None, heads: int) -> None:
 
 
 def tokens_of(side: Any, ids: list[int]) -> Tokens:
-    """The tokens of ids with BOS or EOS at the ends; a piece that alone is no text (a byte, a blank) is shown by its name."""
+    """The tokens of ids with BOS or EOS at the ends; a piece without readable text (a byte, a space) is shown by its name."""
 
     def text(first: int, last: int) -> str:
         window = ids[first:last]
@@ -224,13 +219,13 @@ def tokens_of(side: Any, ids: list[int]) -> Tokens:
 
 def _own_translation(translator: Any, source: str, trees: list[str] | None) -> list[int]:
     id_of = translator.tokenizer.target.vocabulary.id
-    found = translator.translate([source], trees=trees, long_lines="crop", n_best=1, report=TranslationReport())
-    return [id_of(token) for token in found[0].tokens]
+    result = translator.translate([source], trees=trees, long_lines="crop", n_best=1, report=TranslationReport())
+    return [id_of(token) for token in result[0].tokens]
 
 
-def _layer_index(wanted: int | None, layers: int, stack: str) -> int:
-    if wanted is None:
+def _layer_index(layer: int | None, layers: int, stack: str) -> int:
+    if layer is None:
         return alignment_layer(None, layers)
-    if not 1 <= wanted <= layers:
-        raise UsageError(f"layer {wanted}: the {stack} has layers 1 to {layers}")
-    return wanted - 1
+    if not 1 <= layer <= layers:
+        raise UsageError(f"layer {layer}: the {stack} has layers 1 to {layers}")
+    return layer - 1

@@ -1,9 +1,7 @@
-"""Everything that a report can measure of one trained model, from whatever text there is.
+"""All measurements of a trained model for `report`, and the translations and scores of a model for `diff`.
 
-Each measurement is that of a verb (`evaluate`, `analyse …`, `fertility evaluate`) in the form of its JSON. What a model cannot
-have (no attention, no fertility module) or the material does not allow is a `Lack` with the reason, and ends nothing.
-
-What two systems are compared by, sentence by sentence: their translations, log-probabilities and phrase links.
+Each measurement is that of a command (`evaluate`, `analyse …`, `fertility evaluate`) in the form of its JSON. A measurement
+that the model (no attention, no fertility module) or the material does not allow is a `Lack` with the reason, not an error.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ KINDS = ("translation", "contrastive", "alignment", "entropy", "activation", "fe
 
 @dataclass(frozen=True)
 class Material:
-    """What models are measured on: parallel lines with what is known of them, contrastive items, fertilities.
+    """The data to measure on: parallel lines with annotation, contrastive items, fertilities.
 
-    `trees` of the sources; `gold` links of the pairs; `most` pairs are looked into for entropy and activation, the first ones.
-    `labels`: fertilities of the words of the file `labelled`.
+    `trees` belong to the sources, `gold` links to the pairs. Entropy and activation use the first `most` pairs. `labels` has
+    the fertilities of the words of the file `labelled`.
     """
 
     sources: Sequence[str] | None = None
@@ -54,19 +52,19 @@ class Material:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to measure."""
-        return not _wanted(self)
+        return not _kinds(self)
 
 
 @dataclass(frozen=True)
 class Lack:
-    """Why something could not be measured."""
+    """The reason why something could not be measured."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Translated:
-    """The translations of all sources, what they took, and what was not as it should be."""
+    """The translations of all sources, with time, settings and warnings."""
 
     lines: list[str]
     seconds: float
@@ -77,45 +75,44 @@ class Translated:
     warnings: list[str]
 
 
-Say = Callable[[str], None]
+def measure_model(
+    folder: Path, material: Material, *, device: str = "cpu", say: Callable[[str], None] = print
+) -> dict[str, Any]:
+    """The measurements that `material` allows, by KINDS: `Translated`, `JudgedItem`, plain data, or a `Lack`.
 
-
-def measure_model(folder: Path, material: Material, *, device: str = "cpu", say: Say = print) -> dict[str, Any]:
-    """By kind of `KINDS`: what was measured (`Translated`, `JudgedItem`, plain data), or a `Lack`; only what was asked for.
-
-    Raises FileProblem, CorruptError, ModelError where the model cannot be loaded, DataError where a text does not fit.
+    `say` logs progress. Raises FileProblem, CorruptError, ModelError for an unusable model, DataError for text that does not
+    fit.
     """
     translator = Translator.from_pretrained(folder, device=device)
     if not hasattr(translator.model, "encode"):
-        raise ModelError("not a model of translations", file=folder)
+        raise ModelError("not a translation model", file=folder)
     reads_trees = translator.segmenter is not None and translator.segmenter.needs_trees
-    lacks_trees = "it takes its phrases from parse trees, and none were given (--trees)"
+    lacks_trees = "its phrases come from parse trees, and there are none (--trees)"
     trees = material.trees if reads_trees else None
-    wanted = _wanted(material)
-    found: dict[str, Any] = {}
-    for kind in wanted:
+    result: dict[str, Any] = {}
+    for kind in _kinds(material):
         if reads_trees and trees is None and kind not in ("contrastive", "fertility"):
-            found[kind] = Lack(lacks_trees)
+            result[kind] = Lack(lacks_trees)
             continue
         say(f"{folder}: {kind}")
         try:
-            found[kind] = _MEASURES[kind](translator, folder, material, trees, device)
+            result[kind] = _MEASURES[kind](translator, folder, material, trees, device)
         except ModelError as error:
-            found[kind] = Lack(error.what)
+            result[kind] = Lack(error.what)
         except UsageError as error:
             if kind != "contrastive" or not reads_trees:
                 raise
-            found[kind] = Lack(error.what)
+            result[kind] = Lack(error.what)
         except DataError as error:
             if error.file != TREES or material.trees_file is None:
                 raise
             raise DataError(error.what, file=material.trees_file, line=error.line, hint=error.hint) from error
-    return found
+    return result
 
 
-def _wanted(material: Material) -> list[str]:
+def _kinds(material: Material) -> list[str]:
     pairs = material.sources is not None and material.references is not None
-    asked = {
+    possible = {
         "translation": material.sources is not None and material.translate,
         "contrastive": material.items is not None,
         "alignment": pairs and material.gold is not None,
@@ -123,19 +120,19 @@ def _wanted(material: Material) -> list[str]:
         "activation": pairs,
         "fertility": material.labels is not None,
     }
-    return [kind for kind in KINDS if asked[kind]]
+    return [kind for kind in KINDS if possible[kind]]
 
 
 def _translate(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> Translated:
     counts = TranslationReport()
     start = time.perf_counter()
-    found = translator.translate(material.sources, trees=trees, report=counts)
+    translations = translator.translate(material.sources, trees=trees, report=counts)
     seconds = time.perf_counter() - start
     config = translator.config
     return Translated(
-        [translation.text for translation in found],
+        [translation.text for translation in translations],
         seconds,
-        sum(len(translation.tokens) + 1 for translation in found),
+        sum(len(translation.tokens) + 1 for translation in translations),
         num_workers(config.workers, translator.device),
         device,
         {"beam": config.beam, "length_penalty": config.length_penalty.model_dump(mode="json")},
@@ -154,38 +151,40 @@ def _alignment(translator: Any, folder: Path, material: Material, trees: Any, de
 
 
 def _entropy(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
-    some = slice(material.most)
-    of = None if trees is None else trees[some]
-    found = attention_entropy(translator, (material.sources or [])[some], (material.references or [])[some], trees=of)
-    return {"model": str(folder), **plain(asdict(found))}
+    sources, targets, trees = _first(material, trees)
+    return {"model": str(folder), **plain(asdict(attention_entropy(translator, sources, targets, trees=trees)))}
 
 
 def _activation(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
+    sources, targets, trees = _first(material, trees)
     uses = _phrasal(translator.model)
-    some = slice(material.most)
-    of = None if trees is None else trees[some]
-    sources, targets = (material.sources or [])[some], (material.references or [])[some]
-    return plain(asdict(activation_shares(translator, sources, targets, uses=uses, trees=of)))
+    return plain(asdict(activation_shares(translator, sources, targets, uses=uses, trees=trees)))
+
+
+def _first(material: Material, trees: Any) -> tuple[Sequence[str], Sequence[str], Any]:
+    """The first `material.most` sources, references and trees."""
+    first = slice(material.most)
+    return (material.sources or [])[first], (material.references or [])[first], None if trees is None else trees[first]
 
 
 def _phrasal(model: Any) -> list[str]:
-    """The uses of attention that have phrase slots. Raises ModelError where none has."""
+    """The uses of attention that have phrase slots. Raises ModelError if there are none."""
     decoder = model.decoder
     structures = {
         "encoder-self": getattr(getattr(model, "encoder", None), "structures", ()),
         "decoder-self": getattr(decoder, "own_structures", ()),
         "cross": decoder.cross_structures,
     }
-    found = [use for use, some in structures.items() if any(not s.is_token for s in some)]
-    if not found:
+    uses = [use for use, layers in structures.items() if any(not s.is_token for s in layers)]
+    if not uses:
         raise ModelError("its attention has no phrase slots")
-    return found
+    return uses
 
 
 def _fertility(translator: Any, folder: Path, material: Material, trees: Any, device: str) -> dict[str, Any]:
     assert material.labels is not None and material.labelled is not None
-    found = evaluate_fertility(folder, material.labelled, material.labels, device=device, report=lambda _: None)
-    return {"model": str(folder), **plain(found.as_dict())}
+    result = evaluate_fertility(folder, material.labelled, material.labels, device=device, report=lambda _: None)
+    return {"model": str(folder), **plain(result.as_dict())}
 
 
 _MEASURES: dict[str, Callable[..., Any]] = {
@@ -200,9 +199,9 @@ _MEASURES: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class ScoredRun:
-    """The lines of one run, log P of the references (else of these lines) in nats, and phrase links as text.
+    """The lines of one run, log P of the references (or of these lines) in nats, and phrase links as text.
 
-    `phrases` None: not asked for, or not to be had, and then `why`.
+    `phrases` is None if they were not requested or are not available; `why` has the reason in the latter case.
     """
 
     lines: list[str]
@@ -221,24 +220,25 @@ def translate_and_score(
     alignments: bool = False,
     device: str = "cpu",
 ) -> ScoredRun:
-    """What a model makes of the sources (or `lines`, which it made before), and how probable it finds the references.
+    """Translate the sources with a model (or use `lines`, its earlier translations), and score the references.
 
-    Trees are handed on where the model takes its phrases from them. Raises as `Translator.translate` and `score`.
+    A model with phrases from parse trees gets `trees`. Raises as `Translator.translate` and `score`.
     """
     translator = Translator.from_pretrained(folder, device=device)
-    of = trees if translator.segmenter is not None and translator.segmenter.needs_trees else None
+    if translator.segmenter is None or not translator.segmenter.needs_trees:
+        trees = None
     phrases, why = None, ""
     if lines is None:
         aligned = alignments and translator.can_align
         why = "" if aligned or not alignments else "the model attends to no source tokens"
-        found = translator.translate(sources, trees=of, alignments=aligned, report=TranslationReport())
-        lines = [translation.text for translation in found]
+        translations = translator.translate(sources, trees=trees, alignments=aligned, report=TranslationReport())
+        lines = [translation.text for translation in translations]
         if aligned:
-            phrases = [_phrases(source, t) for source, t in zip(sources, found, strict=True)]
+            phrases = [_phrases(source, t) for source, t in zip(sources, translations, strict=True)]
     elif alignments:
         why = "its translations were given, not made here"
     targets = lines if references is None else references
-    scores = translator.score(sources, targets, trees=of)
+    scores = translator.score(sources, targets, trees=trees)
     return ScoredRun(list(lines), [score.log_prob for score in scores], phrases, why)
 
 
@@ -246,7 +246,7 @@ def _phrases(source: str, translation: Any) -> str:
     """The phrase links as `der Hund → the dog (0.93)`, in the order of the target words."""
     words = [word for word in source.split(" ") if word]
     links = translation.phrases or []
-    said = []
-    for (s1, s2), (t1, t2), weight in links:
-        said.append(f"{' '.join(words[s1:s2])} → {' '.join(translation.words[t1:t2])} ({weight:.2f})")
-    return "; ".join(said)
+    return "; ".join(
+        f"{' '.join(words[s1:s2])} → {' '.join(translation.words[t1:t2])} ({weight:.2f})"
+        for (s1, s2), (t1, t2), weight in links
+    )

@@ -1,10 +1,10 @@
-"""Nearest neighbours of embeddings, and how far two models agree on them (paper 004, Table 2; spec §6.4).
+"""Nearest neighbours of embeddings, and the agreement of two models on them (paper 004, Table 2; spec §6.4).
 
     cos(a, b) = E_a · E_b / (|E_a| |E_b|)          N_k(a): the k pieces b ≠ a with the largest cos(a, b)
     overlap   = mean over tokens a of |N_k(a) ∩ N'_k(a)| / k;   by chance k / (V - 1), with V pieces to choose from
 
-The pieces are those that all models have and of which none has a zero vector; special symbols are no pieces. Cosines are
-of double precision, and equal if 9 digits are: then the lower id comes first.
+The pieces are those that all models have with non-zero vectors, without special symbols. Cosines have double precision. Two
+cosines are equal if 9 digits agree; then the lower id comes first.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from phraseloom.text.vocabulary import SPECIALS
 
 SideName = Literal["source", "target"]
 DIGITS = 9
-CELLS = 2**24  # cosines held at a time
-PAIRED_TOKENS = 2000  # most tokens of which all pairs are compared
+CELLS = 2**24  # cosines in memory at a time
+PAIRED_TOKENS = 2000  # at most this number of tokens is compared pairwise
 LINES = 4096
 
 
 class Embeddings(NamedTuple):
-    """The matrix of one side of a model, and what turns text into its rows."""
+    """The embedding matrix of one side of a model, and the tokenizer of this side."""
 
     name: str
     side: Side
@@ -50,7 +50,7 @@ class PieceNeighbour(NamedTuple):
 
 @dataclass(frozen=True)
 class Token:
-    """A piece, how often it is in the text (None: there is no text), and its neighbours in each model, nearest first."""
+    """A piece, its count in the text (None without a text), and its neighbours in each model, nearest first."""
 
     piece: str
     count: int | None
@@ -58,16 +58,16 @@ class Token:
 
     @property
     def shared(self) -> int:
-        """How many neighbours are the same in all models."""
-        return len(set.intersection(*({n.piece for n in some} for some in self.neighbours)))
+        """The number of neighbours that all models share."""
+        return len(set.intersection(*({n.piece for n in model} for model in self.neighbours)))
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """What `compare` finds. `candidates`: pieces to choose from; `zero`: pieces left out for a vector of zeros.
+    """The result of `compare`. `candidates` counts the possible neighbours, `zero` the pieces left out for a zero vector.
 
-    `overlap`, `pearson` and `spearman` (of the cosines of all pairs of tokens) are of two models; None where they are not
-    defined. `pairs`: these cosines, for each model.
+    `overlap`, `pearson` and `spearman` (of the cosines of all pairs of tokens) compare two models; None if they are undefined.
+    `pairs` has these cosines for each model.
     """
 
     models: list[str]
@@ -82,7 +82,7 @@ class Neighbours:
 
     @property
     def chance(self) -> float:
-        """The overlap of neighbours that are drawn."""
+        """The overlap of random neighbours."""
         return self.count / (self.candidates - 1)
 
 
@@ -94,10 +94,10 @@ def load_embeddings(path: str | Path, side: SideName) -> Embeddings:
 
 
 def frequencies(side: Side, lines: Iterable[str]) -> np.ndarray:
-    """How often each id is in raw lines."""
-    total, rest = np.zeros(len(side.vocabulary), np.int64), iter(lines)
-    while some := list(islice(rest, LINES)):
-        ids = [number for sentence in side.encode_batch(some) for number in sentence]
+    """The count of each id in raw lines."""
+    total, remaining = np.zeros(len(side.vocabulary), np.int64), iter(lines)
+    while block := list(islice(remaining, LINES)):
+        ids = [number for sentence in side.encode_batch(block) for number in sentence]
         total += np.bincount(np.asarray(ids, np.int64), minlength=len(total))
     return total
 
@@ -107,8 +107,8 @@ def compare(
 ) -> Neighbours:
     """The `count` neighbours of the `tokens` most frequent pieces of a text, in one model or two.
 
-    The text is cut by the tokenizer of the first model; without one the first pieces of its vocabulary are taken. Raises
-    UsageError where there are too few pieces, ModelError for a matrix that is not finite.
+    The tokenizer of the first model cuts the text; without a text the first pieces of its vocabulary are used. Raises
+    UsageError for too few pieces, ModelError for a matrix that is not finite.
     """
     ids_VM, zero = _common(models)
     candidates = len(ids_VM)
@@ -119,10 +119,10 @@ def compare(
     order = np.arange(candidates) if counts is None else np.argsort(-counts, kind="stable")
     rows = order if counts is None else order[counts[order] > 0]
     if not len(rows):
-        raise UsageError("no piece that could be looked at is in the text")
+        raise UsageError("the text has none of the pieces")
     chosen = torch.from_numpy(rows[:tokens])
     vectors = [model.vectors_VD[torch.from_numpy(ids)] for model, ids in zip(models, ids_VM.T, strict=True)]
-    found = [nearest(some, chosen, count) for some in vectors]
+    neighbours = [nearest(vectors_VD, chosen, count) for vectors_VD in vectors]
     piece = [models[0].side.vocabulary.piece(int(number)) for number in ids_VM[:, 0]]
     entries = [
         Token(
@@ -130,12 +130,12 @@ def compare(
             None if counts is None else int(counts[row]),
             [
                 [PieceNeighbour(piece[n], c) for n, c in zip(ids[i].tolist(), cosines[i].tolist(), strict=True)]
-                for ids, cosines in found
+                for ids, cosines in neighbours
             ],
         )
         for i, row in enumerate(chosen.tolist())
     ]
-    pairs = [pair_cosines(some[chosen[:PAIRED_TOKENS]]) for some in vectors]
+    pairs = [pair_cosines(vectors_VD[chosen[:PAIRED_TOKENS]]) for vectors_VD in vectors]
     two = len(models) == 2
     return Neighbours(
         models=[model.name for model in models],
@@ -151,7 +151,7 @@ def compare(
 
 
 def _common(models: Sequence[Embeddings]) -> tuple[np.ndarray, int]:
-    """Rows (V, models) of the pieces that all models have, in the order of the first; and how many have a zero vector."""
+    """The rows (V, models) of the common pieces in the order of the first model, and the number of zero vectors."""
     for model in models:
         if not torch.isfinite(model.vectors_VD).all():
             raise ModelError("the embeddings are not finite", file=model.name)
@@ -165,9 +165,9 @@ def _common(models: Sequence[Embeddings]) -> tuple[np.ndarray, int]:
 
 
 def nearest(vectors_VD: Tensor, rows_R: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Ids and cosines (R, count) of the nearest other rows of `vectors_VD`, none of which is zero, to those of `rows_R`.
+    """Ids and cosines (R, count) of the nearest other rows of `vectors_VD` (without zero vectors) for each of `rows_R`.
 
-    `count` is below V. Holds at most `CELLS` cosines at a time, or those of one row.
+    `count` is below V. At most `CELLS` cosines, or those of one row, are in memory at a time.
     """
     size = len(vectors_VD)
     block = max(1, CELLS // vectors_VD.shape[1])
@@ -192,7 +192,7 @@ def unit(vectors_VD: Tensor) -> Tensor:
 
 
 def pair_cosines(vectors_RD: Tensor) -> np.ndarray:
-    """The cosines of all pairs of rows, R (R - 1) / 2 of them: of the first row with each later one, then the second."""
+    """The cosines of all R (R - 1) / 2 pairs of rows: the first row with each later one, then the second."""
     rows = unit(vectors_RD)
     above = torch.triu_indices(len(rows), len(rows), 1)
     return (rows @ rows.T)[above[0], above[1]].numpy()
@@ -206,7 +206,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    """Pearson's correlation; None for fewer than two values, or where all are the same."""
+    """Pearson's correlation; None for fewer than two values or a constant."""
     if len(a) < 2 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
     return float(np.corrcoef(a, b)[0, 1])

@@ -1,14 +1,14 @@
 """Accuracy of translations on each phenomenon of the built-in world, with intervals and paired tests.
 
-An instance (`instances.py`) is right if its realisation is in the translation: its pieces in their order, each a run of
-neighbouring words in exactly the gold form. The first word of a sentence may have a capital that it lacks elsewhere.
-Where the gold sentence holds the same realisation m times, k of them instances, and the translation holds it c < m
-times, m − c of the k are wrong (at most k): what is missing is missing among the instances.
+An instance (`gold.py`) is right if the translation has its realisation: its pieces in order, each a run of adjacent words in
+exactly the gold form. The first word of a sentence may have a capital letter that it lacks elsewhere. If the gold sentence has
+the same realisation m times, k of them instances, and the translation has it c < m times, then m − c of the k (at most k) are
+wrong.
 
     accuracy     right / instances, with Wilson's 95 % interval                    (Wilson 1927, J. Am. Stat. Assoc. 22)
     p            exact McNemar test of the instances that only one system has right (McNemar 1947, Psychometrika 12)
-    difference   to the first system, with the central 95 % over resamples of sentences (Koehn 2004): instances of one
-                 sentence are not independent, and McNemar's test takes them to be
+    difference   to the first system, with the central 95 % over resamples of sentences (Koehn 2004), because instances of
+                 one sentence are not independent, unlike McNemar's test assumes
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SENTENCE = "sentence"
 
 
 def occurrences(instance: Instance, words: Sequence[str]) -> int:
-    """How often the pieces of an instance stand in `words`, in order and without sharing a word."""
+    """How often `words` have the pieces of an instance, in order and without a shared word."""
     used: set[int] = set()
     count = 0
     while True:
@@ -56,33 +56,34 @@ def _find(piece: tuple[str, ...], words: Sequence[str], after: int, used: set[in
     return -1
 
 
-def _same(gold: str, said: str, opens: bool) -> bool:
-    return gold == said or (opens and _small(gold) == _small(said))
+def _same(gold: str, word: str, opens: bool) -> bool:
+    return gold == word or (opens and _small(gold) == _small(word))
 
 
 def _small(word: str) -> str:
     return word[:1].lower() + word[1:]
 
 
-def right(found: Sequence[Instance], gold: Sequence[str], said: Sequence[str]) -> list[bool]:
-    """For each instance of a sentence, whether the translation `said` has it right."""
+def right(instances: Sequence[Instance], gold: Sequence[str], words: Sequence[str]) -> list[bool]:
+    """For each instance of a sentence, whether the `words` of the translation have it right."""
     keys = [
-        (i.kind, _small(i.pieces[0][0]) if i.first else i.pieces[0][0], i.pieces[0][1:], i.pieces[1:]) for i in found
+        (i.kind, _small(i.pieces[0][0]) if i.first else i.pieces[0][0], i.pieces[0][1:], i.pieces[1:])
+        for i in instances
     ]
-    wanted = Counter(keys)
+    counts = Counter(keys)
     left: dict[Any, int] = {}
     result = []
-    for instance, key in zip(found, keys, strict=True):
+    for instance, key in zip(instances, keys, strict=True):
         if key not in left:
-            missing = occurrences(instance, gold) - occurrences(instance, said)
-            left[key] = wanted[key] - max(0, missing)
+            missing = occurrences(instance, gold) - occurrences(instance, words)
+            left[key] = counts[key] - max(0, missing)
         result.append(left[key] > 0)
         left[key] -= 1
     return result
 
 
 class _Marks(NamedTuple):
-    """For one system: in each group, one mark an instance; whether each sentence is wholly right."""
+    """For one system, one mark per instance of each group, and whether each sentence is exactly right."""
 
     groups: dict[str, list[bool]]
     exact: list[bool]
@@ -91,11 +92,11 @@ class _Marks(NamedTuple):
 def _mark(split: GoldSplit, lines: Sequence[str]) -> _Marks:
     groups: dict[str, list[bool]] = {}
     exact = []
-    for gold, found, names, line in zip(split.gold, split.found, split.groups, lines, strict=True):
-        said = words_of(line)
-        exact.append(said == gold)
-        for mark, some in zip(right(found, gold, said), names, strict=True):
-            for name in some:
+    for gold, instances, names, line in zip(split.gold, split.instances, split.groups, lines, strict=True):
+        words = words_of(line)
+        exact.append(words == gold)
+        for mark, instance_names in zip(right(instances, gold, words), names, strict=True):
+            for name in instance_names:
                 groups.setdefault(name, []).append(mark)
     return _Marks({**groups, SENTENCE: exact}, exact)
 
@@ -104,23 +105,23 @@ def _owners(split: GoldSplit) -> dict[str, np.ndarray]:
     """The sentence of each instance of each group, in the order of the marks."""
     owners: dict[str, list[int]] = {}
     for number, names in enumerate(split.groups):
-        for name in (name for some in names for name in some):
+        for name in (name for instance_names in names for name in instance_names):
             owners.setdefault(name, []).append(number)
-    return {**{name: np.array(some) for name, some in owners.items()}, SENTENCE: np.arange(len(split.gold))}
+    return {**{name: np.array(rows) for name, rows in owners.items()}, SENTENCE: np.arange(len(split.gold))}
 
 
 def _order(name: str) -> tuple[int, int]:
-    kind, _, rest = name.partition(", ")
-    times = re.match(r"\d+", rest)
+    kind, _, frequency = name.partition(", ")
+    times = re.match(r"\d+", frequency)
     return (*KINDS, SENTENCE).index(kind), int(times[0]) if times else -1
 
 
 def compare_systems(
     split: GoldSplit, outputs: Mapping[str, Sequence[str]], *, samples: int = 1000, seed: int = SEED
 ) -> list[dict[str, Any]]:
-    """One entry a group (phenomenon, its parts by frequency, whole sentences) with every system, the first as base.
+    """One entry per group (phenomenon, its parts by frequency, whole sentences) with every system; the first is the base.
 
-    `outputs`: name → lines. Raises DataError for other numbers of lines, UsageError for fewer than one resample.
+    `outputs` has the lines by name. Raises DataError for other numbers of lines, UsageError for fewer than one resample.
     """
     if samples < 1:
         raise UsageError(f"the bootstrap needs at least 1 resample, not {samples}")
@@ -134,17 +135,17 @@ def compare_systems(
     )
     report = []
     for name in names:
-        holding = np.unique(owners[name])
+        members = np.unique(owners[name])
         systems = []
         for number, (system, mark) in enumerate(marks.items()):
-            entry = _accuracy(mark.groups[name], np.array(mark.exact)[holding])
+            entry = _accuracy(mark.groups[name], np.array(mark.exact)[members])
             if number:
                 entry |= compare(first.groups[name], mark.groups[name]) | {
                     "difference_interval": intervals[name][number]
                 }
             systems.append({"system": system, **entry})
         report.append(
-            {"phenomenon": name, "instances": len(owners[name]), "sentences": len(holding), "systems": systems}
+            {"phenomenon": name, "instances": len(owners[name]), "sentences": len(members), "systems": systems}
         )
     return report
 
@@ -173,7 +174,7 @@ def _differences(
     per_group = 1 + len(next(iter(marks.values())))
     for number, name in enumerate(marks):
         totals, *gains = sums[:, number * per_group : (number + 1) * per_group].T
-        some = totals > 0
-        cut = [np.percentile(gain[some] / totals[some], (2.5, 97.5)) if some.any() else (-1.0, 1.0) for gain in gains]
-        result[name] = [[float(low), float(high)] for low, high in cut]
+        has = totals > 0
+        ends = [np.percentile(gain[has] / totals[has], (2.5, 97.5)) if has.any() else (-1.0, 1.0) for gain in gains]
+        result[name] = [[float(low), float(high)] for low, high in ends]
     return result

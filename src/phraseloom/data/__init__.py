@@ -1,1 +1,1 @@
-"""Datasets: raw parallel text to memory-mapped shards, and shards to batches."""
+"""Datasets: prepare raw parallel text as memory-mapped shards, and read shards as batches."""

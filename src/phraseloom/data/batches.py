@@ -1,12 +1,13 @@
-"""Which examples make each update: a pure function of (lengths, recipe, seed, epoch).
+"""Plan the examples of each update: a pure function of (lengths, recipe, seed, epoch).
 
 An *update* is one optimiser step over about `batch_tokens` target tokens. It consists of *micro-batches*, whose number
-depends on the recipe only, so that 1 or N processes do the same sums. Every epoch has the same number of updates, so a
-position in the data is one integer: the number of updates done. Each example comes exactly once an epoch.
+depends on the recipe only, so 1 or N processes compute the same sums. Every epoch has the same number of updates and each
+example once, so a position in the data is one integer: the number of finished updates.
 
-How an epoch is laid out: examples are shuffled into pools; inside a pool they are sorted by target length, then source
-length, both running back and forth (a snake) so that neighbours are always alike; the line is cut into pieces of equal
-cost (a target token costs 1, a source token half, as in an encoder–decoder of equal depths); the pieces are shuffled.
+An epoch is planned as follows. Examples are shuffled into pools. Inside a pool they are sorted by target length, then source
+length, both alternately ascending and descending (a snake), so that neighbours have similar lengths. The sequence is cut into
+pieces of equal cost: a target token costs 1, a source token half, as in an encoder–decoder of equal depths. The pieces are
+shuffled.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ LENGTH_BITS = 20
 
 
 def mix(*numbers: int) -> int:
-    """A 63-bit number from integers (splitmix64 over them): the seed of whatever happens at that place."""
+    """A 63-bit random seed from integers, by splitmix64."""
     state = 0x9E3779B97F4A7C15
     for number in numbers:
         state = (state + (number & (2**64 - 1)) + 0x9E3779B97F4A7C15) & (2**64 - 1)
@@ -38,8 +39,8 @@ def mix(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class EpochPlan:
-    """One epoch: `order` holds example indices; micro-batch i is order[cuts[i]:cuts[i+1]]; update u is the micro-batches
-    starts[u] to starts[u+1]."""
+    """One epoch. `order` holds example indices; micro-batch i is order[cuts[i]:cuts[i+1]]; update u has the micro-batches
+    [starts[u], starts[u+1])."""
 
     order: np.ndarray
     cuts: np.ndarray
@@ -57,7 +58,7 @@ class EpochPlan:
 class BatchPlan:
     """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run.
 
-    `source_lengths` None: there is no source (language models), and nothing of it is counted.
+    `source_lengths` is None for language models, which have no source; it then costs nothing.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class BatchPlan:
         pool_updates: int = 500,
     ) -> None:
         if len(target_lengths) == 0:
-            raise DataError("the training set is empty", hint="check the filters that `prepare` reported")
+            raise DataError("the training set is empty", hint="check the filters in the output of `prepare`")
         self.target = np.asarray(target_lengths, np.int32)
         self.has_source = source_lengths is not None
         self.source = np.zeros_like(self.target) if source_lengths is None else np.asarray(source_lengths, np.int32)
@@ -91,7 +92,7 @@ class BatchPlan:
         return cost.astype(np.float32)
 
     def count(self, examples: np.ndarray) -> tuple[int, int]:
-        """Source and target tokens of examples, end symbols counted."""
+        """The numbers of source and target tokens of examples, including EOS."""
         source = int(self.source[examples].sum()) + len(examples) if self.has_source else 0
         return source, int(self.target[examples].sum()) + len(examples)
 
@@ -105,7 +106,7 @@ class BatchPlan:
         return self.epoch(epoch).update(index)
 
     def epoch(self, epoch: int) -> EpochPlan:
-        """The plan of one epoch; the last one asked for is kept."""
+        """The plan of one epoch; the last one is cached."""
         if self._epoch is None or self._epoch[0] != epoch:
             self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch))))
         return self._epoch[1]
@@ -114,7 +115,7 @@ class BatchPlan:
         order = self._snake(random)
         slots = min(self.updates_per_epoch * self.micro_batches, len(order))
         cuts = _equal_cuts(np.cumsum(self._cost[order], dtype=np.float64), slots)
-        # whole pieces change places; each keeps its examples
+        # shuffle whole pieces; each keeps its examples
         places = random.permutation(slots)
         sizes = np.diff(cuts)[places]
         offsets = np.cumsum(sizes) - sizes
@@ -126,7 +127,7 @@ class BatchPlan:
         return EpochPlan(order, cuts, starts)
 
     def _snake(self, random: np.random.Generator) -> np.ndarray:
-        """Example indices in pools, sorted back and forth by (target, source) length, ties at random."""
+        """Example indices in pools, sorted as a snake by (target, source) length, with random ties."""
         shuffled = random.permutation(len(self.target))
         pool = np.arange(len(shuffled), dtype=np.int64) * self.num_pools // len(shuffled)
         last = (1 << LENGTH_BITS) - 1
@@ -140,23 +141,23 @@ class BatchPlan:
     def _split_long(
         self, order: np.ndarray, cuts: np.ndarray, starts: np.ndarray, limit: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cut pieces whose padded size is above `limit` into several of the same update."""
+        """Cut pieces with a padded size above `limit` into several pieces of the same update."""
         longest = np.maximum(self.source, self.target)[order].astype(np.int64) + 1
         too_big = np.maximum.reduceat(longest, cuts[:-1]) * np.diff(cuts) > limit
         extra: list[int] = []
         for i in np.flatnonzero(too_big):
-            begin, most = cuts[i], 0
+            begin, length = cuts[i], 0
             for j in range(cuts[i], cuts[i + 1]):
-                most = max(most, longest[j])
-                if most * (j + 1 - begin) > limit and j > begin:
+                length = max(length, longest[j])
+                if length * (j + 1 - begin) > limit and j > begin:
                     extra.append(j)
-                    begin, most = j, longest[j]
+                    begin, length = j, longest[j]
         marks = cuts[starts]
         cuts = np.union1d(cuts, np.asarray(extra, cuts.dtype))
         return cuts, np.searchsorted(cuts, marks)
 
     def largest(self) -> np.ndarray:
-        """The examples of the micro-batch of epoch 0 that needs most memory: sentences × (longest source + target)."""
+        """The micro-batch of epoch 0 that needs most memory: sentences × (longest source + target)."""
         plan = self.epoch(0)
         source = np.maximum.reduceat(self.source[plan.order], plan.cuts[:-1]).astype(np.int64)
         target = np.maximum.reduceat(self.target[plan.order], plan.cuts[:-1]).astype(np.int64)
@@ -164,7 +165,7 @@ class BatchPlan:
         return plan.order[plan.cuts[i] : plan.cuts[i + 1]]
 
     def padding(self, epoch: int = 0) -> float:
-        """The share of padding among all source and target positions of an epoch."""
+        """The fraction of padding among all source and target positions of an epoch."""
         plan = self.epoch(epoch)
         size = np.diff(plan.cuts)
         real = padded = 0
@@ -177,10 +178,10 @@ class BatchPlan:
 
 
 def _equal_cuts(cumulative: np.ndarray, pieces: int) -> np.ndarray:
-    """Positions 0 = c_0 < c_1 < … < c_pieces = n that cut a line into non-empty pieces of about equal cost."""
+    """Positions 0 = c_0 < c_1 < … < c_pieces = n that cut a sequence into non-empty pieces of about equal cost."""
     count = len(cumulative)
-    wanted = cumulative[-1] * np.arange(pieces + 1) / pieces
-    cuts = np.searchsorted(cumulative, wanted, side="left").astype(np.int64)
+    costs = cumulative[-1] * np.arange(pieces + 1) / pieces
+    cuts = np.searchsorted(cumulative, costs, side="left").astype(np.int64)
     cuts[0], cuts[-1] = 0, count
     steps = np.arange(pieces + 1)
     cuts = np.maximum.accumulate(cuts - steps) + steps

@@ -1,6 +1,6 @@
-"""A prepared dataset: memory-mapped token shards, their lengths, the tokenizer and the raw text of valid and test.
+"""A prepared dataset: memory-mapped token shards, their lengths, the tokenizer, and the raw text of valid and test.
 
-With source phrases also the sizes of these, the segmenter that made them, and the raw trees of valid and test.
+A dataset with source phrases also has the phrase sizes, their segmenter, and the raw trees of valid and test.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.text.vocabulary import PAD
 
-# A dataset up to this size is read and hashed when it is opened; of a larger one only sizes and small files are
-# checked.
+# Opening hashes all files of a dataset up to this size; for a larger one it only checks sizes and small files.
 VERIFY_BYTES = 2**30
-# Shards mapped at the same time by a split: each needs a few file descriptors.
+# Shards of a split that are mapped at the same time: each needs a few file descriptors.
 OPEN_SHARDS = 64
 
 Ids = npt.NDArray[np.int64]
@@ -35,7 +34,7 @@ Lengths = npt.NDArray[np.int32]
 
 
 class Split:
-    """The pairs of `train`, `valid` or `test`, by number from 0; sequences have no beginning or end symbol."""
+    """The pairs of `train`, `valid` or `test`, by number from 0; sequences have no BOS or EOS."""
 
     def __init__(
         self, folder: Path, name: str, info: SplitInfo, token_type: str, vocabularies: tuple[int, int]
@@ -49,14 +48,14 @@ class Split:
     def __len__(self) -> int:
         return self.info.pairs
 
-    def _of(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
-        """The values of shard `k`, and the offsets of each pair in them: source, target or phrases."""
+    def _values(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
+        """The values of a sequence (source, target or phrases) in shard `k`, and the offsets of each pair."""
         shard = self.shard(k)
         shard.check()
         return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
 
     def _lengths(self, sequence: int) -> Lengths:
-        parts = [np.diff(self._of(k, sequence)[1]).astype(np.int32) for k in range(len(self.info.shards))]
+        parts = [np.diff(self._values(k, sequence)[1]).astype(np.int32) for k in range(len(self.info.shards))]
         return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
 
     @functools.cached_property
@@ -71,12 +70,12 @@ class Split:
 
     @functools.cached_property
     def phrase_counts(self) -> Lengths:
-        """Phrases of each source sentence, int32 (N,), where the dataset has phrases."""
+        """Phrases of each source sentence, int32 (N,), if the dataset has phrases."""
         return self._lengths(PHRASES)
 
     @functools.cached_property
     def lines(self) -> Ids:
-        """The number of each pair among the raw pairs of this split (from 0, files one after the other), int64 (N,)."""
+        """The number of each pair among the raw pairs of this split (from 0, over all files), int64 (N,)."""
         parts = [self.shard(k).lines for k in range(len(self.info.shards))]
         return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
 
@@ -102,39 +101,39 @@ class Split:
 
         Source (B, S), its lengths (B,), target (B, T), its lengths (B,), all int64.
         """
-        wanted = self._checked(indices)
-        return (*self._padded(0, self.source_lengths, wanted), *self._padded(1, self.target_lengths, wanted))
+        pairs = self._checked(indices)
+        return (*self._padded(0, self.source_lengths, pairs), *self._padded(1, self.target_lengths, pairs))
 
     @property
     def has_phrases(self) -> bool:
-        """Whether the phrases of the source are stored."""
+        """Whether the dataset has source phrases."""
         return self.info.source_phrases is not None
 
     def phrase_sizes(self, indices: Sequence[int] | Ids) -> Ids | None:
-        """The source tokens of each phrase of the pairs `indices`, int64 (B, P), 0 behind the last; None without phrases.
+        """The source tokens of each phrase of the pairs `indices`, int64 (B, P), padded with 0; None without phrases.
 
-        They sum to the source length + 1: the end symbol is in the last phrase. Raises CorruptError.
+        They sum to the source length + 1, because EOS is in the last phrase. Raises CorruptError.
         """
         if not self.has_phrases:
             return None
         return self._padded(PHRASES, self.phrase_counts, self._checked(indices), padding=0)[0]
 
     def _checked(self, indices: Sequence[int] | Ids) -> Ids:
-        wanted = np.asarray(indices, dtype=np.int64)
-        if wanted.size and (wanted.min() < 0 or wanted.max() >= len(self)):
-            raise IndexError(f"pairs {wanted.min()} to {wanted.max()} of {len(self)}")
-        return wanted
+        pairs = np.asarray(indices, dtype=np.int64)
+        if pairs.size and (pairs.min() < 0 or pairs.max() >= len(self)):
+            raise IndexError(f"pairs {pairs.min()} to {pairs.max()} of {len(self)}")
+        return pairs
 
-    def _padded(self, sequence: int, lengths_N: Lengths, wanted: Ids, padding: int = PAD) -> tuple[Ids, Ids]:
-        lengths = lengths_N[wanted].astype(np.int64)
+    def _padded(self, sequence: int, lengths_N: Lengths, pairs: Ids, padding: int = PAD) -> tuple[Ids, Ids]:
+        lengths = lengths_N[pairs].astype(np.int64)
         width = int(lengths.max(initial=0))
-        padded = np.full((len(wanted), width), padding, dtype=np.int64)
+        padded = np.full((len(pairs), width), padding, dtype=np.int64)
         columns = np.arange(width)
-        owners = np.searchsorted(self._starts, wanted, side="right") - 1
+        owners = np.searchsorted(self._starts, pairs, side="right") - 1
         for k in np.unique(owners):
             rows = np.flatnonzero(owners == k)
-            values, offsets = self._of(int(k), sequence)
-            starts = offsets[wanted[rows] - self._starts[k]]
+            values, offsets = self._values(int(k), sequence)
+            starts = offsets[pairs[rows] - self._starts[k]]
             filled = columns < lengths[rows, None]
             block = np.full(filled.shape, padding, dtype=np.int64)
             block[filled] = values[(starts[:, None] + columns)[filled]]
@@ -142,22 +141,22 @@ class Split:
         return padded, lengths
 
     def text(self) -> tuple[list[str], list[str]]:
-        """The raw lines of both sides (valid and test only). Raises UsageError for the training data.
+        """The raw lines of both sides (valid and test only); text without a source has empty source lines.
 
-        Of text without a source, the source lines are empty.
+        Raises UsageError for the training data.
         """
         if not self.info.text_sha256:
-            raise UsageError(f"the raw text of {self.name} is not kept in a dataset")
-        target = self._kept("target")
-        source = self._kept("source")
+            raise UsageError(f"the raw text of {self.name} is not stored in a dataset")
+        target = self._raw_lines("target")
+        source = self._raw_lines("source")
         assert target is not None
         return [""] * len(target) if source is None else source, target
 
     def trees(self) -> list[str] | None:
-        """The raw parse tree of each source line (valid and test only), as `text`; None where the dataset has none."""
-        return self._kept("trees")
+        """The raw parse tree of each source line (valid and test only); None if the dataset has none."""
+        return self._raw_lines("trees")
 
-    def _kept(self, name: str) -> list[str] | None:
+    def _raw_lines(self, name: str) -> list[str] | None:
         if name not in self.info.text_sha256:
             return None
         return [*read_lines(inside(self.folder, f"{self.name}/{name}.txt", "raw text"))]
@@ -169,48 +168,43 @@ class Dataset:
     def __init__(self, folder: Path, *, verify: bool | None = None) -> None:
         self.folder = require_folder(folder, "dataset folder")
         if not (folder / MANIFEST).is_file():
-            raise CorruptError("not a whole dataset: it has no manifest", file=folder, hint="run phraseloom prepare")
+            raise CorruptError("incomplete dataset: it has no manifest", file=folder, hint="run phraseloom prepare")
         self.index = read_index(folder)
         _check(folder, verify)
         for name, info in self.index.splits.items():
             counts = [info.source_phrases, *(s.source_phrases for s in info.shards)]
             if {n is None for n in counts} != {self.index.segmenter_sha256 is None}:
-                raise CorruptError(f"phrases of {name} are stored in part, or without segmenter", file=folder / INDEX)
+                raise CorruptError(f"phrases of {name} are incomplete, or have no segmenter", file=folder / INDEX)
             if info.pairs != sum(s.pairs for s in info.shards):
-                raise CorruptError(
-                    f"the shards of {name} do not sum up to {plural(info.pairs, 'pair')}", file=folder / INDEX
-                )
+                what = f"the shards of {name} do not add up to {plural(info.pairs, 'pair')}"
+                raise CorruptError(what, file=folder / INDEX)
         self.fingerprint = sha256_file(folder / INDEX)
         self.tokenizer = Tokenizer.load(own_folder(folder, "tokenizer", "tokenizer"))
         if self.tokenizer.sha256 != self.index.tokenizer_sha256:
-            raise CorruptError(
-                "the tokenizer is not the one that this dataset was made with", file=folder / "tokenizer"
-            )
+            raise CorruptError("the tokenizer belongs to another dataset", file=folder / "tokenizer")
         self.segmenter: Segmenter | None = None
         if self.index.segmenter_sha256 is not None:
             self.segmenter = load_segmenter(own_folder(folder, "segmenter", "segmenter"))
             if self.segmenter.sha256 != self.index.segmenter_sha256:
-                raise CorruptError(
-                    "the segmenter is not the one that this dataset was made with", file=folder / "segmenter"
-                )
+                raise CorruptError("the segmenter belongs to another dataset", file=folder / "segmenter")
         try:
             kind = TextDataConfig if self.index.is_text else DataConfig
             self.config: AnyDataConfig = kind.model_validate({**self.index.config, "folder": str(folder)})
         except pydantic.ValidationError as error:
-            raise CorruptError("the index holds no valid data section", file=folder / INDEX) from error
+            raise CorruptError("the index has no valid data section", file=folder / INDEX) from error
         sizes = len(self.tokenizer.source.vocabulary), len(self.tokenizer.target.vocabulary)
         self._splits = {n: Split(folder, n, s, self.index.token_type, sizes) for n, s in self.index.splits.items()}
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool | None = None) -> Dataset:
-        """Open and check a dataset. `verify` true hashes every file, false only compares sizes, None decides by size.
+        """Open and check a dataset. `verify` True hashes every file, False only compares sizes, None decides by size.
 
         Raises FileProblem, CorruptError.
         """
         return cls(Path(folder), verify=verify)
 
     def split(self, name: Literal["train", "valid", "test"] | str) -> Split:
-        """The pairs of a split. Raises DataError when the dataset has none of this name."""
+        """The pairs of a split. Raises DataError if the dataset does not have it."""
         if name not in self._splits:
             known = ", ".join(self._splits)
             raise DataError(f"this dataset has no {name} data (it has {known})", file=self.folder)
@@ -218,7 +212,7 @@ class Dataset:
 
     @property
     def is_text(self) -> bool:
-        """Whether this is text of one language, for language models; the source side of every split is then empty."""
+        """Whether this is text of one language, for language models; the source side of every split is empty then."""
         return self.index.is_text
 
     def __contains__(self, name: str) -> bool:
@@ -226,7 +220,7 @@ class Dataset:
 
 
 def _check(folder: Path, verify: bool | None) -> None:
-    """The files of a dataset against its manifest: hashes, or sizes only where the dataset is large."""
+    """Check the files of a dataset against its manifest: hashes, or only sizes if the dataset is large."""
     files = read_manifest(folder)
     if INDEX not in files:
         raise CorruptError("not the manifest of a dataset", file=folder / MANIFEST)

@@ -1,8 +1,7 @@
-"""What a worker process does: a chunk of raw pairs → filtered token arrays, with what was left out and why.
+"""Encode chunks of raw pairs as filtered token arrays, in this process or in worker processes.
 
-Where a segmenter is given, the source phrases of each pair that is kept are a third array.
-
-Chunks of raw pairs go to worker processes and come back encoded, in order; a worker that dies is an error.
+An encoded chunk also has the positions that were left out and why, and with a segmenter the source phrases of each pair.
+Chunks come back in order; a worker that dies is an error.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from phraseloom.text.tokenizer import Side, Tokenizer
 
 @dataclass(frozen=True)
 class Chunk:
-    """Raw pairs: number of the file, line of the first pair in it (from 1), and its number in the split (from 0).
+    """Raw pairs: the number of their file, the line of the first pair (from 1), and its number in the split (from 0).
 
-    Of text without a source, all source lines are empty. `trees`: one line for each source line, and the file they are in.
+    Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file.
     """
 
     file: int
@@ -48,10 +47,10 @@ class Chunk:
 
 @dataclass
 class EncodedChunk:
-    """A chunk after encoding. `lines` are positions in the chunk; `dropped` gives for a reason the positions left out.
+    """A chunk after encoding. `lines` are positions in the chunk; `dropped` has the positions left out for each reason.
 
-    `tokens` and `lengths` are of source and target, and with phrases of the sizes of these. `keys` holds a 128-bit hash of
-    each pair kept (dtype S16), when duplicates are to be found.
+    `tokens` and `lengths` have one array each for source, target and, with phrases, the phrase sizes. `keys` holds a 128-bit
+    hash of each remaining pair (dtype S16) if duplicates are removed.
     """
 
     tokens: tuple[npt.NDArray[Any], ...]
@@ -60,62 +59,62 @@ class EncodedChunk:
     dropped: dict[str, list[int]] = field(default_factory=dict)
     keys: npt.NDArray[np.bytes_] | None = None
 
-    def keep(self, wanted: npt.NDArray[np.bool_]) -> EncodedChunk:
-        """The pairs where `wanted` is true."""
-        tokens = tuple(t[np.repeat(wanted, n)] for t, n in zip(self.tokens, self.lengths, strict=True))
-        lengths = tuple(n[wanted] for n in self.lengths)
-        keys = None if self.keys is None else self.keys[wanted]
-        return EncodedChunk(tokens, lengths, self.lines[wanted], self.dropped, keys)
+    def keep(self, mask: npt.NDArray[np.bool_]) -> EncodedChunk:
+        """The pairs where `mask` is True."""
+        tokens = tuple(t[np.repeat(mask, n)] for t, n in zip(self.tokens, self.lengths, strict=True))
+        lengths = tuple(n[mask] for n in self.lengths)
+        keys = None if self.keys is None else self.keys[mask]
+        return EncodedChunk(tokens, lengths, self.lines[mask], self.dropped, keys)
 
 
 @dataclass(frozen=True)
 class Coder:
-    """All that it takes to encode a chunk: the same in every process."""
+    """Encodes a chunk; every process has the same one."""
 
     tokenizer: Tokenizer
     token_type: str
     segmenter: Segmenter | None = None
 
     def encode(self, chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
-        """Encode a chunk; without `filters` every pair is kept (valid and test), blank lines as zero tokens.
+        """Encode a chunk. Without `filters` every pair stays (valid and test), and a blank line has no tokens.
 
-        A TextFilterConfig looks at the target alone. Raises DataError where a tree does not fit its line; a tree whose pair is
-        left out is not looked at.
+        A TextFilterConfig filters by the target only. Raises DataError if a tree does not fit its line; trees of pairs that
+        are left out are not checked.
         """
         source, target, tokenizer = chunk.source, chunk.target, self.tokenizer
-        kept = list(range(len(source)))
+        pairs = list(range(len(source)))
         dropped: dict[str, list[int]] = {}
         is_text = isinstance(filters, TextFilterConfig)
         if filters is not None:
-            kept = _readable(tokenizer, target if is_text else source, target, filters, dropped)
-        left = tokenizer.source.encode_batch([source[i] for i in kept])
-        right = tokenizer.target.encode_batch([target[i] for i in kept])
-        wanted = np.ones(len(kept), dtype=bool)
+            pairs = _encodable(tokenizer, target if is_text else source, target, filters, dropped)
+        left = tokenizer.source.encode_batch([source[i] for i in pairs])
+        right = tokenizer.target.encode_batch([target[i] for i in pairs])
+        passed = np.ones(len(pairs), dtype=bool)
         sizes = [np.fromiter(map(len, ids), dtype=np.int32, count=len(ids)) for ids in (left, right)]
         if filters is not None:
-            wanted = _fitting(sizes[1] if is_text else sizes[0], sizes[1], kept, filters, dropped)
+            passed = _passed(sizes[1] if is_text else sizes[0], sizes[1], pairs, filters, dropped)
         keys = None
         if filters is not None and filters.deduplicate:
-            texts = (f"{source[i]}\n{target[i]}".encode() for i in kept)
+            texts = (f"{source[i]}\n{target[i]}".encode() for i in pairs)
             digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
             keys = np.array(digests, dtype="S16")
         tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
-        lines = np.array(kept, dtype=np.int64)
-        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(wanted)
+        lines = np.array(pairs, dtype=np.int64)
+        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(passed)
         if self.segmenter is not None:
             _add_phrases(encoded, chunk, tokenizer.source, self.segmenter)
         return encoded
 
 
 def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Segmenter) -> None:
-    """The sizes of the source phrases of each pair kept, as a third array."""
+    """Add the sizes of the source phrases of each remaining pair, as a third array."""
     lines = encoded.lines.tolist()
     ends = np.cumsum(encoded.lengths[0], dtype=np.int64)
     ids = [part.tolist() for part in np.split(encoded.tokens[0], ends[:-1])] if lines else []
     trees = None if chunk.trees is None else [chunk.trees[i] for i in lines]
     try:
         phrases = segment_lines(segmenter, side, [chunk.source[i] for i in lines], ids, trees)
-    except DataError as error:  # it counts the lines that it was given
+    except DataError as error:  # its line counts the remaining pairs
         line = None if error.line is None else chunk.first + lines[error.line - 1]
         raise DataError(error.what, file=chunk.tree_file or error.file, line=line, hint=error.hint) from error
     counts = np.fromiter(map(len, phrases), dtype=np.int32, count=len(phrases))
@@ -123,8 +122,8 @@ def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Seg
     if flat.max(initial=0) >= 2**16:
         owner = lines[int(np.searchsorted(np.cumsum(counts), flat.argmax(), side="right"))]
         raise DataError(
-            f"pair {chunk.base + owner + 1} has a phrase of {flat.max():,} subwords; a phrase has at most 65,535",
-            hint="cut the line",
+            f"pair {chunk.base + owner + 1} has a phrase of {flat.max():,} subwords; the limit is 65,535",
+            hint="split the line",
         )
     encoded.tokens, encoded.lengths = (*encoded.tokens, flat.astype(np.uint16)), (*encoded.lengths, counts)
 
@@ -133,16 +132,16 @@ def _flat(ids: list[list[int]], sizes: npt.NDArray[np.int32], token_type: str) -
     return np.fromiter(chain.from_iterable(ids), dtype=token_type, count=int(sizes.sum()))
 
 
-def _readable(
+def _encodable(
     tokenizer: Tokenizer, source: list[str], target: list[str], filters: AnyFilter, dropped: dict[str, list[int]]
 ) -> list[int]:
-    """Positions of pairs with text on both sides and not so long that they need not be encoded to be left out."""
-    most = [filters.max_tokens * _longest(side) for side in (tokenizer.source, tokenizer.target)]
-    kept, blank = [], "empty" if isinstance(filters, TextFilterConfig) else "empty_both"
+    """Positions of pairs with text on both sides, without pairs that are certainly too long."""
+    limits = [filters.max_tokens * _longest(side) for side in (tokenizer.source, tokenizer.target)]
+    pairs, blank = [], "empty" if isinstance(filters, TextFilterConfig) else "empty_both"
     for i, (left, right) in enumerate(zip(source, target, strict=True)):
         if left.strip() and right.strip():
-            if len(left) <= most[0] and len(right) <= most[1]:
-                kept.append(i)
+            if len(left) <= limits[0] and len(right) <= limits[1]:
+                pairs.append(i)
                 continue
             reason = "too_long"
         elif left.strip():
@@ -150,18 +149,18 @@ def _readable(
         else:
             reason = "empty_source" if right.strip() else blank
         dropped.setdefault(reason, []).append(i)
-    return kept
+    return pairs
 
 
 def _longest(side: Side) -> int:
-    # Normalisation may shorten a line a little, so a line is given room before it counts as hopeless.
+    # Normalisation may shorten a line, so the limit has a margin.
     return side.subwords.longest_piece * (1 if side.normaliser.identity else 4)
 
 
-def _fitting(
+def _passed(
     left: npt.NDArray[np.int32],
     right: npt.NDArray[np.int32],
-    kept: list[int],
+    pairs: list[int],
     filters: AnyFilter,
     dropped: dict[str, list[int]],
 ) -> npt.NDArray[np.bool_]:
@@ -169,22 +168,22 @@ def _fitting(
     bad = {"too_long": longer > filters.max_tokens, "too_short": shorter < filters.min_tokens}
     if filters.max_ratio is not None:
         bad["ratio"] = longer > filters.max_ratio * shorter
-    wanted = np.ones(len(kept), dtype=bool)
+    passed = np.ones(len(pairs), dtype=bool)
     for reason, flags in bad.items():
-        found = [kept[i] for i in np.flatnonzero(flags & wanted)]
-        if found:
-            dropped[reason] = sorted(dropped.get(reason, []) + found)
-        wanted &= ~flags
-    return wanted
+        failed = [pairs[i] for i in np.flatnonzero(flags & passed)]
+        if failed:
+            dropped[reason] = sorted(dropped.get(reason, []) + failed)
+        passed &= ~flags
+    return passed
 
 
 _coder: Coder | None = None
 
 
 def start_worker(folder: str, token_type: str) -> None:
-    """Load what encodes once in a worker process, which ends with the process that started it, however that ends.
+    """Load the coder in a worker process, which exits when its parent ends for any reason.
 
-    `folder` holds `tokenizer` and, where there are source phrases, `segmenter`.
+    `folder` holds `tokenizer` and, with source phrases, `segmenter`.
     """
     global _coder
     parent = multiprocessing.parent_process()
@@ -204,28 +203,25 @@ def _end_with(sentinel: int) -> None:
 
 
 def work(chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
-    """`Coder.encode` in a worker process; the lines come joined (see `packed`)."""
+    """`Coder.encode` of a `packed` chunk in a worker process."""
     assert _coder is not None
     return _coder.encode(unpacked(chunk), filters)
 
 
 def packed(chunk: Chunk) -> Chunk:
-    """The chunk with its lines joined to one each, which travels faster."""
+    """The chunk with the lines of each list joined, which is faster to send."""
     trees = None if chunk.trees is None else ["\n".join(chunk.trees)]
     return replace(chunk, source=["\n".join(chunk.source)], target=["\n".join(chunk.target)], trees=trees)
 
 
 def unpacked(chunk: Chunk) -> Chunk:
-    """The chunk that `packed` was given."""
+    """The inverse of `packed`."""
     trees = None if chunk.trees is None else chunk.trees[0].split("\n")
     return replace(chunk, source=chunk.source[0].split("\n"), target=chunk.target[0].split("\n"), trees=trees)
 
 
 class Encoder:
-    """Encodes chunks in this process or in several, always giving them back in order.
-
-    `folder` is where a worker process finds what the coder is made of (`start_worker`).
-    """
+    """Encodes chunks in this process or in several, and returns them in order; `folder`: see `start_worker`."""
 
     def __init__(self, coder: Coder, folder: Path, processes: int) -> None:
         self.coder, self.folder, self.processes = coder, folder, processes
@@ -234,8 +230,8 @@ class Encoder:
     def __enter__(self) -> Encoder:
         if self.processes > 1:
             context = multiprocessing.get_context("spawn")
-            given = (str(self.folder), self.coder.token_type)
-            self._pool = ProcessPoolExecutor(self.processes, context, start_worker, given)
+            arguments = (str(self.folder), self.coder.token_type)
+            self._pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -243,7 +239,7 @@ class Encoder:
             self._pool.shutdown(wait=True, cancel_futures=True)
 
     def run(self, chunks: Iterator[Chunk], filters: AnyFilter | None) -> Iterator[tuple[Chunk, EncodedChunk]]:
-        """Each chunk with its encoding. Raises DataError, and PhraseloomError when a worker process dies."""
+        """Each chunk with its encoding. Raises DataError, and PhraseloomError if a worker process dies."""
         if self._pool is None:
             for chunk in chunks:
                 yield chunk, self.coder.encode(chunk, filters)
@@ -259,6 +255,5 @@ class Encoder:
                 done, future = waiting.popleft()
                 yield done, future.result()
         except BrokenProcessPool as error:
-            raise PhraseloomError(
-                "a worker process was killed, perhaps for want of memory", hint="try data.processes=1, or --processes 1"
-            ) from error
+            hint = "try data.processes=1, or --processes 1"
+            raise PhraseloomError("a worker process was killed; it may have run out of memory", hint=hint) from error

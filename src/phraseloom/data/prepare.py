@@ -1,14 +1,12 @@
-"""Raw text → a dataset folder: two readings of the files, any number of processes, memory that does not grow.
+"""Prepare raw text as a dataset folder, with any number of processes and constant memory.
 
-First every file is read once (`survey`): counts, hashes, encoding; a fault stops here, before anything is written.
-Then the subwords are learned on a sample, and chunks of 20,000 pairs go to worker processes and come back in order, so
-the bytes written do not depend on the number of processes. All is written into `FOLDER.partial/new`, the manifest last,
-and the folder is renamed when it is whole (`replace.py`): a run killed at any moment leaves nothing that looks like a
-dataset.
+`survey` reads every file once and checks counts, hashes and encoding; an error stops here, before anything is written. Then
+the subwords are learned on a sample, and worker processes encode chunks of 20,000 pairs. Chunks come back in order, so the
+bytes do not depend on the number of processes. Everything is written into `FOLDER.partial/new`, the manifest last, and the
+complete folder is renamed (`replace.py`): a killed run leaves nothing that looks like a dataset.
 
-Text of one language, for language models, takes the same way as pairs whose source side is empty. Where `data.phrases` is
-given, every source sentence is cut into phrases when it is encoded (`phrases/`), by the segmenter that is stored beside the
-tokenizer.
+Text of one language, for language models, is encoded as pairs with an empty source side. With `data.phrases`, the segmenter
+cuts every source sentence into phrases (`phrases/`) and is stored with the tokenizer.
 """
 
 from __future__ import annotations
@@ -56,14 +54,14 @@ from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
-EXAMPLES, LINES_LOOKED_AT = 5, 20  # words that a reused tokenizer cannot spell, and lines of a chunk searched for them
+EXAMPLES, SEARCHED_LINES = 5, 20  # words that a reused tokenizer cannot spell, and lines of a chunk searched for them
 TOKENIZER = "tokenizer"
 DATASET = FolderKind("dataset", needs=(INDEX,))
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `prepare` did: the folder and its index."""
+    """The result of `prepare`: the folder and its index."""
 
     folder: Path
     index: Index
@@ -79,8 +77,8 @@ def prepare(
 ) -> Report:
     """Write the dataset that `config` describes to `config.folder`.
 
-    `progress(stage, done, total)` is called now and then, lines as the unit. `recipe`: the file that `config` is from, which
-    is never replaced either. Raises DataError, FileProblem, UsageError.
+    `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it is
+    protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
     """
     folder, root = Path(config.folder), Path(data_root)
     inputs = [*_inputs(config, root), *([] if recipe is None else [recipe])]
@@ -95,7 +93,7 @@ def prepare(
 
 
 def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
-    """Every file that a preparation reads."""
+    """Every file that `prepare` reads."""
     names = [name for split in SPLITS for files in config.files(split) for name, _ in files.all_files.values()]
     if isinstance(config.subwords, WordsConfig) and isinstance(config.subwords.vectors, str):
         names.append(config.subwords.vectors)
@@ -105,52 +103,50 @@ def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
 
 
 def _checked(root: Path, name: str, sha256: str | None) -> Path:
-    """The path of the file of vectors. Raises FileProblem, CorruptError where its SHA-256 is another."""
+    """The path of the file of vectors. Raises FileProblem, and CorruptError if its SHA-256 differs."""
     path = locate(root, name)
-    if sha256 is not None and (found := sha256_file(path)) != sha256:
-        hint = "fetch the file again, or correct data.subwords.vectors_sha256 if it is meant to be this one"
-        raise CorruptError(f"SHA-256 is {found}, the recipe says {sha256}", file=path, hint=hint)
+    if sha256 is not None and (actual := sha256_file(path)) != sha256:
+        hint = "fetch the file again, or correct data.subwords.vectors_sha256 if this is the right file"
+        raise CorruptError(f"SHA-256 is {actual}, but the recipe has {sha256}", file=path, hint=hint)
     return path
 
 
 def find_tokenizer(path: str | Path) -> Path:
-    """The tokenizer of a dataset folder, a model folder, a run folder or itself. Raises FileProblem."""
+    """The tokenizer folder of a dataset, model or run folder, or `path` itself. Raises FileProblem."""
     folder = require_folder(path, "data.tokenizer")
     for candidate in (folder, *(folder / part / TOKENIZER for part in (".", "best", "last"))):
         if (candidate / TOKENIZER_FILE).is_file():
             return candidate
     hint = "name a dataset folder, a model folder or a run folder with a checkpoint"
-    raise FileProblem(f"data.tokenizer: no {TOKENIZER}/{TOKENIZER_FILE} there", file=folder, hint=hint)
+    raise FileProblem(f"data.tokenizer: this folder has no {TOKENIZER}/{TOKENIZER_FILE}", file=folder, hint=hint)
 
 
 def read_tokenizer(config: AnyDataConfig) -> Tokenizer | None:
-    """The tokenizer that `data.tokenizer` names; None where it names none.
+    """The tokenizer of `data.tokenizer`, or None.
 
-    Raises FileProblem, CorruptError; UsageError where it is of other languages or of another kind of subwords than said.
+    Raises FileProblem, CorruptError, and UsageError for other languages or another kind of subwords than in `config`.
     """
     if config.tokenizer is None:
         return None
     folder = find_tokenizer(config.tokenizer)
     tokenizer = Tokenizer.load(folder)
-    theirs, ours = (
-        (tokenizer.source.language, tokenizer.target.language),
-        (config.source_language, config.target_language),
-    )
-    if theirs != ours:
-        what = f"data.tokenizer: it is of {' → '.join(theirs)}, the data are {' → '.join(ours)}"
-        raise UsageError(what, file=folder, hint="name one of the same languages, or leave data.tokenizer out")
+    languages = (tokenizer.source.language, tokenizer.target.language)
+    expected = (config.source_language, config.target_language)
+    if languages != expected:
+        what = f"data.tokenizer: its languages are {' → '.join(languages)}, the data are {' → '.join(expected)}"
+        raise UsageError(what, file=folder, hint="name one of the same languages, or remove data.tokenizer")
     kinds = {tokenizer.source.kind, tokenizer.target.kind}
     if isinstance(config.subwords, WordsConfig) != ("words" in kinds):
         raise UsageError(
             f"data.tokenizer: its subwords are {' and '.join(sorted(kinds))}, data.subwords is {config.subwords.kind}",
             file=folder,
-            hint="give data.subwords the kind of the tokenizer",
+            hint="set data.subwords.kind to that of the tokenizer",
         )
     return tokenizer
 
 
 def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Iterator[str]:
-    """Words with an unknown piece, of the first lines of a chunk that have some."""
+    """Words with an unknown piece, from the first lines of a chunk that have some."""
     for side, lines, ids, lengths in zip(
         (tokenizer.source, tokenizer.target),
         (chunk.source, chunk.target),
@@ -159,7 +155,7 @@ def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Ite
         strict=False,
     ):
         rows = np.unique(np.searchsorted(np.cumsum(lengths), np.flatnonzero(ids == UNK), side="right"))
-        for row in rows[:LINES_LOOKED_AT]:
+        for row in rows[:SEARCHED_LINES]:
             line = lines[int(encoded.lines[row])]
             pieces, words = side.pieces(line), side.words(line)
             spans = side.words_of_piece(side.encode(line), begun=pieces)
@@ -194,7 +190,7 @@ def _checked_vectors(subwords: Subwords, lines: Iterator[str]) -> VectorInfo | N
 
 
 class _Work:
-    """One preparation: the state that its steps share."""
+    """The shared state of the steps of a preparation."""
 
     folder: Path
 
@@ -210,12 +206,12 @@ class _Work:
         self.tokenizer: Tokenizer | None = None
 
     def survey(self) -> None:
-        """Read every file once; nothing is written yet. Raises DataError, FileProblem."""
+        """Read every file once, before anything is written. Raises DataError, FileProblem."""
         self.tokenizer = read_tokenizer(self.config)
         if self.tokenizer is not None:
             self.config = self.config.model_copy(update={"text": self.tokenizer.text})
         for language in (self.config.source_language, self.config.target_language):
-            Normaliser(self.config.text, language)  # a missing package shows now
+            Normaliser(self.config.text, language)  # raises now if a package is missing
         if not isinstance(self.config, TextDataConfig) and self.config.phrases is not None:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
         if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
@@ -229,11 +225,11 @@ class _Work:
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
     def lines(self, split: str) -> int:
-        """Pairs of lines in the files of a split."""
+        """The number of pairs in the files of a split."""
         return sum(f.lines for f in self.files[split])
 
     def write(self) -> Index:
-        """Write the whole dataset into `folder`; its index."""
+        """Write the whole dataset into `folder`; return its index."""
         tokenizer, subwords = self.learn()
         sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
@@ -242,7 +238,7 @@ class _Work:
         if self.segmenter is not None:
             self.names += [f"segmenter/{name}" for name in self.segmenter.save(self.folder / "segmenter")]
         splits = {}
-        # Starting processes costs about a second each, so a small corpus is encoded here.
+        # A process takes about a second to start, so a small corpus is encoded in this one.
         processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
         coder = Coder(tokenizer, self.token_type, self.segmenter)
         with Encoder(coder, self.folder, processes) as encoder:
@@ -265,17 +261,17 @@ class _Work:
         return index
 
     def learn(self) -> tuple[Tokenizer, SubwordInfo]:
-        """Learn the subwords on a sample of the training pairs; of text without a source, one vocabulary.
+        """Learn the subwords on a sample of the training pairs; text without a source has one vocabulary.
 
-        Those of `data.tokenizer` are taken as they are, with `data.new_pieces` after them.
+        The subwords of `data.tokenizer` are used instead if it is set, with `data.new_pieces` after them.
         """
         config, total = self.config, self.lines("train")
-        wanted = min(total, config.subwords.sample_lines)
+        sample_pairs = min(total, config.subwords.sample_lines)
         languages = {"source": config.source_language, "target": config.target_language}
 
-        def sampled(*sides: str, pairs: int = wanted) -> Iterator[str]:
+        def sampled(*sides: str, pairs: int = sample_pairs) -> Iterator[str]:
             for side in sides:
-                # Joined text has been tokenised.
+                # Joined text is already tokenised.
                 text = TextConfig() if side == "target" and self.joined else config.text
                 normalise = Normaliser(text, languages[side], truecasers.get(side))
                 self.progress(f"learning subwords ({side})", 0, pairs)
@@ -307,14 +303,14 @@ class _Work:
             tokenizer = Tokenizer(
                 config.text, config.source_language, config.target_language, *sides, truecasers=truecasers
             )
-            added = {id(new): len(new.vocabulary) for new in sides}
-            there = {id(one): len(one.vocabulary) for one in (old.source.subwords, old.target.subwords)}
+            sizes = {id(subwords): len(subwords.vocabulary) for subwords in sides}
+            old_sizes = {id(side.subwords): len(side.vocabulary) for side in (old.source, old.target)}
             return tokenizer, SubwordInfo(
-                sample_pairs=wanted if config.new_pieces else 0,
+                sample_pairs=sample_pairs if config.new_pieces else 0,
                 source_vocabulary=len(sides[0].vocabulary),
                 target_vocabulary=len(sides[1].vocabulary),
                 reused=True,
-                new_pieces=sum(added.values()) - sum(there.values()) if config.new_pieces else None,
+                new_pieces=sum(sizes.values()) - sum(old_sizes.values()) if config.new_pieces else None,
             )
         if config.subwords.joint:
             source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
@@ -324,14 +320,14 @@ class _Work:
                 located = {} if self.vectors is None else {"vectors": self.vectors}
                 options = config.subwords.of_source(), config.subwords.model_copy(update=located)
             source, target = (
-                learn_subwords(sampled(side, pairs=of_side.sample_lines), of_side)
-                for side, of_side in zip(("source", "target"), options, strict=True)
+                learn_subwords(sampled(side, pairs=side_options.sample_lines), side_options)
+                for side, side_options in zip(("source", "target"), options, strict=True)
             )
         tokenizer = Tokenizer(
             config.text, config.source_language, config.target_language, source, target, truecasers=truecasers
         )
         return tokenizer, SubwordInfo(
-            sample_pairs=wanted,
+            sample_pairs=sample_pairs,
             source_vocabulary=len(source.vocabulary),
             target_vocabulary=len(target.vocabulary),
             source_words=_coverage(source),
@@ -340,7 +336,7 @@ class _Work:
         )
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
-        """Write the shards of a split, and its raw text unless it is the training data."""
+        """Write the shards of a split, and for valid and test its raw text."""
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
         reused = self.tokenizer is not None and not words
@@ -361,8 +357,8 @@ class _Work:
         finally:
             writer.abandon()
         self.names += [f"{shard.name}.{name}" for shard in shards for name in shard.sha256]
-        kept = sum(s.pairs for s in shards)
-        if not kept:
+        pairs = sum(s.pairs for s in shards)
+        if not pairs:
             unit, reasons = ("line", TEXT_REASONS) if self.is_text else ("pair", REASONS)
             raise DataError(
                 f"no {split} {unit} is left: " + ", ".join(f"{d.pairs} {reasons[r]}" for r, d in tally.dropped.items()),
@@ -371,7 +367,7 @@ class _Work:
             )
         return SplitInfo(
             read=self.lines(split),
-            pairs=kept,
+            pairs=pairs,
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
@@ -388,7 +384,7 @@ class _Work:
         )
 
     def chunks(self, split: str) -> Iterator[Chunk]:
-        """The raw pairs of a split, a chunk at a time; no chunk spans two files."""
+        """The raw pairs of a split in chunks; no chunk spans two files."""
         size = min(CHUNK_PAIRS, self.config.shard_pairs)
         base = 0
         for number, files in enumerate(self.config.files(split)):
@@ -402,7 +398,7 @@ class _Work:
                 first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:
-        """Write the raw lines of each side, and trees where there are any, as one file each; their hashes."""
+        """Write the raw lines of each side and the trees, if any, as one file each; return their hashes."""
         hashes = {}
         for side in self.config.files(split)[0].all_files:
             paths = [locate(self.root, f.all_files[side][0]) for f in self.config.files(split)]

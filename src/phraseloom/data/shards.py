@@ -1,17 +1,15 @@
-"""Shards: token ids on disk, one after the other, little-endian, without header.
+"""Shards, which store token ids on disk (concatenated, little-endian, without header), and the index of a dataset.
 
-A shard `train/00000` is five files: `.source.tokens` and `.target.tokens` (uint16, or uint32 when a vocabulary has
-65,536 pieces or more), `.source.offsets` and `.target.offsets` (int64, pairs + 1 values; sentence i is
-tokens[offsets[i] : offsets[i + 1]]), and `.lines` (int64, the number of each pair from 0 over all files of its split,
-so that files parallel to the raw text can be joined later). Sequences hold no beginning or end symbol. Counts and
-hashes stand in the index.
+A shard `train/00000` has five files: `.source.tokens` and `.target.tokens` (uint16, or uint32 if a vocabulary has 65,536
+pieces or more), `.source.offsets` and `.target.offsets` (int64, pairs + 1 values; sentence i is
+tokens[offsets[i] : offsets[i + 1]]), and `.lines` (int64, the number of each pair from 0 over all files of its split, to join
+files parallel to the raw text later). Sequences have no BOS or EOS.
 
-With source phrases there are two more: `.source.phrases` (uint16: the tokens of each phrase, in order; those of sentence i
-sum to its tokens + 1, because the end symbol is in the last one) and `.source.phrase_offsets` (as `offsets`).
+With source phrases there are two more files: `.source.phrases` (uint16: the tokens of each phrase, in order; those of sentence
+i sum to its tokens + 1, because EOS is in the last one) and `.source.phrase_offsets` (like `offsets`).
 
-The index of a dataset folder, `index.json`: what is in it, where it came from, and what was left out.
-
-It holds no time and no absolute path, so the same input gives the same bytes.
+The index of a dataset folder, `index.json`, has the contents with counts and hashes, their origin, and what was left out. It
+has no time and no absolute path, so the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +38,7 @@ INDEX = "index.json"
 INDEX_MAX_BYTES = 8 * MIB
 SPLITS = ("train", "valid", "test")
 
-# Why a training pair is left out, in the order in which it is asked.
+# Why a training pair is left out, in the order of the checks.
 REASONS = {
     "empty": "the line is blank",
     "empty_both": "both sides are blank",
@@ -51,7 +49,7 @@ REASONS = {
     "ratio": "one side is more than max_ratio times the other",
     "duplicate": "the same pair came before",
 }
-# The same where there is text without a source.
+# The reasons for text without a source.
 TEXT_REASONS = REASONS | {
     "too_long": "it has more than max_tokens subwords",
     "too_short": "it has fewer than min_tokens subwords",
@@ -60,8 +58,8 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# What only a dataset with source phrases, with word vocabularies, or with blank lines has: elsewhere these keys are not
-# written, so that its bytes stay the same.
+# Keys of datasets with source phrases, word vocabularies, blank lines or a reused tokenizer. Other datasets leave them out, so
+# that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
     "source_unknown",
@@ -77,7 +75,7 @@ OF_REUSED = {"reused", "new_pieces", "unknown_words"}
 
 
 class Dropped(Config):
-    """How many pairs one reason left out, and the first of them (file as in the recipe, line from 1)."""
+    """The number of pairs left out for one reason, and the first of them (file as in the recipe, line from 1)."""
 
     pairs: Count
     first_file: str
@@ -85,7 +83,7 @@ class Dropped(Config):
 
 
 class NoTree(Config):
-    """How many lines have no parse tree although they have text, and the first of them (file as in the recipe, line from 1)."""
+    """The number of non-blank lines without a parse tree, and the first of them (file as in the recipe, line from 1)."""
 
     lines: Count
     first_file: str
@@ -93,9 +91,9 @@ class NoTree(Config):
 
 
 class FileInfo(Config):
-    """One parallel pair of files as it was read: hashes, lines, and what the reader met on each side.
+    """A parallel pair of files: hashes, lines, and the report of the reader for each side.
 
-    Of text without a source, everything about the source is empty. `trees…`: the same of the parse trees of the source.
+    Text without a source has empty source fields. `trees…` describe the parse trees of the source.
     """
 
     source: str
@@ -111,12 +109,12 @@ class FileInfo(Config):
 
     @property
     def name(self) -> str:
-        """The file that places are given in: the source, where there is one."""
+        """The file that messages name: the source if there is one, else the target."""
         return self.source or self.target
 
 
 class ShardInfo(Config):
-    """One shard: pairs, tokens of each side, phrases of the source (null: none are stored), SHA-256 of its files."""
+    """One shard: pairs, tokens of each side, source phrases (None if not stored), SHA-256 of its files."""
 
     name: Annotated[str, Field(pattern=r"^(train|valid|test)/\d{5,9}$")]
     pairs: Count
@@ -127,10 +125,11 @@ class ShardInfo(Config):
 
 
 class SplitInfo(Config):
-    """One of train, valid, test. `source_phrases` as in `ShardInfo`; `…_unknown`: of word vocabularies and
-    of subwords learned elsewhere, the unknown tokens; `unknown_words`: some of the words that the latter cannot spell.
+    """One of train, valid, test. `source_phrases` as in `ShardInfo`.
 
-    `blank`: pairs of valid and test without tokens on a side; `long`: those with a side that validation crops. Both are kept.
+    `…_unknown` count unknown tokens of word vocabularies and of a reused tokenizer; `unknown_words` are examples of words that
+    the latter cannot spell. `blank` counts pairs of valid and test without tokens on a side, `long` those with a side that
+    validation crops; both stay in the dataset.
     """
 
     read: Count
@@ -151,7 +150,7 @@ class SplitInfo(Config):
 
 
 class WordInfo(Config):
-    """What a vocabulary of words leaves unknown in the sample that it was learned from (`text/words.py`, `Coverage`)."""
+    """The unknown words in the sample that a vocabulary of words was learned from (`text/words.py`, `Coverage`)."""
 
     types: Count
     tokens: Count
@@ -174,10 +173,10 @@ class VectorInfo(Config):
 
 
 class SubwordInfo(Config):
-    """How the subwords were learned: pairs of lines in the sample, size of each vocabulary, and of words what is unknown.
+    """How the subwords were learned: pairs in the sample, the size of each vocabulary, and for words the unknown ones.
 
-    `sample_pairs`: of the target, where the source has a number of its own. `reused`: they were learned elsewhere, but
-    for `new_pieces` of all vocabularies together.
+    `sample_pairs` is that of the target if the sides differ. `reused` subwords come from `data.tokenizer`, except for
+    `new_pieces` of all vocabularies together.
     """
 
     sample_pairs: Count
@@ -203,22 +202,22 @@ class Index(Config):
 
     @property
     def is_text(self) -> bool:
-        """Whether this is text of one language, for language models; the source side is then empty."""
+        """Whether this is text of one language, for language models; the source side is empty then."""
         return "language" in self.config
 
     @property
     def valid_tokens(self) -> int:
-        """The most subwords of a side in validation, which crops longer lines."""
+        """The maximal number of subwords of a side in validation, which crops longer lines."""
         return max(LINE_TOKENS, self.config.get("filter", {}).get("max_tokens", 0))
 
     @property
     def reasons(self) -> Mapping[str, str]:
-        """Why something is left out, in words."""
+        """Descriptions of the reasons for which something is left out."""
         return TEXT_REASONS if self.is_text else REASONS
 
 
 def as_stored(value: Any) -> Any:
-    """Plain data of an index or a data section, without what is null because there is no such thing in it."""
+    """Plain data of an index or a data section, without optional keys that are null."""
     if isinstance(value, dict):
         return {
             k: as_stored(v)
@@ -234,7 +233,8 @@ def read_index(folder: Path) -> Index:
     value = read_json(path, "dataset index", limit=INDEX_MAX_BYTES)
     if isinstance(value, dict) and isinstance(value.get("format"), int) and value["format"] > FORMAT:
         hint = "use a later phraseloom, or prepare the data again"
-        raise CorruptError(f"dataset of format {value['format']}, this version reads {FORMAT}", file=path, hint=hint)
+        what = f"dataset of format {value['format']}, but this version reads {FORMAT}"
+        raise CorruptError(what, file=path, hint=hint)
     try:
         return Index.model_validate(value)
     except pydantic.ValidationError as error:
@@ -245,7 +245,7 @@ def read_index(folder: Path) -> Index:
 
 Ids = npt.NDArray[np.int64]
 SIDES = ("source", "target")
-# The sequences of a pair: the files with their values and their offsets. The last is there only with source phrases.
+# The sequences of a pair: the files of their values and of their offsets. Only datasets with source phrases have the last.
 SEQUENCES = (
     ("source.tokens", "source.offsets"),
     ("target.tokens", "target.offsets"),
@@ -255,8 +255,8 @@ PHRASES = 2
 PHRASE_TYPE = np.dtype("<u2")
 
 
-class _Out:
-    """One file being written, with its hash."""
+class _HashedFile:
+    """An output file and its hash."""
 
     def __init__(self, path: Path) -> None:
         self.handle: IO[bytes] = disk.open(path, "wb")
@@ -275,14 +275,14 @@ class _Out:
 
 
 class ShardWriter:
-    """Writes the shards of one split, a new one whenever one holds `shard_pairs` or more; memory does not grow."""
+    """Writes the shards of one split and starts a new one after `shard_pairs` pairs or more; memory does not grow."""
 
     def __init__(self, folder: Path, split: str, token_type: str, shard_pairs: int, *, phrases: bool = False) -> None:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
         kind = np.dtype(token_type).newbyteorder("<")
         self.types = (kind, kind, PHRASE_TYPE) if phrases else (kind, kind)
         self.shards: list[ShardInfo] = []
-        self._out: dict[str, _Out] = {}
+        self._out: dict[str, _HashedFile] = {}
         self._pairs, self._counts = 0, [0] * len(self.types)
         disk.mkdir(folder / split)
 
@@ -293,12 +293,12 @@ class ShardWriter:
     def _start(self) -> None:
         sequences = SEQUENCES[: len(self.types)]
         for name in [*(name for files in sequences for name in files), "lines"]:
-            self._out[name] = _Out(self.folder / f"{self._name}.{name}")
+            self._out[name] = _HashedFile(self.folder / f"{self._name}.{name}")
         for _, offsets in sequences:
             self._out[offsets].write(np.zeros(1, dtype="<i8"))
 
     def add(self, tokens: tuple[Any, ...], lengths: tuple[Any, ...], lines: Any) -> None:
-        """Append pairs: flat tokens and lengths of both sides (and of the phrases), and their line numbers."""
+        """Append pairs: concatenated tokens and lengths of both sides (and of the phrases), and line numbers."""
         if not len(lines):
             return
         if not self._out:
@@ -315,7 +315,7 @@ class ShardWriter:
             self.finish()
 
     def finish(self) -> list[ShardInfo]:
-        """Close the shard being written; all shards."""
+        """Close the current shard; return all shards."""
         if self._out:
             hashes = {name: out.finish() for name, out in self._out.items()}
             counts = dict(zip(("source_tokens", "target_tokens", "source_phrases"), self._counts, strict=False))
@@ -324,7 +324,7 @@ class ShardWriter:
         return self.shards
 
     def abandon(self) -> None:
-        """Close what is open after a failure; what is in the files no longer matters."""
+        """Close open files after a failure; their contents no longer matter."""
         for out in self._out.values():
             with contextlib.suppress(OSError):
                 out.handle.close()
@@ -332,9 +332,9 @@ class ShardWriter:
 
 
 class Shard:
-    """One shard, memory-mapped. Raises CorruptError when its files do not fit the index.
+    """A memory-mapped shard. Raises CorruptError if its files do not agree with the index.
 
-    `phrases` are mapped and checked only when they are asked for.
+    `phrases` are mapped and checked on first use.
     """
 
     def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
@@ -342,28 +342,27 @@ class Shard:
         self._folder, self._name, self._stem, self._info = folder, info.name, str(folder / info.name), info
         self._maps: list[tuple[Path, mmap.mmap]] = []
         counts = (info.source_tokens, info.target_tokens)
-        read = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
-        self.tokens, self.offsets = [tokens for tokens, _ in read], [offsets for _, offsets in read]
+        sequences = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
+        self.tokens, self.offsets = [tokens for tokens, _ in sequences], [offsets for _, offsets in sequences]
         self.lines = self._map("lines", np.dtype("<i8"), info.pairs)
         for (name, _), tokens, size in zip(SEQUENCES, self.tokens, vocabularies, strict=False):
             if tokens.max(initial=0) >= size:
                 raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{self._stem}.{name}")
 
     def _sequence(self, number: int, kind: np.dtype[Any], count: int) -> tuple[npt.NDArray[Any], Ids]:
-        """The values and the offsets of one sequence of every pair."""
-        of_values, of_offsets = SEQUENCES[number]
-        values = self._map(of_values, kind, count)
-        offsets = self._map(of_offsets, np.dtype("<i8"), self._info.pairs + 1)
+        """The values and offsets of one sequence, for all pairs."""
+        values_name, offsets_name = SEQUENCES[number]
+        values = self._map(values_name, kind, count)
+        offsets = self._map(offsets_name, np.dtype("<i8"), self._info.pairs + 1)
         if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
-            raise CorruptError("offsets do not fit the tokens", file=f"{self._stem}.{of_offsets}")
+            raise CorruptError("offsets do not fit the tokens", file=f"{self._stem}.{offsets_name}")
         return values, offsets
 
     def _map(self, name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
         path = inside(self._folder, f"{self._name}.{name}", "shard")
         if path.stat().st_size != count * kind.itemsize:
-            raise CorruptError(
-                f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}", file=path
-            )
+            what = f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}"
+            raise CorruptError(what, file=path)
         if count == 0:
             return np.empty(0, dtype=kind)
         with path.open("rb") as handle:
@@ -378,18 +377,18 @@ class Shard:
         assert count is not None, "a shard without phrases"
         sizes, offsets = self._sequence(PHRASES, PHRASE_TYPE, count)
         ends = np.cumsum(sizes, dtype=np.int64)
-        symbols = np.arange(1, self._info.pairs + 1)  # the end symbols up to each sentence, which the tokens leave out
-        whole = (np.diff(offsets) > 0).all() and (ends[offsets[1:] - 1] == self.offsets[0][1:] + symbols).all()
-        if not whole or sizes.min(initial=1) < 1:
+        symbols = np.arange(1, self._info.pairs + 1)  # the EOS of all sentences up to each one; the tokens have none
+        valid = (np.diff(offsets) > 0).all() and (ends[offsets[1:] - 1] == self.offsets[0][1:] + symbols).all()
+        if not valid or sizes.min(initial=1) < 1:
             raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
         return sizes, offsets
 
     def check(self) -> None:
-        """CorruptError where a file was cut short after it was mapped: to read behind its end would end the process."""
+        """Raise CorruptError if a file was truncated after it was mapped; a read after its end would kill the process."""
         for path, mapped in self._maps:
             if mapped.size() < len(mapped):
                 raise CorruptError(
-                    f"was cut to {mapped.size()} bytes while it was read, it had {len(mapped)}",
+                    f"was truncated to {mapped.size()} bytes during reading; it had {len(mapped)}",
                     file=path,
                     hint="restore the dataset, then run the same command again",
                 )

@@ -1,4 +1,4 @@
-"""The first reading of text files: line counts, hashes, encoding; refuses before any work is done (T4, T8)."""
+"""First pass over text files: line counts, hashes, encoding. Errors appear here, before any work is done (T4, T8)."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Progress = Callable[[str, int, int], None]
 
 
 def locate(data_root: Path, name: str) -> Path:
-    """The path of a data file: under the data root, unless the name is absolute. Raises FileProblem."""
+    """The path of a data file, relative to the data root unless it is absolute. Raises FileProblem."""
     path = require_file(data_root / name, "text file")
     if not path.is_file():
-        raise FileProblem("text file expected, but this is a pipe or device: it is read more than once", file=path)
+        raise FileProblem("this is a pipe or device; a text file is needed, because it is read twice", file=path)
     return path
 
 
 def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
-    """Read each file once. Raises DataError (counts differ, invalid UTF-8), CorruptError (hash), FileProblem."""
+    """Read each file once. Raises DataError (different counts, invalid UTF-8), CorruptError (hash), FileProblem."""
     paths = {side: locate(data_root, name) for side, (name, _) in files.all_files.items()}
     hashes, reports = {}, {}
     for side, path in paths.items():
@@ -32,9 +32,9 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         expected = files.all_files[side][1]
         if expected is not None and hashes[side] != expected:
             raise CorruptError(
-                f"SHA-256 is {hashes[side]}, the recipe says {expected}",
+                f"SHA-256 is {hashes[side]}, but the recipe has {expected}",
                 file=path,
-                hint="fetch the file again, or correct the recipe if it is meant to be this one",
+                hint="fetch the file again, or correct the recipe if this is the right file",
             )
         reports[side] = LineReport()
         with open_binary(path) as handle:
@@ -60,34 +60,34 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
 
 
 def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: int) -> DataError:
-    """Both counts, and the first line where one side is blank and the other is not: the shift is near it."""
+    """An error with both counts and the first line that is blank on one side only, because the shift is near it."""
     what = f"line counts differ: {source_lines} in {source.name}, {target_lines} in {target.name}"
     for number, (left, right) in enumerate(zip_longest(read_lines(source), read_lines(target)), start=1):
         if left is None or right is None:
             break
         if bool(left.strip()) != bool(right.strip()):
             blank = source.name if not left.strip() else target.name
-            hint = f"the first line that is blank on one side only is {number} ({blank}); mend the files before it"
+            hint = f"the first line that is blank on one side only is {number} ({blank}); correct the files before it"
             return DataError(what, file=source, line=number, hint=hint)
     shorter = min(source_lines, target_lines)
-    hint = f"no line up to {shorter} is blank on one side only; one file may simply be cut, or a line end lost"
+    hint = f"no line up to {shorter} is blank on one side only; one file may be truncated, or a line end missing"
     return DataError(what, file=source, line=shorter + 1, hint=hint)
 
 
 def _trees_differ(source: Path, trees: Path, lines: int, tree_lines: int) -> DataError:
-    """Both counts, and the first line without text that has a tree. (Text without a tree is nothing unusual.)"""
-    what = f"line counts differ: {tree_lines} in {trees.name}, {lines} in {source.name}, whose parse trees these are"
+    """An error with both counts and the first blank line with a tree. (Text without a tree is not unusual.)"""
+    what = f"line counts differ: {tree_lines} in {trees.name}, but {lines} in its source {source.name}"
     for number, (line, tree) in enumerate(zip(read_lines(source), read_lines(trees), strict=False), start=1):
         if tree.strip() and not line.strip():
             return DataError(what, file=trees, line=number, hint="this is the first tree of a blank line")
-    hint = "write one tree a line, and a blank line where there is none"
+    hint = "write one tree per line, and a blank line for a missing tree"
     return DataError(what, file=trees, line=min(lines, tree_lines) + 1, hint=hint)
 
 
-def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
-    """`wanted` of `total` lines, spread evenly over the files; the same ones every time."""
-    wanted = min(wanted, total)
-    chosen = ((j * total) // wanted for j in range(wanted))
+def sample(paths: list[Path], total: int, size: int) -> Iterator[str]:
+    """`size` of `total` lines, spread evenly over the files; every call gives the same lines."""
+    size = min(size, total)
+    chosen = ((j * total) // size for j in range(size))
     following = next(chosen, -1)
     start = 0
     for path in paths:
@@ -100,28 +100,28 @@ def sample(paths: list[Path], total: int, wanted: int) -> Iterator[str]:
 
 
 def parallel(paths: dict[str, Path], size: int) -> Iterator[dict[str, list[str]]]:
-    """Chunks of `size` lines of each file (the last one smaller). Raises DataError if a file has changed meanwhile."""
+    """Chunks of `size` lines of each file (the last one may be smaller). Raises DataError if a file has changed meanwhile."""
     names = list(paths)
     for together in zip_longest(*(chunks(path, size) for path in paths.values())):
         sizes = [-1 if lines is None else len(lines) for lines in together]
         if len(set(sizes)) > 1:
             other = next(name for name, n in zip(names, sizes, strict=True) if n != sizes[0])
-            what = f"the line counts of this file and {paths[other].name} changed while they were read"
+            what = f"the line counts of this file and {paths[other].name} changed during reading"
             raise DataError(what, file=paths[names[0]])
         yield dict(zip(names, together, strict=True))
 
 
 def chunks(path: Path, size: int) -> Iterator[list[str]]:
-    """Lists of exactly `size` lines, the last one smaller."""
-    held: list[str] = []
+    """Lists of exactly `size` lines; the last one may be smaller."""
+    pending: list[str] = []
     with open_binary(path) as handle:
         for block in read_blocks(handle, name=path):
-            held += block
+            pending += block
             start = 0
-            while len(held) - start >= size:
-                yield held[start : start + size]
+            while len(pending) - start >= size:
+                yield pending[start : start + size]
                 start += size
             if start:
-                held = held[start:]
-    if held:
-        yield held
+                pending = pending[start:]
+    if pending:
+        yield pending

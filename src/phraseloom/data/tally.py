@@ -1,10 +1,7 @@
-"""What a preparation left out: counts and first lines by reason, and pairs that came before; and lines without a tree.
+"""Count what `prepare` leaves out, find duplicate pairs, and print the summary of a dataset.
 
-Finding pairs that came before, by 128-bit hashes in sorted runs.
-
-16 bytes a pair kept, three times that for a moment while runs merge.
-
-What `prepare` did, as text: pairs and tokens of each split, everything left out, everything changed.
+Duplicates are found by 128-bit hashes in sorted runs. Memory: 16 bytes per remaining pair, and up to three times that during
+a merge of runs.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from phraseloom.text.vector_check import REMEDY
 
 
 class Tally:
-    """Counts what is left out or blank, and finds duplicates; chunks come in order, so the first line is the first."""
+    """Counts pairs that are left out, blank or long, and finds duplicates; chunks must come in order."""
 
     def __init__(self, files: list[FileInfo], filters: AnyFilter | None, *, longest: int) -> None:
         self.files, self.filters, self.longest = files, filters, longest
@@ -32,15 +29,15 @@ class Tally:
         self.no_tree: NoTree | None = None
         self.blank: Dropped | None = None
         self.long: Dropped | None = None
-        self._found: dict[str, Dropped] = {}
+        self._dropped: dict[str, Dropped] = {}
 
     @property
     def dropped(self) -> dict[str, Dropped]:
-        """The reasons met, in their fixed order."""
-        return {reason: self._found[reason] for reason in REASONS if reason in self._found}
+        """The pairs left out by reason, in the order of REASONS."""
+        return {reason: self._dropped[reason] for reason in REASONS if reason in self._dropped}
 
     def count(self, chunk: Chunk, encoded: EncodedChunk) -> EncodedChunk:
-        """Count the pairs that a chunk lost, and its lines without a tree; the chunk without duplicates."""
+        """Count the pairs that a chunk lost and its lines without a tree; return the chunk without duplicates."""
         self._count_trees(chunk)
         if self.filters is None:
             self._count_blank(chunk, encoded)
@@ -51,7 +48,7 @@ class Tally:
                 encoded.dropped["duplicate"] = [int(i) for i in encoded.lines[~new]]
                 encoded = encoded.keep(new)
         for reason, places in encoded.dropped.items():
-            self._found[reason] = self._more(self._found.get(reason), chunk, places)
+            self._dropped[reason] = self._more(self._dropped.get(reason), chunk, places)
         return encoded
 
     def _more(self, old: Dropped | None, chunk: Chunk, places: list[int]) -> Dropped:
@@ -60,7 +57,7 @@ class Tally:
         return old.model_copy(update={"pairs": old.pairs + len(places)})
 
     def _count_blank(self, chunk: Chunk, encoded: EncodedChunk) -> None:
-        """Pairs without tokens on a side that the files have."""
+        """Count pairs without tokens on a side that the files have."""
         source, target = encoded.lengths[:2]
         blank = (target == 0) | ((source == 0) & bool(self.files[chunk.file].source))
         places = [int(i) for i in encoded.lines[blank]]
@@ -68,14 +65,14 @@ class Tally:
             self.blank = self._more(self.blank, chunk, places)
 
     def _count_long(self, chunk: Chunk, encoded: EncodedChunk) -> None:
-        """Pairs with a side that validation crops."""
+        """Count pairs with a side that validation crops."""
         long = np.maximum(*encoded.lengths[:2]) > self.longest
         places = [int(i) for i in encoded.lines[long]]
         if places:
             self.long = self._more(self.long, chunk, places)
 
     def _count_trees(self, chunk: Chunk) -> None:
-        """Lines with text and no tree, also where the pair is left out."""
+        """Count non-blank lines without a tree, including those of pairs that are left out."""
         lines = zip(chunk.source, chunk.trees or (), strict=False)
         places = [i for i, (line, tree) in enumerate(lines) if line.strip() and not has_tree(tree)]
         if places:
@@ -88,13 +85,13 @@ Keys = npt.NDArray[np.bytes_]
 
 
 class SeenPairs:
-    """The keys met so far. Runs double in size, so there are about log2(pairs / chunk) of them."""
+    """A set of keys. Runs double in size, so there are about log2(pairs / chunk) of them."""
 
     def __init__(self) -> None:
         self._runs: list[Keys] = []
 
     def new(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        """For each key, whether it is met for the first time; the keys are remembered."""
+        """Add keys; return for each whether it was new."""
         fresh = np.zeros(len(keys), dtype=bool)
         distinct, first = np.unique(keys, return_index=True)
         fresh[first] = True
@@ -115,11 +112,11 @@ class SeenPairs:
 
 
 def table(index: Index) -> str:
-    """Lines for people: one per split, then one per reason and per change, with the first place of each."""
+    """The summary of a dataset as text: pairs and tokens of each split, then everything left out and everything changed."""
     words, unit = index.subwords, "line" if index.is_text else "pair"
     tokens = "subwords" if words.target_words is None else "words"
-    of_source = "subwords" if words.source_words is None else "words"
-    rows = [["split", f"{unit}s read", f"{unit}s kept", f"source {of_source}", f"target {tokens}"]]
+    source_tokens = "subwords" if words.source_words is None else "words"
+    rows = [["split", f"{unit}s read", f"{unit}s kept", f"source {source_tokens}", f"target {tokens}"]]
     rows += [
         [name, f"{s.read:,}", f"{s.pairs:,}", f"{s.source_tokens:,}", f"{s.target_tokens:,}"]
         for name, s in index.splits.items()
@@ -191,13 +188,13 @@ def _long(name: str, split: SplitInfo, unit: str, limit: int) -> Iterator[str]:
 
 def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
     if split.source_phrases is not None:
-        tokens = split.source_tokens + split.pairs  # each sentence with its end symbol
+        tokens = split.source_tokens + split.pairs  # including EOS
         mean = tokens / max(1, split.source_phrases)
         yield f"{name}: {plural(split.source_phrases, 'source phrase')} of {mean:.2f} subwords on average"
     if split.no_tree is not None:
         place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
         lines = plural(split.no_tree.lines, "line")
-        yield f"{name}: {lines} without a parse tree, cut into the words that stand there (first: {place})"
+        yield f"{name}: {lines} without a parse tree, used as flat trees (first: {place})"
 
 
 def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
@@ -208,8 +205,8 @@ def _unknown(name: str, split: SplitInfo, is_text: bool) -> Iterator[str]:
     counts = [f"{_share(n, tokens)} {side}{pieces}" for side, n, tokens in sides if n is not None]
     if counts:
         examples = ", ".join(escape_controls(word[:40]) for word in split.unknown_words or ())
-        such = f"; words with unknown pieces: {examples}" if examples else ""
-        yield f"{name}: unknown are {' and '.join(counts)}{such}"
+        examples = f"; words with unknown pieces: {examples}" if examples else ""
+        yield f"{name}: unknown are {' and '.join(counts)}{examples}"
 
 
 def _learned(words: WordInfo) -> str:

@@ -1,4 +1,4 @@
-"""Batches as tensors: right-padded ids with EOS added, lengths, and the shifted decoder input."""
+"""Batches as tensors: right-padded ids with EOS, lengths, and the shifted decoder input."""
 
 from __future__ import annotations
 
@@ -14,11 +14,10 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD
 
 @dataclass(frozen=True)
 class Batch:
-    """One micro-batch. All ids int64; positions beyond a length hold PAD.
+    """One micro-batch. All ids are int64; positions after a sequence hold PAD.
 
-    `source_BS` source ids + EOS; `source_lengths_B` counts EOS; `target_in_BT` BOS + target ids; `target_out_BT` target
-    ids + EOS; `target_lengths_B` counts EOS. `phrase_sizes_BP`: source tokens of each phrase (EOS counted), 0 behind the
-    last phrase of a sentence; None unless the dataset has phrases.
+    `source_BS` has source ids + EOS, `target_in_BT` BOS + target ids, `target_out_BT` target ids + EOS; both lengths include
+    EOS. `phrase_sizes_BP` has the source tokens of each phrase (including EOS), padded with 0; None without phrases.
     """
 
     source_BS: Tensor
@@ -30,7 +29,7 @@ class Batch:
 
     @property
     def target_tokens(self) -> int:
-        """Real target tokens, EOS counted."""
+        """The number of target tokens, including EOS."""
         return int(self.target_lengths_B.sum())
 
     def to(self, device: torch.device | str) -> Batch:
@@ -43,7 +42,7 @@ class Batch:
 def make_batch(sources: list[Any], targets: list[Any], phrases: list[list[int]] | None = None) -> Batch:
     """A batch from lists of id sequences without BOS or EOS.
 
-    `phrases`: source tokens of each phrase, EOS counted; they sum to the source ids + 1.
+    `phrases` has the source tokens of each phrase, including EOS; they sum to the source ids + 1.
     """
     source, source_lengths = _pad(sources)
     target, target_lengths = _pad(targets)
@@ -73,7 +72,7 @@ def from_padded(
 
 
 def with_eos(padded: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The rows with EOS behind their last id, one column wider."""
+    """The rows with EOS after their last id, one column wider."""
     result = np.concatenate([padded, np.full((len(padded), 1), PAD, np.int64)], axis=1)
     result[np.arange(len(lengths)), lengths] = EOS
     return result

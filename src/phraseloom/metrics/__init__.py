@@ -1,1 +1,1 @@
-"""Scores of translations: pure text and numbers, no torch."""
+"""Scores of translations: pure text and numbers. No torch in this package."""

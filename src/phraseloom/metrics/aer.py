@@ -2,9 +2,9 @@
 
     AER = 1 − (|A∩S| + |A∩P|) / (|A| + |S|)     precision = |A∩P| / |A|     recall = |A∩S| / |S|     F₁ of the two
 
-A: links found, S: sure, P ⊇ S: possible, each summed over the corpus first. Och and Ney 2003, §5; spec §6.3. All are fractions;
-of AER less is better. Nothing out of nothing counts as a whole (1): no links found have precision 1, no sure links recall 1,
-neither of both AER 0. F₁ is 0 where precision and recall are.
+A: predicted links, S: sure, P ⊇ S: possible, each summed over the corpus first. Och and Ney 2003, §5; spec §6.3. All are
+fractions; a lower AER is better. 0/0 counts as 1: the precision without predicted links and the recall without sure links are
+1, and AER is 0 without both. F₁ is 0 if precision and recall are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from phraseloom.errors import DataError, plural
 
 @dataclass(frozen=True, slots=True)
 class AlignmentScore:
-    """Counts over a corpus: links found, sure, possible; of those found how many are sure, are possible."""
+    """Counts over a corpus: predicted, sure and possible links, and how many of the predicted ones are sure or possible."""
 
     sentences: int
     links: int
@@ -29,17 +29,17 @@ class AlignmentScore:
 
     @property
     def aer(self) -> float:
-        """Alignment error rate: 0 if all sure and only possible links are found."""
+        """Alignment error rate: 0 if all sure links and only possible ones are predicted."""
         return 1 - _share(self.in_sure + self.in_possible, self.links + self.sure)
 
     @property
     def precision(self) -> float:
-        """The share of the links found that are possible."""
+        """The fraction of predicted links that are possible."""
         return _share(self.in_possible, self.links)
 
     @property
     def recall(self) -> float:
-        """The share of the sure links that were found."""
+        """The fraction of sure links that are predicted."""
         return _share(self.in_sure, self.sure)
 
     @property
@@ -58,15 +58,17 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else 1.0
 
 
-def score_alignment(found: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScore:
-    """The score of the links found in each sentence. Raises DataError for different numbers of sentences."""
-    if len(found) != len(gold):
-        raise DataError(f"links of {plural(len(found), 'sentence')} cannot be scored with gold links of {len(gold)}")
+def score_alignment(predicted: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScore:
+    """The score of the predicted links of each sentence. Raises DataError for different numbers of sentences."""
+    if len(predicted) != len(gold):
+        raise DataError(
+            f"links of {plural(len(predicted), 'sentence')} cannot be scored with gold links of {len(gold)}"
+        )
     return AlignmentScore(
         sentences=len(gold),
-        links=sum(map(len, found)),
+        links=sum(map(len, predicted)),
         sure=sum(len(g.sure) for g in gold),
         possible=sum(len(g.possible) for g in gold),
-        in_sure=sum(len(f & g.sure) for f, g in zip(found, gold, strict=True)),
-        in_possible=sum(len(f & g.possible) for f, g in zip(found, gold, strict=True)),
+        in_sure=sum(len(f & g.sure) for f, g in zip(predicted, gold, strict=True)),
+        in_possible=sum(len(f & g.possible) for f, g in zip(predicted, gold, strict=True)),
     )

@@ -1,12 +1,10 @@
-"""BLEU, chrF and TER by sacreBLEU, each with its signature; tokenised BLEU as Moses counts it; BLEU by length.
+"""BLEU, chrF and TER by sacreBLEU with their signatures; tokenised BLEU as in Moses; BLEU by length.
 
     BLEU = BP · exp(1/4 Σₙ log pₙ),   BP = min(1, exp(1 − r/c)),   pₙ = matched / all n-grams of the hypotheses
 
-Every metric here is a function of sums over sentences, so a `Scorer` first turns sentences into rows of counts
-(`statistics`), and a score is computed from the sum of any choice of rows: the whole corpus, the sentences of one
-length, or a bootstrap resample. Papineni et al. 2002; Post 2018 (sacreBLEU); spec §8.1.
-
-The sentences of a test set that are scored, by the numbers of their lines.
+Every metric here is a function of sums over sentences. So a `Scorer` turns sentences into rows of counts (`statistics`), and
+computes a score from the sum of any rows: the whole corpus, the sentences of one length, or a bootstrap resample. Papineni et
+al. 2002; Post 2018 (sacreBLEU); spec §8.1.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ ASCII_SPACE = " \t\n\r\f\v"
 
 @dataclass(frozen=True)
 class CorpusScore:
-    """One corpus score. `signature` says how it was computed; `detail` are its parts in words."""
+    """A corpus score. `signature` tells how it was computed; `detail` has its parts as text."""
 
     name: str
     value: float
@@ -52,7 +50,7 @@ class LengthGroup:
     score: CorpusScore | None
 
     def holds(self, lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Which of these lengths belong to the group; 0 belongs to the first."""
+        """A mask of the lengths that belong to the group; 0 belongs to the first group."""
         import numpy as np
 
         counts = np.asarray(lengths)
@@ -73,7 +71,7 @@ class Scorer:
         self._metric, self._prepare = metric, prepare
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-        """Counts of each sentence, float64 (sentences, counts). `references` holds one list of lines per file."""
+        """The counts of each sentence, float64 (sentences, counts). `references` has one list of lines per file."""
         import numpy as np
 
         check_parallel({"hypothesis": hypotheses} | {f"reference {i + 1}": r for i, r in enumerate(references)})
@@ -89,7 +87,7 @@ class Scorer:
         return CorpusScore(self.name, float(result.score), self.signature, detail)
 
     def value(self, sums: np.ndarray) -> float:
-        """The number alone, for thousands of resamples."""
+        """Only the number, for thousands of resamples."""
         return float(self._score(sums).score)
 
     def _score(self, sums: np.ndarray) -> Any:
@@ -113,7 +111,7 @@ def _bleu(tokenize: str, lowercase: bool) -> Scorer:
     if tokenize not in names:
         what, offer = f"no BLEU tokenizer {tokenize!r}", ", ".join(names)
         if tokenize in BLEU.TOKENIZERS:
-            what += " here: sacreBLEU has it, but fetches a model for it from the network, which nothing here does"
+            what += " here: sacreBLEU would fetch its model from the network, and phraseloom never uses the network"
         raise UsageError(what, hint=f"choose from {offer}")
     try:
         return Scorer("BLEU", BLEU(lowercase=lowercase, tokenize=tokenize, force=True))
@@ -151,10 +149,10 @@ SCORERS: dict[str, Callable[[str, bool], Scorer]] = {
 
 
 def make_scorer(name: str, *, tokenize: str = "13a", lowercase: bool = False) -> Scorer:
-    """The scorer of `SCORERS` with that name.
+    """The scorer with this name in `SCORERS`.
 
-    `tokenize` names sacreBLEU's BLEU tokenizer, of those that fetch nothing from the network. `tokenized` is BLEU on tokens
-    as they stand, cased, no smoothing: what Moses' multi-bleu.perl prints. Raises UsageError for an unknown name.
+    `tokenize` names a BLEU tokenizer of sacreBLEU that needs no network. `tokenized` is cased BLEU on the tokens of the input,
+    without smoothing, as multi-bleu.perl of Moses prints it. Raises UsageError for an unknown name.
     """
     if name not in SCORERS:
         raise UsageError(f"no metric {name!r}", hint=f"choose from {', '.join(SCORERS)}")
@@ -162,10 +160,10 @@ def make_scorer(name: str, *, tokenize: str = "13a", lowercase: bool = False) ->
 
 
 def ascii_tokens(line: str) -> str:
-    """`line` with its ASCII-whitespace tokens kept whole when it is later split at Unicode whitespace.
+    """`line` with Unicode white space replaced, so that a later split gives the tokens between ASCII white space.
 
-    multi-bleu.perl splits bytes, so that a no-break space is part of a token; each such character is mapped one to one
-    into a private-use plane.
+    multi-bleu.perl splits bytes, so a no-break space is part of a token. Each such character is mapped one to one into a
+    private-use plane.
     """
     if line.isascii() and line.isprintable():
         return line
@@ -173,7 +171,7 @@ def ascii_tokens(line: str) -> str:
 
 
 def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
-    """DataError unless all have the same number of lines, at least one; the message says where they part."""
+    """Raise DataError unless all have the same number of lines, at least one; the message tells where they diverge."""
     (first_name, first), *others = files.items()
     for name, lines in others:
         if len(lines) != len(first):
@@ -188,7 +186,7 @@ def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
 
 
 def _first_break(a: Sequence[str], b: Sequence[str]) -> int | None:
-    """The first line that is blank in exactly one of the two."""
+    """The first line that is blank in exactly one of both."""
     for i in range(min(len(a), len(b))):
         if (not a[i].strip()) != (not b[i].strip()):
             return i
@@ -196,7 +194,7 @@ def _first_break(a: Sequence[str], b: Sequence[str]) -> int | None:
 
 
 def count_tokens(lines: Sequence[str], *, tokenize: str = "13a") -> list[int]:
-    """The number of tokens of each line as BLEU would count them; `none` = tokens as they stand."""
+    """The number of tokens of each line as BLEU counts them; `none` counts the tokens of the input."""
     if tokenize == "none":
         return [len(ascii_tokens(line).split()) for line in lines]
     tokenizer = make_scorer("bleu", tokenize=tokenize)._metric.tokenizer
@@ -208,8 +206,8 @@ def bleu_by_length(
 ) -> list[LengthGroup]:
     """The score inside each group of source lengths: (0, e₁], (e₁, e₂], …, > last edge (spec §8.1).
 
-    `statistics` of all sentences, `lengths` in source tokens before subwords. Sentences without a token are in the
-    first group, so that the groups add up to the corpus.
+    `statistics` has all sentences; `lengths` count source tokens before subword segmentation. Sentences without a token are in
+    the first group, so that the groups add up to the corpus.
     """
     import numpy as np
 
@@ -230,25 +228,25 @@ def bleu_by_length(
 
 
 def read_line_numbers(path: str | Path, lines: int) -> list[int]:
-    """The numbers in a file, one a line, as indices from 0 in rising order; `lines` is the length of the texts.
+    """The line numbers in a file, one per line, as sorted indices from 0; `lines` is the length of the texts.
 
-    Raises FileProblem, DataError (file and line) for what is no number from 1 to `lines`, a number that is there twice, and a
-    file without numbers.
+    Raises FileProblem, and DataError (file and line) for anything but a number from 1 to `lines`, a repeated number, and a file
+    without numbers.
     """
     place: dict[int, int] = {}
     for at, text in enumerate(read_lines(path), 1):
         digits = text.strip()
         number = int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 16 else 0
         if not 1 <= number <= lines:
-            hint = "one number a line, as phrases mwt writes them to lines.txt"
-            raise DataError(f"{text!r} is not the number of a line, 1 to {lines:,}", file=path, line=at, hint=hint)
+            hint = "write one number per line, as phrases mwt does in lines.txt"
+            raise DataError(f"{text!r} is not a line number from 1 to {lines:,}", file=path, line=at, hint=hint)
         if place.setdefault(number, at) != at:
             raise DataError(f"{number} is also in line {place[number]}", file=path, line=at)
     if not place:
-        raise DataError("no numbers of lines: nothing to score", file=path)
+        raise DataError("the file has no line numbers: nothing to score", file=path)
     return sorted(number - 1 for number in place)
 
 
 def take(texts: Iterable[Sequence[str]], chosen: Sequence[int]) -> list[list[str]]:
-    """Those lines of each text."""
+    """The chosen lines of each text."""
     return [[lines[i] for i in chosen] for lines in texts]

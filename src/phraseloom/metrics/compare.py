@@ -1,11 +1,11 @@
-"""Resamples of a test set, and the correction of p-values for their number.
+"""Bootstrap resampling of a test set, and correction of p-values for multiple tests.
 
-The test set is drawn anew `samples` times with replacement, the same sentences for every system (Koehn 2004). Resampling sums
-precomputed counts of each sentence; no sentence is scored twice. With the same seed the resamples are sacreBLEU's own. What
-differences of systems mean is in metrics/seeds.py.
+The test set is resampled `samples` times with replacement, with the same sentences for every system (Koehn 2004). Resampling
+sums the precomputed counts of each sentence, so no sentence is scored twice. The same seed gives the resamples of sacreBLEU.
+metrics/seeds.py compares systems.
 
-Among k systems there are k(k-1)/2 differences, some of them "significant" by chance: Holm (1979) takes for p_(r), the r-th
-smallest of m, the max over r' <= r of (m - r' + 1) p_(r').
+Among k systems there are k(k-1)/2 differences, and some are "significant" by chance. Holm (1979) adjusts p_(r), the r-th
+smallest of m p-values, to the max over r' <= r of (m - r' + 1) p_(r').
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 from phraseloom.errors import DataError
 
 SEED = 12345  # sacreBLEU's default
-FEWEST = 30  # sentences of a group below which resampling it says nothing: too few different resamples, ends too close
+FEWEST = 30  # resampling fewer sentences is meaningless: too few distinct resamples, too narrow intervals
 
 
 def resamples(
     sentences: int, samples: int, *, seed: int | Sequence[int] = SEED, rows: int = 64
 ) -> Iterator[np.ndarray]:
-    """How often each sentence is drawn, in blocks of float64 (≤ `rows`, sentences); `samples` rows in all."""
+    """The number of draws of each sentence, in blocks of float64 (≤ `rows`, sentences), with `samples` rows in total."""
     generator = np.random.default_rng(seed)
     for start in range(0, samples, rows):
         indices = generator.choice(sentences, size=(min(rows, samples - start), sentences), replace=True)
@@ -32,7 +32,7 @@ def resamples(
 
 
 class Summed(Protocol):
-    """A number that is made of a sum of rows, one a sentence."""
+    """A number computed from a sum of rows, one per sentence."""
 
     def value(self, sums: np.ndarray, /) -> float:
         """The number of summed rows."""
@@ -42,7 +42,7 @@ class Summed(Protocol):
 def bootstrap_values(
     scorer: Summed, statistics: Sequence[np.ndarray], *, samples: int, seed: int | Sequence[int] = SEED
 ) -> np.ndarray:
-    """The score of every system on every resample, (systems, samples); `statistics`: a row a sentence, which add up."""
+    """The score of every system on every resample, (systems, samples); `statistics` has one additive row per sentence."""
     sizes = {len(s) for s in statistics}
     if len(sizes) != 1:
         raise DataError(f"systems of different numbers of sentences: {sorted(sizes)}")
@@ -53,7 +53,7 @@ def bootstrap_values(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values adjusted for their number (Holm 1979): below α in each with probability at most α for all together."""
+    """p-values adjusted for their number (Holm 1979): the probability of any false one below α is at most α."""
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[i]))

@@ -3,9 +3,9 @@
     perplexity per subword = exp(NLL / (subwords + lines))        NLL = - Σ log p, over all subwords and the end of each line
     perplexity per word    = exp(NLL / (words + lines))           words: runs without white space in the raw text
 
-The end of a line is predicted too, so it counts once a line in both. The figure per word does not depend on how words
-were cut into subwords, so it compares models with different vocabularies, provided that nothing is unknown to them:
-`unknown` says so. It is an upper bound, because a model is asked for one segmentation of a line only.
+The model predicts the end of a line too, so it counts once per line in both. The perplexity per word does not depend on the
+subwords, so it compares models with different vocabularies if they know all words (`unknown` is 0). It is an upper bound,
+because the model scores only one segmentation of each line.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from phraseloom.errors import plural
 
 
 def exp_mean(total: float, count: float) -> float:
-    """exp(total / count): infinite where it does not fit a float, NaN where it is not a number."""
+    """exp(total / count); infinity if it overflows, NaN if `total` is NaN."""
     mean = total / max(1, count)
     return math.exp(mean) if mean < 700 else math.inf if mean > 0 else math.nan
 
 
 def count_words(lines: Iterable[str]) -> int:
-    """Words of raw lines: runs of anything but white space."""
+    """The number of words of raw lines, separated by white space."""
     return sum(len(line.split()) for line in lines)
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """Sums over lines: `nll` in nats, line ends counted; `subwords` (of them `unknown`) and `words`, line ends not counted."""
+    """Sums over lines: `nll` in nats, including line ends; `subwords`, `unknown` ones and `words`, without line ends."""
 
     lines: int = 0
     words: int = 0
@@ -60,7 +60,7 @@ class Perplexity:
         return exp_mean(self.nll, self.words + self.lines)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; None where a perplexity is not finite."""
+        """Plain data; a perplexity that is not finite becomes None."""
         named = {"perplexity": self.per_subword, "word_perplexity": self.per_word}
         return {
             "lines": self.lines,

@@ -1,21 +1,17 @@
-"""Numbers that are made of a ratio of two sums over sentences, so that the sentences can be drawn anew (compare.py).
+"""Numbers from a ratio of two sums over sentences, which can be resampled (compare.py), and tests of accuracies.
 
     form         number                numerator / denominator of a sentence
-    ratio        Σ n / Σ d             entropy: nats / steps; share: its own / 1; accuracy: right / 1;
-                                       precision, recall, F1 of a class: right / found, right / true, 2 · right / (found + true)
+    ratio        Σ n / Σ d             entropy: nats / steps; share: its own / 1; accuracy: right / 1; of a class, precision:
+                                       right / predicted, recall: right / true, F1: 2 · right / (predicted + true)
     exp          exp(Σ n / Σ d)        perplexity: NLL / predictions
     complement   1 − Σ n / Σ d         alignment error rate: |A∩S| + |A∩P| / |A| + |S|
 
-Nothing out of nothing is no error and no hit: the ratio is 0, and 1 in a complement.
+0/0 is neither an error nor a hit: the ratio is 0, and in a complement it is 1.
 
-Accuracy over items that are right or wrong: intervals, and the exact test of two systems on the same items.
+    wilson     95 % interval of an accuracy                                     (Wilson 1927, J. Am. Stat. Assoc. 22)
+    mcnemar    exact two-sided p for items that only one of two systems has right (McNemar 1947, Psychometrika 12)
 
-    wilson     95 % interval of a share                                     (Wilson 1927, J. Am. Stat. Assoc. 22)
-    mcnemar    two-sided p of the items that only one of two has right       (McNemar 1947, Psychometrika 12)
-
-Both take the items to be independent; several items of one sentence are not quite that.
-
-Results as plain data, with or without the sums of each sentence that `reproduce` draws from (metrics/ratio.py).
+Both assume independent items; several items of one sentence are only roughly independent.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ Z = 1.959963984540054
 
 
 def wilson(correct: int, total: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share; (0, 1) for nothing."""
+    """Wilson's 95 % interval of the fraction correct / total; (0, 1) if `total` is 0."""
     if not total:
         return 0.0, 1.0
     share, weight = correct / total, Z * Z / total
@@ -43,7 +39,7 @@ def wilson(correct: int, total: int) -> tuple[float, float]:
 
 
 def mcnemar(only_first: int, only_second: int) -> float:
-    """Two-sided exact p of McNemar's test: were the discordant items a fair coin?"""
+    """The exact two-sided p of McNemar's test, from the numbers of items that only one system has right."""
     total, least = only_first + only_second, min(only_first, only_second)
     tail = term = 1
     for k in range(least):
@@ -53,7 +49,7 @@ def mcnemar(only_first: int, only_second: int) -> float:
 
 
 def compare(base: Sequence[bool], marks: Sequence[bool]) -> dict[str, Any]:
-    """A system against the base on the same items, at least one: difference of the accuracies, items won and lost, p."""
+    """Compare a system with the base on the same items, at least one: difference of accuracies, items won and lost, p."""
     lost = sum(b and not m for b, m in zip(base, marks, strict=True))
     won = sum(m and not b for b, m in zip(base, marks, strict=True))
     return {"difference": (won - lost) / len(marks), "won": won, "lost": lost, "p": mcnemar(lost, won)}
@@ -64,13 +60,13 @@ Form = Literal["ratio", "exp", "complement"]
 
 @dataclass(frozen=True)
 class Ratio:
-    """`factor` times the number of that form."""
+    """A number of the given form, times `factor`."""
 
     form: Form = "ratio"
     factor: float = 1.0
 
     def value(self, sums: np.ndarray) -> float:
-        """The number of a summed numerator and denominator."""
+        """The number for the sums of numerators and denominators."""
         numerator, denominator = (float(x) for x in sums)
         if self.form == "exp":
             return self.factor * exp_mean(numerator, denominator)
@@ -83,7 +79,7 @@ KEY = "by_sentence"
 
 
 def plain(value: Any, by_sentence: bool = False) -> Any:
-    """Plain data without what stands under `by_sentence`, at any depth, unless it is wanted."""
+    """Plain data, without the sums of each sentence (keys `by_sentence`, at any depth) unless `by_sentence` is True."""
     if isinstance(value, dict):
         return {name: plain(inner, by_sentence) for name, inner in value.items() if by_sentence or name != KEY}
     if isinstance(value, list) and not by_sentence:

@@ -1,36 +1,36 @@
-"""The difference of two systems that were trained with several seeds: mean, interval, p. All commands use this estimator.
+"""The difference of two systems trained with several seeds: mean, interval, p. All commands use this estimator.
 
     D = mean over seeds of A's scores − mean over seeds of B's scores
     V = s²_A / K_A + s²_B / K_B + v,   v = variance of D over bootstrap resamples of the test sentences
 
-`s²_A` is the sample variance of the K_A scores of A on the test set: how much another training changes the score. `v` is how
-much another test set changes it: every resample draws the same sentences for both systems and all seeds, so it is paired
-(Koehn 2004). The runs of A and B are independent, so the seeds are not paired. Scores on one test set also differ by the
-chance of what each run does to each sentence; that part is in `s²/K` and, divided by K, in `v` too: V is rather too large.
+`s²_A` is the sample variance of the K_A scores of A on the test set: the effect of another training run. `v` is the effect of
+another test set: every resample has the same sentences for both systems and all seeds, so it is paired (Koehn 2004). The runs
+of A and B are independent, so the seeds are not paired. The random effect of each run on each sentence is part of `s²/K` and,
+divided by K, of `v` too, so V is slightly too large.
 
 Welch's t (Welch 1947): D / √V is compared with Student's t. Its degrees of freedom match the mean and the variance of V
 (Satterthwaite 1946). A sample variance of K normal scores has mean σ² and variance 2 σ⁴ / (K − 1), so
 
     Var V = 2 (σ²_A/K_A)² / (K_A − 1) + 2 (σ²_B/K_B)² / (K_B − 1) + Var v
 
-A χ² variable with ν degrees of freedom, scaled to mean V, has variance 2 V² / ν. `v` comes from hundreds of sentences, so it is
-taken as known: Var v = 0, and
+A χ² variable with ν degrees of freedom, scaled to mean V, has variance 2 V² / ν. `v` comes from hundreds of sentences, so
+Var v is set to 0, and
 
     ν = V² / ( (s²_A/K_A)² / (K_A − 1) + (s²_B/K_B)² / (K_B − 1) )
 
 Without `v` this is Welch's formula; without differences between seeds ν is infinite and t is the normal distribution.
-The interval is D ± t_ν(0.975) √V and p is two-sided, so p < 0.05 exactly where the 95 % interval excludes the null value.
+The interval is D ± t_ν(0.975) √V and p is two-sided, so p < 0.05 exactly if the 95 % interval excludes the null value.
 
-With one seed there is no s²: D is the difference of *these two runs*, V = v, the distribution is normal, and the result says
-nothing about other trainings (`one_seed`). Limits: with two seeds, or when the seeds of one system vary far more than those of
-the other, ν is itself estimated badly and p < 0.05 happens in up to 8 % of null comparisons; use three seeds or more.
+With one seed there is no s²: D is the difference of *these two runs*, V = v, the distribution is normal, and the result does
+not generalise to other training runs (`one_seed`). Limits: with two seeds, or if the seeds of one system vary far more than
+those of the other, ν is itself estimated badly and p < 0.05 happens in up to 8 % of null comparisons; use three seeds or more.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -42,16 +42,16 @@ LEVEL = 0.05
 
 @dataclass(frozen=True)
 class SeedScores:
-    """Scores of the runs of one system: `scores` (K,) on the test set, `sampled` (K, resamples) on resamples of it.
+    """Scores of the runs of one system: `scores` (K,) on the test set, `sampled` (K, resamples) on its resamples.
 
-    `sampled` is None for a number that is not made of sentences, such as the speed of training.
+    `sampled` is None for a number without sentences, such as the training speed.
     """
 
     scores: np.ndarray
     sampled: np.ndarray | None = None
 
     def minus(self, other: Self) -> Self:
-        """The difference to another number of the same runs, run by run, as one number a run."""
+        """The difference to another number of the same runs, one number per run."""
         both = self.sampled is not None and other.sampled is not None
         sampled = self.sampled - other.sampled if both else None  # type: ignore[operator]
         return type(self)(self.scores - other.scores, sampled)
@@ -63,11 +63,11 @@ class SeedScores:
 
 @dataclass(frozen=True)
 class SeedDifference:
-    """A difference `mean`, the ends of its 95 % interval and its two-sided p against 0; None where they are unknown.
+    """A difference `mean`, the ends of its 95 % interval and its two-sided p against 0; None if they are unknown.
 
-    `freedom`: degrees of freedom of t, None for the normal distribution. `deviations`: the standard deviation over the seeds of
-    each system, None for one seed. `one_seed`: a system has one run only, so this is about these runs and not about training.
-    `exact`: no chance is involved, such as in numbers of parameters.
+    `freedom` has the degrees of freedom of t, None for the normal distribution. `deviations` has the standard deviation over
+    the seeds of each system, None for one seed. `one_seed` is true if a system has only one run, so the result does not
+    generalise to other runs. `exact` is true for numbers without randomness, such as numbers of parameters.
     """
 
     mean: float
@@ -91,15 +91,15 @@ class SeedDifference:
         return two_sided(distance / self.standard_error, self.freedom)
 
 
-def compare_seeds(one: SeedScores, other: SeedScores | float = 0.0) -> SeedDifference:
-    """`one` minus `other`, another system or a given number. Both need resamples of the same sentences, or neither has any."""
-    systems = [one] if isinstance(other, float) else [one, other]
+def compare_seeds(system: SeedScores, other: SeedScores | float = 0.0) -> SeedDifference:
+    """`system` minus `other`, a system or a number. Both systems need resamples of the same sentences, or neither has any."""
+    systems = [system] if isinstance(other, float) else [system, other]
     means = [float(s.scores.mean()) for s in systems]
     mean = means[0] - (other if isinstance(other, float) else means[1])
     counts = [len(s.scores) for s in systems]
     deviations = tuple(seed_deviation(s.scores) for s in systems)
     one_seed = min(counts) < 2
-    # A run differs from others of its system by an unknown amount: with one seed only the sentences are left.
+    # With one seed the variance between runs is unknown, so only that of the sentences is left.
     parts = [] if one_seed else [(d or 0.0) ** 2 / k for d, k in zip(deviations, counts, strict=True)]
     sentences = _sentence_variance(systems)
     if one_seed and sentences is None:
@@ -110,12 +110,14 @@ def compare_seeds(one: SeedScores, other: SeedScores | float = 0.0) -> SeedDiffe
     error = math.sqrt(variance)
     half = quantile(freedom) * error
     how = _how(counts, None if sentences is None else _resamples(systems), freedom, one_seed)
-    found = SeedDifference(mean, mean - half, mean + half, None, error, freedom, deviations, one_seed=one_seed, how=how)
-    return SeedDifference(**{**found.__dict__, "p": found.p_against(0.0)})
+    result = SeedDifference(
+        mean, mean - half, mean + half, None, error, freedom, deviations, one_seed=one_seed, how=how
+    )
+    return replace(result, p=result.p_against(0.0))
 
 
 def exact_difference(value: float) -> SeedDifference:
-    """A difference that no chance is in."""
+    """A difference without randomness."""
     return SeedDifference(value, value, value, exact=True, how="exact")
 
 
@@ -125,7 +127,7 @@ def seed_deviation(scores: Sequence[float] | np.ndarray) -> float | None:
 
 
 def _sentence_variance(systems: Sequence[SeedScores]) -> float | None:
-    """The variance over resamples of the difference of the seed means; None where a system has no resamples."""
+    """The variance over resamples of the difference of the seed means; None if a system has no resamples."""
     means = [s.sampled.mean(0) for s in systems if s.sampled is not None]
     if len(means) < len(systems):
         return None
@@ -147,15 +149,15 @@ def _how(counts: Sequence[int], samples: int | None, freedom: float | None, one_
 
 
 def two_sided(t: float, freedom: float | None) -> float:
-    """The probability of a value beyond ±t: of Student's t, or of the normal distribution where `freedom` is None."""
+    """The probability of a value beyond ±t: of Student's t, or of the normal distribution if `freedom` is None."""
     if freedom is None:
         return math.erfc(abs(t) / math.sqrt(2))
     return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + t * t))
 
 
 def quantile(freedom: float | None, level: float = LEVEL) -> float:
-    """The t beyond which, on both sides together, lies `level` of the distribution; 1.96 for the normal one at 5 %."""
-    # The probability beyond t is convex in t, so Newton's steps from 0 approach the root from below.
+    """The t with a two-sided probability of `level`; 1.96 for the normal distribution at 5 %."""
+    # The probability beyond t is convex in t, so Newton steps from 0 approach the root from below.
     t = 0.0
     for _ in range(100):
         step = (two_sided(t, freedom) - level) / (2 * _density(t, freedom))
@@ -176,7 +178,7 @@ def _incomplete_beta(a: float, b: float, x: float) -> float:
     """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
     if x <= 0 or x >= 1:
         return 0.0 if x <= 0 else 1.0
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
+    if x > (a + 1) / (a + b + 2):  # the fraction converges slowly here
         return 1 - _incomplete_beta(b, a, 1 - x)
     front = math.exp(
         math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x) - math.log(a)

@@ -1,1 +1,1 @@
-"""Phrases: runs of adjacent subwords of source sentences, and phrases of the target from word alignments; no torch here."""
+"""Phrases: runs of adjacent subwords of the source, and target phrases from word alignments. No torch in this package."""

@@ -1,16 +1,15 @@
-"""Candidates for phrases of the target language: the words that one source word is linked to.
+"""Extract phrase candidates from word-aligned text: the target words that one source word is linked to.
 
-For each source word that is linked to two target words or more, these words in their order in the sentence are one
-occurrence of a candidate. They need not be adjacent. Park and Tsvetkov 2019, §2.2, after Tang et al. 2016 (spec §4.7).
+The input is a source file, its translation and a file of links `i-j` (see `align/links.py`), line by line. If a source word
+is linked to two target words or more, these words in sentence order are one occurrence of a candidate. They need not be
+adjacent. Park and Tsvetkov 2019, §2.2, after Tang et al. 2016 (spec §4.7).
 
-A file of candidates has a row for each phrase and source word, columns separated by tabs:
+A file of candidates has one row per phrase and source word, columns separated by tabs:
 
-    phrase (words separated by blanks), source word, how often linked so, how often this source word is linked at all
+    phrase (words separated by spaces), source word, its links to this phrase, its occurrences with any link
 
-The phrases with most occurrences come first, of equally many the first by its text (code points, a tab at its end); so do the
-source words of each.
-
-Word-aligned text, line by line: a source file, its translation, and a file of links `i-j` (see `align/links.py`).
+The most frequent phrases come first, ties by their text (code points, with a tab at the end). The source words of a phrase
+have the same order.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from phraseloom.text.lines import read_lines
 
 
 class AlignedLine(NamedTuple):
-    """The words of a sentence and of its translation, links between them, and the line that the translation was."""
+    """The words of a sentence and of its translation, the links between them, and the raw target line."""
 
     source: list[str]
     target: list[str]
@@ -39,25 +38,25 @@ class AlignedLine(NamedTuple):
 
 
 def words_of(line: str) -> list[str]:
-    """What stands between blanks (U+0020)."""
+    """The words of a line, separated by U+0020."""
     return [word for word in line.split(" ") if word]
 
 
 class Lines(NamedTuple):
-    """The lines of a file, and its name for messages."""
+    """The lines of a text, and its name for messages."""
 
     name: str | Path
     lines: Iterable[str]
 
 
 def lines_of(path: str | Path) -> Lines:
-    """The lines of a file (plain, .gz, .xz), as they are read."""
+    """The lines of a file (plain, .gz, .xz), read lazily."""
     return Lines(path, read_lines(path))
 
 
 @contextmanager
 def closing(*texts: Iterable[str]) -> Iterator[None]:
-    """At the end of the block close the files that are read, also where an error is on its way."""
+    """Close the files behind `texts` at the end of the block, even after an error."""
     try:
         yield
     finally:
@@ -69,26 +68,27 @@ def closing(*texts: Iterable[str]) -> Iterator[None]:
 def read_aligned(source: Lines, target: Lines, links: Lines) -> Iterator[AlignedLine]:
     """The lines of three parallel texts, the last one of links.
 
-    Raises DataError (file and line) for links that do not fit the words, and where a file ends before another.
+    Raises DataError (file and line) for links outside the sentences and for files of different length.
     """
     texts = (source, target, links)
     with closing(*(text.lines for text in texts)):
         for number, lines in enumerate(zip_longest(*(text.lines for text in texts)), 1):
             if None in lines:
-                raise _too_short(texts, lines, number)
-            one, other = words_of(lines[0]), words_of(lines[1])
-            found = parse_links(lines[2], file=links.name, line=number, lengths=(len(one), len(other)))
-            yield AlignedLine(one, other, found, lines[1])
+                hint = "the files must be parallel, line by line; a pair without links is a blank line"
+                raise too_short([text.name for text in texts], lines, number, hint)
+            source_words, target_words = words_of(lines[0]), words_of(lines[1])
+            lengths = len(source_words), len(target_words)
+            line_links = parse_links(lines[2], file=links.name, line=number, lengths=lengths)
+            yield AlignedLine(source_words, target_words, line_links, lines[1])
 
 
-def _too_short(texts: Sequence[Lines], lines: Sequence[str | None], number: int) -> DataError:
-    short = texts[lines.index(None)].name
-    long = next(text.name for text, line in zip(texts, lines, strict=True) if line is not None)
-    return DataError(
-        f"ends after {plural(number - 1, 'line')}, but {long} goes on",
-        file=short,
-        hint="the files must be parallel, line by line; a pair without links is a blank line",
-    )
+def too_short(
+    names: Sequence[str | Path], rows: Sequence[object | None], number: int, hint: str | None = None
+) -> DataError:
+    """The error for parallel files, of which one has no row `number` (None in `rows`)."""
+    longer = next(name for name, row in zip(names, rows, strict=True) if row is not None)
+    what = f"ends after {plural(number - 1, 'line')}, but {longer} has more"
+    return DataError(what, file=names[rows.index(None)], hint=hint)
 
 
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
@@ -96,7 +96,7 @@ _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A source word of a candidate: how often it is linked to just this phrase, and how often to any word."""
+    """A source word of a candidate: how often it is linked to exactly this phrase, and how often it has a link."""
 
     word: str
     count: int
@@ -105,7 +105,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class PhraseCandidate:
-    """A phrase, its words separated by blanks, and its source words, most frequent first, then by code points."""
+    """A phrase (words separated by spaces) and its source words, most frequent first, then by code points."""
 
     phrase: str
     sources: tuple[Source, ...]
@@ -117,18 +117,18 @@ class PhraseCandidate:
 
     @property
     def count(self) -> int:
-        """Occurrences as the words of one source word."""
+        """The number of occurrences, over all source words."""
         return sum(source.count for source in self.sources)
 
 
 @dataclass
 class Candidates:
-    """What was found in aligned text: iterate for the candidates.
+    """The candidates of aligned text, and counts of the text. Iterate over it for the candidates.
 
-    `rows`: occurrences by phrase and source word, a tab between (a key of one string takes a third of the memory of nested
-    dictionaries). `linked`: occurrences of each source word that have a link. `pairs`, `blank` (a side without words) and
-    `unlinked` (words on both sides, no link) count sentence pairs, `with_tab` the occurrences left out because a word of
-    them holds a tab.
+    `rows` has the occurrences by "phrase<tab>source word" (such keys need a third of the memory of nested dictionaries).
+    `linked` has the occurrences of each source word that have a link. `pairs`, `blank` (a side without words) and `unlinked`
+    (words on both sides, no link) count sentence pairs. `with_tab` counts occurrences that are left out because a word has a
+    tab.
     """
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Candidates:
 
     @property
     def occurrences(self) -> int:
-        """How often a source word was linked to several target words."""
+        """The number of source words linked to several target words."""
         return sum(self.rows.values())
 
     def __iter__(self) -> Iterator[PhraseCandidate]:
@@ -151,34 +151,34 @@ class Candidates:
             spans.append((-sum(self.rows[keys[place]] for place in places), places[0], places[-1] + 1))
         for _, start, end in sorted(spans):
             sources = [(-self.rows[key], key.partition("\t")[2]) for key in keys[start:end]]
-            some = tuple(Source(word, -count, self.linked[word]) for count, word in sorted(sources))
-            yield PhraseCandidate(keys[start].partition("\t")[0], some)
+            ordered = tuple(Source(word, -count, self.linked[word]) for count, word in sorted(sources))
+            yield PhraseCandidate(keys[start].partition("\t")[0], ordered)
 
 
 def one_to_many(links: Iterable[tuple[int, int]]) -> Iterator[tuple[int, list[int]]]:
-    """(source word, its target words in order), in the order of the source, for each with two target words or more."""
-    for source, some in groupby(sorted(links), key=lambda link: link[0]):
-        targets = [target for _, target in some]
+    """Each source word with two target words or more, in the order of the source, and its target words in order."""
+    for source, group in groupby(sorted(links), key=lambda link: link[0]):
+        targets = [target for _, target in group]
         if len(targets) > 1:
             yield source, targets
 
 
 def extract(lines: Iterable[AlignedLine]) -> Candidates:
-    """The candidates of aligned text. Memory grows with the number of different candidates, not with the text."""
-    found = Candidates()
+    """The candidates of aligned text. Memory grows with the number of distinct candidates, not with the text."""
+    result = Candidates()
     for line in lines:
-        found.pairs += 1
-        found.blank += not (line.source and line.target)
-        found.unlinked += bool(line.source and line.target and not line.links)
-        found.linked.update(line.source[index] for index in {source for source, _ in line.links})
+        result.pairs += 1
+        result.blank += not (line.source and line.target)
+        result.unlinked += bool(line.source and line.target and not line.links)
+        result.linked.update(line.source[index] for index in {source for source, _ in line.links})
         for index, targets in one_to_many(line.links):
             phrase, word = " ".join(line.target[t] for t in targets), line.source[index]
             if "\t" in phrase or "\t" in word:
-                found.with_tab += 1
+                result.with_tab += 1
                 continue
             row = f"{phrase}\t{word}"
-            found.rows[row] = found.rows.get(row, 0) + 1
-    return found
+            result.rows[row] = result.rows.get(row, 0) + 1
+    return result
 
 
 def format_candidates(candidates: Iterable[PhraseCandidate]) -> Iterator[str]:
@@ -189,23 +189,21 @@ def format_candidates(candidates: Iterable[PhraseCandidate]) -> Iterator[str]:
 
 
 def read_candidates(path: str | Path) -> Iterator[PhraseCandidate]:
-    """The candidates of a file (plain, .gz, .xz), one after the other. Raises DataError (file, line) for rows not of this form
-    or not in this order, FileProblem.
-    """
+    """The candidates of a file (plain, .gz, .xz). Raises FileProblem; DataError (file, line) for invalid or unsorted rows."""
     lines = read_lines(path)
     before: tuple[int, str] | None = None
     with closing(lines):
         rows = (_parse(row, path, number) for number, row in enumerate(lines, 1))
         for phrase, group in groupby(rows, key=lambda row: row[0]):
-            some = list(group)
-            candidate = PhraseCandidate(phrase, tuple(source for _, source, _ in some))
+            sources = list(group)
+            candidate = PhraseCandidate(phrase, tuple(source for _, source, _ in sources))
             place = (-candidate.count, f"{phrase}\t")
             if before is not None and place <= before:
                 raise DataError(
-                    f"{phrase!r}: not in the order of a file of candidates",
+                    f"{phrase!r} is not in the order of a file of candidates",
                     file=path,
-                    line=some[0][2],
-                    hint="a file as phrases extract writes it: by count, most frequent first, then by phrase",
+                    line=sources[0][2],
+                    hint="sort as phrases extract does: by count, most frequent first, then by phrase",
                 )
             before = place
             yield candidate
@@ -217,5 +215,7 @@ def _parse(row: str, path: str | Path, line: int) -> tuple[str, Source, int]:
         phrase, word, count, linked = columns[0], columns[1], int(columns[2]), int(columns[3])
         if len(parts := phrase.split(" ")) > 1 and all(parts) and word and 0 < count <= linked:
             return phrase, Source(word, count, linked), line
-    hint = "rows are of phrases extract: phrase of two words or more, source word, two numbers, with tabs between"
+    hint = (
+        "write a phrase of two words or more, a source word and two numbers, separated by tabs, as phrases extract does"
+    )
     raise DataError("not a row of a file of candidates", file=path, line=line, hint=hint)

@@ -1,9 +1,9 @@
-"""Classes of fertility, the number of target words that a source word gives, as the fertility module learns them (spec §4.8).
+"""Fertility classes for the fertility module: how many target words a source word gives (spec §4.8).
 
     4 classes   min(number, 3)
     2 classes   0 for at most one word, 1 for a phrase
 
-Park and Tsvetkov 2019, §2.3. The numbers are made in `merge.py`. Every subword of a source word is of the class of the word.
+Park and Tsvetkov 2019, §2.3. `merge.py` computes the numbers. Every subword of a source word has the class of the word.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from phraseloom.text.lines import read_lines
 from phraseloom.text.tokenizer import Side
 
 CLASSES = (2, 4)
-"""How many classes there can be."""
+"""The supported numbers of classes."""
 
 
 def fertility_class(count: int, classes: int) -> int:
-    """The class of a source word that gave `count` words. Raises UsageError for a number of classes that is not defined."""
+    """The class of a source word that gave `count` words. Raises UsageError for an unsupported number of classes."""
     if classes not in CLASSES:
-        raise UsageError(f"fertility has no form of {classes} classes", hint="2 or 4")
+        raise UsageError(f"fertility cannot have {classes} classes", hint="choose 2 or 4")
     return min(count, 3) if classes == 4 else int(count > 1)
 
 
@@ -35,34 +35,33 @@ def format_fertilities(counts: Sequence[int]) -> str:
 
 
 def read_fertilities(path: str | Path, lengths: Iterable[int]) -> Iterator[list[int]]:
-    """The fertilities of each line of a file (plain, .gz, .xz); `lengths`: the words of each source line.
+    """The fertilities of each line of a file (plain, .gz, .xz); `lengths` are the numbers of words of the source lines.
 
-    Raises DataError (file, line) for what is no number of at most two digits, and where the numbers are not one a word.
+    Raises DataError (file, line) for a field that is not a number of at most two digits, and unless each word has one number.
     """
     lines, number = read_lines(path), 0
     with closing(lines):
         for number, words in enumerate(lengths, 1):
             line = next(lines, None)
             if line is None:
-                raise DataError(f"ends after {plural(number - 1, 'line')}, but the source goes on", file=path)
+                raise DataError(f"ends after {plural(number - 1, 'line')}, but the source has more", file=path)
             fields = line.split()
             if not all(field.isascii() and field.isdigit() and len(field) < 3 for field in fields):
-                hint = "one number a source word, such as 1 0 2"
-                raise DataError("not numbers of words", file=path, line=number, hint=hint)
+                hint = "write one number per source word, such as 1 0 2"
+                raise DataError(
+                    "the line holds something other than numbers of words", file=path, line=number, hint=hint
+                )
             if len(fields) != words:
                 raise DataError(
                     f"{len(fields)} numbers, but the source line has {plural(words, 'word')}", file=path, line=number
                 )
             yield [int(field) for field in fields]
         if next(lines, None) is not None:
-            raise DataError(f"goes on after the {plural(number, 'line')} of the source", file=path, line=number + 1)
+            raise DataError(f"has more than the {plural(number, 'line')} of the source", file=path, line=number + 1)
 
 
 def read_labelled(source: str | Path, labels: str | Path) -> Iterator[tuple[str, list[int]]]:
-    """The lines of a text, each with the fertilities of its words (what stands between blanks).
-
-    Raises DataError as `read_fertilities`.
-    """
+    """The lines of a text, each with the fertilities of its words. Raises DataError as `read_fertilities` does."""
     current = ""
 
     def lengths() -> Generator[int]:
@@ -79,10 +78,10 @@ def read_labelled(source: str | Path, labels: str | Path) -> Iterator[tuple[str,
 
 
 def spread(side: Side, line: str, ids: Sequence[int], counts: Sequence[int]) -> list[int]:
-    """For each subword id of a raw line the number of its word, given those of the words of the line.
+    """Spread the counts of the words of a raw line over its subword ids.
 
-    A subword is of the word in which its first character stands, however the line was normalised. Raises DataError where
-    normalisation changes more than the single words, so that this cannot be told.
+    A subword belongs to the word of its first character, also after normalisation. Raises DataError if normalisation changes
+    more than single words, so that the word is unknown.
     """
     if not ids:
         return []

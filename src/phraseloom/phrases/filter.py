@@ -1,31 +1,29 @@
-"""Which candidates are phrases: the five filters of Park and Tsvetkov 2019, §2.2, and those of their released code (spec §4.7).
+"""Filter phrase candidates: the five filters of Park and Tsvetkov 2019, §2.2, and those of their released code (spec §4.7).
 
     length          at most `max_words` words
-    count           at least `min_count` occurrences, as the words of one source word
+    count           at least `min_count` occurrences as the words of one source word
     characters      no punctuation or symbol in any word; or letters only
     repetition      no word twice in a row
-    stop-words      not of stop-words only; or without any
-    part of speech  a noun at the end, a noun or an adjective at the beginning (off unless asked for)
-    PMI             above `min_pmi`, over adjacent words of the target text; none if they occur less than `min_count` times
+    stop-words      not only stop-words; or no stop-word at all
+    part of speech  a noun at the end, a noun or an adjective at the beginning (off by default)
+    PMI             above `min_pmi`, over adjacent words of the target text, where they occur at least `min_count` times
 
-The first filter that a candidate fails is the one it is counted for, in this order.
+A candidate is counted for the first filter that it fails, in this order.
 
-Words that make no phrase of their own: a list for English, that of the released code of PCoNMT, and lists in files.
+Pointwise mutual information of the words of a phrase in a text of N words, with c for occurrences (spec §4.7):
 
-Pointwise mutual information of the words of a phrase, over adjacent words of a text.
+    PMI(w1 … wn) = log2( c(w1 … wn) N^(n-1) / (c(w1) ⋯ c(wn)) )
 
-    PMI(w1 … wn) = log2( c(w1 … wn) N^(n-1) / (c(w1) ⋯ c(wn)) )     c: occurrences in the text of N words
+As in the collocation measures of nltk, the text is one stream of words: an n-gram may begin in one line and end in the next,
+unless `across_lines` is False.
 
-Spec §4.7, as the collocation measures of nltk count: the text is one stream of words, so that an n-gram may begin in one line
-and end in the next, unless that is forbidden.
-
-The part-of-speech filter of the released code of PCoNMT (spec §4.7.3): tags of the Penn Treebank.
+The part-of-speech filter of the released code of PCoNMT uses tags of the Penn Treebank (spec §4.7.3):
 
     2 words   adjective or noun, noun
     3 words   adjective or noun, any, adjective or noun
     others    any
 
-There each phrase was tagged on its own; here the tags are those of the text, most often where the phrase stands in it.
+That code tags each phrase on its own; here a phrase has the tags that it has most often in the text.
 """
 
 from __future__ import annotations
@@ -39,11 +37,11 @@ from itertools import zip_longest
 from pathlib import Path
 
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.phrases.extract import PhraseCandidate, Source, closing, words_of
+from phraseloom.phrases.extract import PhraseCandidate, Source, closing, too_short, words_of
 from phraseloom.phrases.segmenters import COLUMNS, index_phrases
 from phraseloom.text.lines import read_lines
 
-# Articles, pronouns, forms of be, have, do and modal verbs, prepositions, conjunctions, particles, and what Moses cuts off.
+# Articles, pronouns, forms of be, have, do and modal verbs, prepositions, conjunctions, particles, and suffixes split by Moses.
 _ENGLISH = """
 a an the this that these those
 i me my mine myself we us our ours ourselves you your yours yourself yourselves he him his himself she her hers herself
@@ -62,49 +60,51 @@ s t d m o ll re ve don didn doesn isn aren wasn weren hasn haven hadn won wouldn
 &apos;s &apos;t &apos;d &apos;m &apos;ll &apos;re &apos;ve n&apos;t
 """
 
-# Any of these in a phrase rules it out there (spec §4.7.3).
+# The released code rejects a phrase with any of these (spec §4.7.3).
 _RELEASED = "the an a ve ll i s d m re t"
 
 STOP_WORDS = {"en": frozenset(_ENGLISH.split()), "released": frozenset(_RELEASED.split()), "none": frozenset[str]()}
 
 
 def read_stop_words(path: str | Path) -> frozenset[str]:
-    """The words of a file (plain, .gz, .xz), one a line, in lower case; blank lines are passed over. Raises DataError."""
+    """The words of a file (plain, .gz, .xz), one per line, in lower case; blank lines are skipped. Raises DataError."""
     words = set()
     for number, line in enumerate(read_lines(path), 1):
         word = line.strip()
         if " " in word:
-            raise DataError(f"{word!r} is more than one word", file=path, line=number, hint="one stop-word a line")
+            raise DataError(
+                f"{word!r} is more than one word", file=path, line=number, hint="write one stop-word per line"
+            )
         words.add(word.lower())
     return frozenset(words - {""})
 
 
 def pmi(count: int, words: Sequence[int], total: int) -> float:
-    """PMI in bits of an n-gram that occurs `count` times, whose n words occur `words` times each in a text of `total` words."""
+    """PMI in bits of an n-gram that occurs `count` times in a text of `total` words; `words` are the counts of its words."""
     return math.log2(count * total ** (len(words) - 1)) - math.log2(math.prod(words))
 
 
 @dataclass
 class PhraseCounts:
-    """Occurrences of phrases as adjacent words, and of the words that they have; `total`: all words of the text."""
+    """Occurrences of phrases as adjacent words, and of their words; `total` counts all words of the text."""
 
     phrases: Counter[str] = field(default_factory=Counter)
     words: Counter[str] = field(default_factory=Counter)
     total: int = 0
 
     def pmi(self, phrase: str) -> float:
-        """PMI of a phrase that occurs."""
+        """PMI of a phrase that occurs in the text."""
         return pmi(self.phrases[phrase], [self.words[word] for word in phrase.split(" ")], self.total)
 
 
 def count_phrases(lines: Iterable[str], phrases: Iterable[str], *, across_lines: bool = True) -> PhraseCounts:
-    """Count `phrases` (words separated by blanks) in a text; with `across_lines` also where they run over the end of a line.
+    """Count `phrases` (words separated by spaces) in a text; with `across_lines` a phrase may run over the end of a line.
 
     Memory grows with the number of phrases, not with the text.
     """
     index = index_phrases(phrases)
     known = {
-        word for sizes in index.values() for some in sizes.values() for phrase in some for word in phrase.split(" ")
+        word for sizes in index.values() for known in sizes.values() for phrase in known for word in phrase.split(" ")
     }
     longest = max((size for sizes in index.values() for size in sizes), default=1)
     counts, before = PhraseCounts(), list[str]()
@@ -114,8 +114,8 @@ def count_phrases(lines: Iterable[str], phrases: Iterable[str], *, across_lines:
         counts.words.update(word for word in words if word in known)
         stream, new = [*before, *words], len(before)
         for start, first in enumerate(stream):
-            for size, some in index.get(first, {}).items():
-                if new < start + size <= len(stream) and (phrase := " ".join(stream[start : start + size])) in some:
+            for size, listed in index.get(first, {}).items():
+                if new < start + size <= len(stream) and (phrase := " ".join(stream[start : start + size])) in listed:
                     counts.phrases[phrase] += 1
         before = stream[1 - longest :] if across_lines and longest > 1 else []
     return counts
@@ -126,7 +126,7 @@ _NOUN_OR_ADJECTIVE = ("NN", "JJ")
 
 
 def is_noun_phrase(tags: Sequence[str] | None) -> bool:
-    """Whether the tags of a phrase are of a pattern; False for None: it never stands in the text as it is."""
+    """Whether the tags of a phrase match a pattern; False for None, a phrase that does not occur in the text."""
     if tags is None:
         return False
     if len(tags) == 2:
@@ -135,35 +135,34 @@ def is_noun_phrase(tags: Sequence[str] | None) -> bool:
 
 
 class Tags:
-    """The tags of a text: a file (plain, .gz, .xz) parallel to it, with one tag a word, blanks between."""
+    """The tags of a text, from a parallel file (plain, .gz, .xz) with one tag per word, separated by spaces."""
 
     def __init__(self, text: str | Path, tags: str | Path) -> None:
         self._text, self._tags = text, tags
 
     def of(self, phrases: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The tags that each phrase has most often (the first by text, if several), for those that occur in one line.
+        """The most frequent tags of each phrase that occurs within a line; ties by text.
 
-        Raises DataError (file, line) where words and tags differ in number.
+        Raises DataError (file, line) if words and tags differ in number.
         """
-        index, found = index_phrases(phrases), dict[str, Counter[tuple[str, ...]]]()
+        index, counts = index_phrases(phrases), dict[str, Counter[tuple[str, ...]]]()
         text, tags_text = read_lines(self._text), read_lines(self._tags)
         with closing(text, tags_text):
             for number, (line, tag_line) in enumerate(zip_longest(text, tags_text), 1):
                 words, tags = self._check(number, line, tag_line)
                 for start, first in enumerate(words):
-                    for size, some in index.get(first, {}).items():
-                        if (phrase := " ".join(words[start : start + size])) in some:
-                            found.setdefault(phrase, Counter())[tuple(tags[start : start + size])] += 1
-        return {phrase: min(of, key=lambda tags: (-of[tags], tags)) for phrase, of in found.items()}
+                    for size, listed in index.get(first, {}).items():
+                        if (phrase := " ".join(words[start : start + size])) in listed:
+                            counts.setdefault(phrase, Counter())[tuple(tags[start : start + size])] += 1
+        return {phrase: min(tags, key=lambda t: (-tags[t], t)) for phrase, tags in counts.items()}
 
     def _check(self, number: int, line: str | None, tag_line: str | None) -> tuple[list[str], list[str]]:
         if line is None or tag_line is None:
-            short, long = (self._text, self._tags) if line is None else (self._tags, self._text)
-            raise DataError(f"ends after {plural(number - 1, 'line')}, but {long} goes on", file=short)
+            raise too_short([self._text, self._tags], [line, tag_line], number)
         words, tags = words_of(line), words_of(tag_line)
         if len(words) != len(tags):
-            what = f"{len(tags)} tags, but the line of {self._text} has {plural(len(words), 'word')}"
-            raise DataError(what, file=self._tags, line=number, hint="one tag a word, blanks between")
+            what = f"{plural(len(tags), 'tag')}, but the line of {self._text} has {plural(len(words), 'word')}"
+            raise DataError(what, file=self._tags, line=number, hint="write one tag per word, separated by spaces")
         return words, tags
 
 
@@ -173,11 +172,11 @@ STOP_RULES = ("only", "any")
 
 @dataclass(frozen=True)
 class Filters:
-    """What is asked of a phrase; the defaults are those of the paper. `min_count` 1, `characters` "any", no `stop_words`,
-    `max_words` 0 and `min_pmi` None ask nothing.
+    """The conditions that a phrase must meet; the defaults are those of the paper.
 
-    characters: one of CHARACTERS. stop_rule: "only" rejects a phrase all of whose words are stop-words, "any" one with any of
-    them; words are compared in lower case. Raises UsageError.
+    `max_words` 0, `min_count` 1, `characters` "any", empty `stop_words` and `min_pmi` None switch a filter off. `characters` is
+    one of CHARACTERS. `stop_rule` "only" rejects phrases of stop-words only, "any" phrases with any stop-word; the comparison
+    ignores case. Raises UsageError.
     """
 
     max_words: int = 4
@@ -196,11 +195,11 @@ class Filters:
 
     @property
     def needs_text(self) -> bool:
-        """Whether the target text is read."""
+        """Whether the filters read the target text."""
         return self.min_pmi is not None or self.parts_of_speech
 
     def reason(self, candidate: PhraseCandidate) -> str | None:
-        """The first filter that a candidate fails, of those that need no text; None if there is none."""
+        """The first filter that a candidate fails, among those that need no text, else None."""
         words = candidate.words
         if COLUMNS.strip() in words:
             return "form"
@@ -237,7 +236,7 @@ _CLEAN: dict[str, Callable[[str], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class FilteredPhrase:
-    """A phrase that was kept; `adjacent` (occurrences as adjacent words) and `pmi` (bits) where the text was read."""
+    """A phrase that passed; `adjacent` (occurrences as adjacent words) and `pmi` (bits) are None unless the text was read."""
 
     phrase: str
     count: int
@@ -248,14 +247,14 @@ class FilteredPhrase:
 
 @dataclass
 class Filtered:
-    """The phrases kept, in the order of the candidates, and how many candidates each filter dropped."""
+    """The phrases that passed, in the order of the candidates, and how many candidates each filter dropped."""
 
     phrases: list[FilteredPhrase] = field(default_factory=list)
     candidates: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
 
 
-# What the filters are called, in the order in which they are tried. `form`: the word ||| would end the phrase in a table.
+# The names of the filters, in order. `form`: the word ||| would end the phrase in a table.
 REASONS = ("form", "length", "count", "characters", "repetition", "stop-words", "part of speech", "pmi")
 
 
@@ -269,8 +268,8 @@ def filter_candidates(
 ) -> Filtered:
     """The candidates that pass all filters.
 
-    text: the lines of the target text, read once where `filters.needs_text`. tags: for `parts_of_speech`, where the tags of
-    the phrases are. Memory grows with the candidates that pass the filters that need no text.
+    `text` has the lines of the target text, read once if `filters.needs_text`. `tags` is needed for `parts_of_speech`. Memory
+    grows with the candidates that pass the filters without text.
     """
     result, left = Filtered(), list[PhraseCandidate]()
     for candidate in candidates:
@@ -283,9 +282,9 @@ def filter_candidates(
     if filters.parts_of_speech:
         if tags is None:
             raise UsageError("the filter by part of speech needs the tags of the target text")
-        found = tags.of(candidate.phrase for candidate in left)
-        kept = [c for c in left if is_noun_phrase(found.get(c.phrase))]
-        result.dropped["part of speech"], left = len(left) - len(kept), kept
+        phrase_tags = tags.of(candidate.phrase for candidate in left)
+        passed = [c for c in left if is_noun_phrase(phrase_tags.get(c.phrase))]
+        result.dropped["part of speech"], left = len(left) - len(passed), passed
     if filters.min_pmi is None:
         result.phrases = [FilteredPhrase(c.phrase, c.count, None, None, c.sources) for c in left]
         return result
@@ -300,14 +299,14 @@ def filter_candidates(
 
 
 def format_phrases(phrases: Iterable[FilteredPhrase]) -> Iterator[str]:
-    """Rows of a table of phrases: phrase, count, PMI, occurrences as adjacent words, first source word; tabs between."""
+    """Rows of a phrase table, separated by tabs: phrase, count, PMI, occurrences as adjacent words, first source word."""
     for p in phrases:
         counts = (p.count, "" if p.pmi is None else f"{p.pmi:.6f}", "" if p.adjacent is None else p.adjacent)
         yield "\t".join(map(str, (p.phrase, *counts, p.sources[0].word)))
 
 
 def format_moses(phrases: Sequence[FilteredPhrase]) -> Iterator[str]:
-    """Rows of a phrase table as Moses reads it, by source word, then phrase:
+    """Rows of a Moses phrase table, by source word, then phrase:
 
         source ||| phrase ||| p(source | phrase) p(phrase | source) ||| links ||| c(phrase) c(source) c(source, phrase)
 

@@ -1,15 +1,15 @@
-"""Which words of a line become one token, and how many words each source word gave (spec §4.7.4, §4.8).
+"""Merge the words of phrases into one token, and count the fertility of each source word (spec §4.7.4, §4.8).
 
-    longest    from left to right, the longest phrase of the table: for text without translation (`segment.word_phrases`)
+    longest    the longest phrase of the table, from left to right; for text without translation (`segmenters.word_phrases`)
     aligned    the longest phrase of the table whose words share a source word
-    released   as the released code of PCoNMT: where the next two words share a source word, the next 4, 3, 2 are looked up.
-               The first of these that are a phrase of the table are taken if they share a source word; if not, no shorter
-               phrase is tried. Where fewer words are left in the line, all that are left are looked up and then refused:
-               a phrase of 2 or 3 words is never taken at the end of a line.
+    released   as the released code of PCoNMT: if the next two words share a source word, it looks up the next 4, 3 and 2
+               words. It takes the first phrase of the table if its words share a source word; if they do not, it tries no
+               shorter one. If fewer words are left in the line, it looks up all of them but does not take them: it never
+               takes a phrase of 2 or 3 words at the end of a line.
 
-Park and Tsvetkov 2019, §2.2; spec §4.7.4. A phrase stands for the one source word that its words share, the first if there
-are several (the released code draws one). Fertility of a source word: n if a phrase of n words stands for it, 1 if it is
-linked to a word that is in no phrase, the last of these in the target line if there are several; 0 if there are none.
+Park and Tsvetkov 2019, §2.2. A phrase represents the source word that its words share, the first if there are several (the
+released code draws one). The fertility of a source word is n if a phrase of n words represents it, 1 if it is linked to a
+word outside phrases, and 0 otherwise; the last such part of the target line decides.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ RELEASED_SIZES = (4, 3, 2)
 
 
 class MergedPart(NamedTuple):
-    """A phrase of `size` words and the source word that it stands for; any other word is a part of size 1, without source."""
+    """A phrase of `size` words and the source word that it represents; other words are parts of size 1 without source."""
 
     size: int
     source: int | None = None
 
 
 def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: str = "released") -> list[MergedPart]:
-    """The parts of a target line by `rule`, one of RULES; `phrases` as `table.index_phrases` makes them.
+    """The parts of a target line by `rule`, one of RULES; `phrases` comes from `segmenters.index_phrases`.
 
-    An empty word stands for one blank too many; no phrase runs over it, and links do not count it. Raises UsageError.
+    An empty word represents an extra space; no phrase contains it, and links do not count it. Raises UsageError.
     """
     if rule not in RULES:
         raise UsageError(f"no rule {rule!r}", hint=f"choose from {', '.join(RULES)}")
@@ -51,7 +51,7 @@ def merge_aligned(words: Sequence[str], links: Links, phrases: Phrases, rule: st
 
 
 def fertilities(parts: Iterable[MergedPart], words: Sequence[str], links: Links, num_source: int) -> list[int]:
-    """How many words each of `num_source` source words gave, for the parts of a target line."""
+    """The number of words that each of `num_source` source words gave, for the parts of a target line."""
     sources, counts, start = _sources(words, links), [0] * num_source, 0
     for part in parts:
         if part.source is not None:
@@ -64,7 +64,7 @@ def fertilities(parts: Iterable[MergedPart], words: Sequence[str], links: Links,
 
 
 def _sources(words: Sequence[str], links: Links) -> list[set[int]]:
-    """The source words that each word is linked to; none for an empty one."""
+    """The source words that each word is linked to; an empty word has none."""
     sources: list[set[int]] = [set() for _ in words]
     places = [place for place, word in enumerate(words) if word]
     for source, target in links:
@@ -77,8 +77,8 @@ def _shared(sources: Sequence[set[int]], start: int, size: int) -> set[int]:
 
 
 def _aligned(words: Sequence[str], start: int, sources: Sequence[set[int]], known: dict[int, set[str]]) -> MergedPart:
-    for size, some in known.items():
-        if 1 < size <= len(words) - start and " ".join(words[start : start + size]) in some:
+    for size, listed in known.items():
+        if 1 < size <= len(words) - start and " ".join(words[start : start + size]) in listed:
             shared = _shared(sources, start, size)
             if shared:
                 return MergedPart(size, min(shared))

@@ -1,16 +1,15 @@
-"""English lines → one Penn-style tree a line, by the program `link-parser` (link-grammar; Debian: link-grammar).
+"""Parse English lines into one Penn-style tree per line with `link-parser` (link-grammar; Debian: link-grammar).
 
-The program runs as child processes that are asked a few lines at a time. What it prints can be told apart with
-certainty: each sentence stands between two commands that print a number of their own, and a short sentence at the end
-makes it flush its output. A child that is silent for too long or dies is replaced and its sentences are asked for one by
-one; the line that does it alone has no tree. Sentences are cleaned first, so that no line can be a command (`!…`) or a
-comment (`%…`) of the program.
+Child processes run the program and receive a few lines at a time. Each sentence is sent between two commands that print
+unique numbers, so its output is unambiguous; a short last sentence makes the program flush. A child that is silent for too
+long or dies is replaced, and its sentences are sent one by one; a line that fails alone gets no tree. Sentences are cleaned
+first, so that no line is a command (`!…`) or a comment (`%…`) of the program.
 
-A line that is too long for the program, or that it finds no parse of in time, is cut behind punctuation, and its parts are
-parsed alone: their trees stand side by side under one root. A part without a tree is flat; a line has no tree where no part
-has one. Nothing is flattened silently: `counts`, `in_parts` and `first_flat` say what became of the lines.
+A line that is too long, or has no parse in time, is cut after punctuation and its parts are parsed alone. Their trees become
+the children of one root. A part without a tree is flat; a line has no tree if no part has one. `counts`, `in_parts`,
+`flat_parts` and `first_flat` report what happened to the lines, so nothing is flattened silently.
 
-Sleator and Temperley, "Parsing English with a Link Grammar" (1991); the constituents are link-grammar's own.
+Sleator and Temperley, "Parsing English with a Link Grammar" (1991); the constituents are those of link-grammar.
 """
 
 from __future__ import annotations
@@ -37,30 +36,33 @@ from phraseloom.phrases.trees import repair
 PROGRAM = "link-parser"
 HINT = "install link-grammar (Debian, Ubuntu: apt install link-grammar; macOS: brew install link-grammar)"
 START_SECONDS = 60.0
-LOOK_SECONDS = 0.5
-# Sentences that a child is given at once, so that it never waits; they fit into a pipe (64 KiB).
+POLL_SECONDS = 0.5
+# Sentences that a child gets at once, so that it never waits; they fit into a pipe (64 KiB).
 RUN = 16
-MAX_BYTES = 2000  # link-parser ends itself at a line of 2,047
+MAX_BYTES = 2000  # link-parser exits at a line of 2,047
 MAX_OUTPUT = 2**20
 MAX_MEMORY = 2**32
-# A child is replaced after this many sentences: its memory grows by the words that it has not met before.
-SENTENCES_OF_A_CHILD = 5000
+# A child is replaced after this many sentences, because each new word increases its memory.
+SENTENCES_PER_CHILD = 5000
 FIRST_NUMBER = 20_000
-STRONG, WEAK = ".!?;:…", ",—–"  # what a word ends with where a line may be cut, quotes and brackets after it left aside
+STRONG, WEAK = (
+    ".!?;:…",
+    ",—–",
+)  # a line may be cut after a word that ends with these and with closing quotes and brackets
 CLOSING = "\"'”’»)]}"
 
 
 class _LostError(Exception):
-    """A child that died, hung or talked too much."""
+    """A child died, hung or printed too much."""
 
 
 class _Child:
-    """One `link-parser`, asked for one sentence at a time."""
+    """One `link-parser` process."""
 
     def __init__(self, command: list[str]) -> None:
         environment = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(  # in /: it would take a dictionary from ./data
+        self._process = subprocess.Popen(  # in /, because it would read a dictionary from ./data
             command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd="/", env=environment, bufsize=0
         )
         assert self._process.stdin is not None
@@ -77,15 +79,15 @@ class _Child:
                 resource.prlimit(self._process.pid, resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
 
     def ask(self, sentences: Sequence[str], seconds: float, patience: float) -> list[str | None]:
-        """The tree that the program prints for each of a few cleaned sentences, None where it prints none.
+        """The tree that the program prints for each cleaned sentence, or None.
 
-        Raises _LostError when nothing comes for `seconds` of the program's own computing, or `patience` on the clock.
+        Raises _LostError if the program prints nothing for `seconds` of its processor time or `patience` of clock time.
         """
         first = FIRST_NUMBER + self.asked
         end = first + len(sentences)
         self.asked += len(sentences) + 1
         asked = "".join(f"!width={first + i}\n{s}\n" for i, s in enumerate(sentences))
-        try:  # output is flushed when a sentence has been parsed and a line after it has begun
+        try:  # the program flushes its output when it reads the line after a parsed sentence
             self._input.write(f"{asked}!width={end}\nGo.\n!width={first}\n".encode())
         except OSError as error:
             raise _LostError from error
@@ -115,13 +117,13 @@ class _Child:
 
     def _wait(self, seconds: float, patience: float) -> None:
         late, used = time.monotonic() + patience, self._computed()
-        while not self._selector.select(min(LOOK_SECONDS, max(0.0, late - time.monotonic()))):
+        while not self._selector.select(min(POLL_SECONDS, max(0.0, late - time.monotonic()))):
             now = self._computed()
             if time.monotonic() > late or (now is not None and used is not None and now - used > seconds):
                 raise _LostError
 
     def _computed(self) -> float | None:
-        """Seconds of processor time that the program has used, where the system says so (Linux)."""
+        """Seconds of processor time that the program has used, or None if the system does not report it (Linux does)."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_bytes().rpartition(b")")[2].split()
             return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -129,11 +131,11 @@ class _Child:
             return None
 
     def kill(self) -> None:
-        """End the program now; who waits for its answer gets _LostError."""
+        """End the program now; `ask` in another thread raises _LostError."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the program and forget it."""
+        """End the program and release its pipes."""
         self._process.kill()
         self._process.wait()
         self._selector.close()
@@ -143,16 +145,16 @@ class _Child:
 
 
 def clean(line: str) -> str:
-    """`line` as it is sent: control characters are spaces, and it begins like no command and no comment."""
+    """`line` without control characters and without the first characters of commands and comments."""
     text = "".join(" " if unicodedata.category(c) in ("Cc", "Cs") else c for c in line)
     return " ".join(text.split()).lstrip("!% ")
 
 
 def split_line(line: str, max_words: int) -> list[str]:
-    """The line in parts of at most `max_words` words, each but the last ending with punctuation; longer where there is none.
+    """Split a line into parts of at most `max_words` words that end with punctuation; without punctuation they are longer.
 
-    A part ends behind the last sentence or clause mark (. ! ? ; : …) that fits, else behind the last comma or dash, else behind
-    the first mark there is. The parts joined by blanks are the words of the line.
+    A part ends after the last sentence or clause mark (. ! ? ; : …) that fits, else after the last comma or dash, else after
+    the first mark of any kind. The parts joined by spaces are the words of the line.
     """
     words, parts, start = line.split(), [], 0
     while len(words) - start > max_words:
@@ -160,7 +162,7 @@ def split_line(line: str, max_words: int) -> list[str]:
         window = range(min(max_words, len(marks)))
         ends = [[i for i in window if marks[i] and marks[i] in kind] for kind in (STRONG, WEAK)]
         later = [i for i in range(len(marks)) if marks[i] and marks[i] in STRONG + WEAK]
-        end = next((found[-1] for found in ends if found), later[0] if later else None)
+        end = next((places[-1] for places in ends if places), later[0] if later else None)
         if end is None:
             break
         parts.append(" ".join(words[start : start + end + 1]))
@@ -169,20 +171,19 @@ def split_line(line: str, max_words: int) -> list[str]:
 
 
 def cores() -> int:
-    """How many processor cores this process may use."""
+    """The number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LinkParser:
-    """Trees of English lines, parsed by `processes` link-parsers side by side; use it as a context manager.
+    """Parses English lines with `processes` parallel link-parsers; use it as a context manager.
 
-    `seconds`: the time that the program may take for a sentence; a sentence of more than `max_words` words (between
-    white space) is tried in parts (`split_line`), and so is one that has no parse, in parts of half as many;
-    `linkages`: how many analyses are looked at before the best is taken.
-    `counts` says what became of the lines: "parsed", "blank", and without a tree "too long", "no parse" (or out of
-    time), "lost" (the program died or hung). `in_parts`: lines whose tree is made of several; `flat_parts`: parts of
-    them that are flat. `first_flat`: the number (from 1) and reason of the first line without a tree.
-    Raises FileProblem when the program is missing, PhraseloomError when it does not answer.
+    `seconds` is the time limit of a sentence. A sentence of more than `max_words` words (separated by white space) is parsed
+    in parts (`split_line`); so is one without a parse, in parts of half its length. `linkages` is the number of analyses that
+    the program compares. `counts` has the outcomes of the lines: "parsed", "blank", and for lines without a tree "too long",
+    "no parse" (also out of time) and "lost" (the program died or hung). `in_parts` counts lines parsed in parts, `flat_parts`
+    their flat parts. `first_flat` is the number (from 1) and outcome of the first line without a tree.
+    Raises FileProblem if the program is missing, PhraseloomError if it does not answer.
     """
 
     def __init__(
@@ -216,7 +217,7 @@ class LinkParser:
         self._free: queue.SimpleQueue[_Child | None] = queue.SimpleQueue()
         for _ in range(processes):
             self._free.put(None)
-        self.window = 4 * RUN * processes  # lines worth giving to `parse` at a time
+        self.window = 4 * RUN * processes  # a good number of lines for one call of `parse`
         self._pool = ThreadPoolExecutor(processes, "link-parser")
 
     def __enter__(self) -> LinkParser:
@@ -228,7 +229,7 @@ class LinkParser:
         self.close()
 
     def close(self) -> None:
-        """End all children; nothing can be parsed afterwards."""
+        """End all children; `parse` cannot be called afterwards."""
         self._closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
         for child in list(self._children):
@@ -238,71 +239,71 @@ class LinkParser:
             self._end(child)
 
     def parse(self, lines: Sequence[str]) -> list[str]:
-        """One tree a line, in order; "" for a blank line and for a line that has no tree."""
+        """One tree per line, in order; "" for a blank line and for a line without a tree."""
         runs = [lines[i : i + RUN] for i in range(0, len(lines), RUN)]
         trees = []
-        for tree, became, flat in itertools.chain.from_iterable(self._pool.map(self._parse, runs)):
+        for tree, outcome, flat in itertools.chain.from_iterable(self._pool.map(self._parse, runs)):
             trees.append(tree)
-            self.counts[became] += 1
+            self.counts[outcome] += 1
             self.in_parts += flat is not None
             self.flat_parts += flat or 0
-            if not tree and became != "blank" and self.first_flat is None:
-                self.first_flat = (self.counts.total(), became)
+            if not tree and outcome != "blank" and self.first_flat is None:
+                self.first_flat = (self.counts.total(), outcome)
         return trees
 
     def _parse(self, lines: Sequence[str]) -> list[tuple[str, str, int | None]]:
-        """The tree of each line, what `counts` calls it, and of one parsed in parts how many of them are flat."""
+        """The tree of each line, its outcome in `counts`, and the number of flat parts if it was parsed in parts."""
         whole = self._whole(lines)
         return [
-            (tree, became, None) if tree or became == "blank" else self._parts(line, became)
-            for line, (tree, became) in zip(lines, whole, strict=True)
+            (tree, outcome, None) if tree or outcome == "blank" else self._parts(line, outcome)
+            for line, (tree, outcome) in zip(lines, whole, strict=True)
         ]
 
-    def _parts(self, line: str, became: str) -> tuple[str, str, int | None]:
-        """The trees of the parts of a line that has none, under one root; without one where no part has a tree."""
+    def _parts(self, line: str, outcome: str) -> tuple[str, str, int | None]:
+        """Parse a line in parts and put their trees under one root; no tree if no part has one."""
         words = len(line.split())
         parts = split_line(
             line, self.max_words if words > self.max_words else max(1, min(self.max_words, words - 1) // 2)
         )
         if len(parts) < 2:
-            return "", became, None
-        found = self._whole(parts)
-        if not any(tree for tree, _ in found):
-            return "", became, None
-        trees = [tree or repair(part, "(S)") for part, (tree, _) in zip(parts, found, strict=True)]
-        return f"(S {' '.join(trees)})", "parsed", sum(not tree for tree, _ in found)
+            return "", outcome, None
+        part_trees = [tree for tree, _ in self._whole(parts)]
+        if not any(part_trees):
+            return "", outcome, None
+        trees = [tree or repair(part, "(S)") for part, tree in zip(parts, part_trees, strict=True)]
+        return f"(S {' '.join(trees)})", "parsed", part_trees.count("")
 
     def _whole(self, lines: Sequence[str]) -> list[tuple[str, str]]:
-        """The tree of each line as the program gives it, and what `counts` calls it."""
+        """The tree of each line, parsed as a whole, and its outcome in `counts`."""
         sentences = [clean(line) for line in lines]
         refused = [self._refused(line, s) for line, s in zip(lines, sentences, strict=True)]
         asked = [s for s, why in zip(sentences, refused, strict=True) if not why]
         answers = iter(self._answers(asked))
         result = []
         for line, why in zip(lines, refused, strict=True):
-            output, became = ("", why) if why else next(answers)
-            result.append((repair(line, output) if output else "", became))
+            output, outcome = ("", why) if why else next(answers)
+            result.append((repair(line, output) if output else "", outcome))
         return result
 
     def _refused(self, line: str, sentence: str) -> str:
-        """Why a line is not given to the program, "" if it is."""
+        """The outcome of a line that is not sent to the program, else ""."""
         if not sentence:
             return "no parse" if line.strip() else "blank"
         long = len(sentence.split()) > self.max_words or len(sentence.encode("utf-8")) > MAX_BYTES
         return "too long" if long else ""
 
     def _answers(self, sentences: list[str]) -> list[tuple[str, str]]:
-        """What the program prints for each sentence. If it is lost on the way, each of them is asked for alone."""
+        """The output of the program and the outcome for each sentence. If the child is lost, each sentence is sent alone."""
         if not sentences:
             return []
         child = self._free.get()
         try:
             child = child or self._start()
-            found = child.ask(sentences, self._seconds, self._patience)
-            if child.asked >= SENTENCES_OF_A_CHILD:
+            trees = child.ask(sentences, self._seconds, self._patience)
+            if child.asked >= SENTENCES_PER_CHILD:
                 self._end(child)
                 child = None
-            return [(tree, "parsed") if tree else ("", "no parse") for tree in found]
+            return [(tree, "parsed") if tree else ("", "no parse") for tree in trees]
         except _LostError:
             self._end(child)
             child = None
@@ -313,7 +314,7 @@ class LinkParser:
         return [answer for sentence in sentences for answer in self._answers([sentence])]
 
     def _start(self) -> _Child:
-        """A child that has answered once. Raises PhraseloomError when it does not."""
+        """Start a child and wait for a first answer. Raises PhraseloomError if there is none."""
         try:
             child = _Child(self._command)
         except OSError as error:

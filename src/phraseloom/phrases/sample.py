@@ -1,19 +1,18 @@
-"""Phrases that a system wrote, drawn at random to be judged by people, and where their words stand in other translations.
+"""Draw random phrases from the output of a system for human evaluation, and find their words in other translations.
 
-    exact       the words of the phrase, one after the other
-    scattered   all of its words, in other places or another order
+    exact       the words of the phrase, adjacent and in order
+    scattered   all of its words, elsewhere or in another order
     partly      some of its words
-    absent      none of them
+    absent      none of its words
 
-Words are compared without case, runs of letters and digits and single signs by themselves, so that tokenised and plain text
-compare alike. Every phrase of the output has the same chance, however often it is there (Park and Tsvetkov 2019, §3, Analysis
-on Generated Phrases, Table 6).
+The comparison ignores case and splits text into runs of letters and digits and single signs, so tokenised and plain text
+compare equal. Every phrase occurrence has the same chance (Park and Tsvetkov 2019, §3, Analysis on Generated Phrases, Table 6).
 
-Sheets on which people judge phrases: a table with tabs that a spreadsheet opens, a row a phrase.
+A sheet for human evaluation is a table with tabs that a spreadsheet opens, with one row per phrase:
 
     line  word  phrase  category  correct NAME …  found in reference  found by NAME …  source  reference  output NAME …  note
 
-`category` and `correct` are for the judge; a row is filled in whole or left empty. Categories: Park and Tsvetkov 2019, §3.
+The judge fills in `category` and `correct`: all cells of a row or none. Categories: Park and Tsvetkov 2019, §3.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phraseloom.errors import DataError, plural
-from phraseloom.phrases.extract import Lines, closing
+from phraseloom.errors import DataError
+from phraseloom.phrases.extract import Lines, closing, too_short
 from phraseloom.phrases.segmenters import Phrases, word_phrases
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.words import is_phrase, join_line, split, split_line
@@ -43,7 +42,7 @@ JSON_LINES = (".jsonl", ".jsonl.gz", ".jsonl.xz")
 
 
 class SystemOutput(NamedTuple):
-    """A line that a system wrote: as text, its words, and its tokens, phrases joined."""
+    """A line of the output of a system: its text, its words, and its tokens with phrases joined."""
 
     text: str
     words: list[str]
@@ -52,10 +51,10 @@ class SystemOutput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """A phrase of the first system: its line and first word (both from 1), its words, and what the line is elsewhere.
+    """A phrase of the first system: its line and first word (both from 1), its words, and the line in the other texts.
 
-    `outputs` of every system, that of the first one with its phrases joined; `found` one of FOUND for the reference, then for
-    every other system.
+    `outputs` has the line of every system, with phrases joined for the first. `found` has one of FOUND for the reference, then
+    for every other system.
     """
 
     line: int
@@ -69,7 +68,7 @@ class Generated:
 
 @dataclass
 class SampleCounts:
-    """What was met: lines, those with a phrase, phrases, the different ones, where the reference has them."""
+    """Counts of lines, lines with a phrase, phrases, distinct phrases, and how the reference has them (one of FOUND)."""
 
     lines: int = 0
     with_phrase: int = 0
@@ -79,9 +78,9 @@ class SampleCounts:
 
 
 def read_outputs(lines: Lines) -> Iterator[SystemOutput]:
-    """The translations in a file: a `.jsonl` file of `translate --output json`, else text, the words between blanks.
+    """The translations in a file: a `.jsonl` file of `translate --output json`, else text with words separated by spaces.
 
-    Raises DataError (file and line) for a line of JSON that is no translation.
+    Raises DataError (file and line) for JSON that is not a translation.
     """
     as_json = str(lines.name).endswith(JSON_LINES)
     for number, line in enumerate(lines.lines, 1):
@@ -94,15 +93,15 @@ def read_outputs(lines: Lines) -> Iterator[SystemOutput]:
 
 def _from_json(line: str, file: Any, number: int) -> SystemOutput:
     try:
-        found = json.loads(line)
-        output = SystemOutput(found["text"], found["words"], found["tokens"])
-        whole = isinstance(output.text, str) and all(
-            isinstance(part, list) and all(isinstance(one, str) for one in part) for part in output[1:]
+        value = json.loads(line)
+        output = SystemOutput(value["text"], value["words"], value["tokens"])
+        valid = isinstance(output.text, str) and all(
+            isinstance(part, list) and all(isinstance(word, str) for word in part) for part in output[1:]
         )
     except (ValueError, RecursionError, LookupError, TypeError):
-        whole = False
-    if not whole:
-        hint = "translate --output json writes an object with text, words and tokens a line"
+        valid = False
+    if not valid:
+        hint = "translate --output json writes one object with text, words and tokens per line"
         raise DataError("not a translation as JSON", file=file, line=number, hint=hint)
     return output
 
@@ -110,9 +109,9 @@ def _from_json(line: str, file: Any, number: int) -> SystemOutput:
 def generated(
     source: Lines, reference: Lines, systems: Sequence[Lines], phrases: Phrases | None = None
 ) -> Iterator[list[Generated]]:
-    """The phrases of the first system, line by line: its joined tokens, or with `phrases` the longest matches in its words.
+    """The phrases of the first system, line by line: its joined tokens, or the longest matches of `phrases` in its words.
 
-    Raises DataError (file and line) where a file ends before another.
+    Raises DataError for files of different length.
     """
     outputs = [read_outputs(lines) for lines in systems]
     texts = (source, reference, *systems)
@@ -120,16 +119,11 @@ def generated(
         rows: Iterable[tuple[Any, ...]] = zip_longest(source.lines, reference.lines, *outputs)
         for number, row in enumerate(rows, 1):
             if None in row:
-                longer = next(text.name for text, part in zip(texts, row, strict=True) if part is not None)
-                raise DataError(
-                    f"ends after {plural(number - 1, 'line')}, but {longer} goes on",
-                    file=texts[row.index(None)].name,
-                    hint="the files must be parallel, line by line",
-                )
-            yield list(_of_line(number, row[0], row[1], row[2:], phrases))
+                raise too_short([t.name for t in texts], row, number, "the files must be parallel, line by line")
+            yield list(_phrases_of_line(number, row[0], row[1], row[2:], phrases))
 
 
-def _of_line(
+def _phrases_of_line(
     number: int, source: str, reference: str, outputs: tuple[SystemOutput, ...], phrases: Phrases | None
 ) -> Iterator[Generated]:
     first, *others = outputs
@@ -144,16 +138,16 @@ def _of_line(
     for token in tokens:
         words = split(token)
         if len(words) > 1:
-            wanted = comparable(" ".join(words))
-            found = tuple(find(wanted, place) for place in places)
+            phrase = comparable(" ".join(words))
+            found = tuple(find(phrase, place) for place in places)
             yield Generated(number, start, " ".join(words), source, reference, shown, found)
         start += len(words)
 
 
 def draw(lines: Iterable[list[Generated]], size: int, seed: int) -> tuple[list[Generated], SampleCounts]:
-    """`size` phrases (all, where there are fewer) in the order in which they are drawn, without putting back; and all counted.
+    """Draw `size` phrases (or all) without replacement, in the order of drawing; also return the counts of all phrases.
 
-    A larger size goes on where a smaller one ends. Memory is that of the phrases drawn and of the different phrases.
+    A larger sample begins with the smaller one of the same seed. Memory grows with the sample and the distinct phrases.
     """
     counts, chance = SampleCounts(), random.Random(seed)
 
@@ -162,22 +156,22 @@ def draw(lines: Iterable[list[Generated]], size: int, seed: int) -> tuple[list[G
             counts.lines += 1
             counts.with_phrase += bool(phrases)
             counts.phrases += len(phrases)
-            for one in phrases:
-                counts.different.add(one.phrase)
-                counts.in_reference[one.found[0]] += 1
-                yield one
+            for phrase in phrases:
+                counts.different.add(phrase.phrase)
+                counts.in_reference[phrase.found[0]] += 1
+                yield phrase
 
     return heapq.nsmallest(size, counted(), key=lambda _: chance.random()), counts
 
 
 def comparable(text: str) -> list[str]:
-    """The words of a text in small letters, signs by themselves; entities (`&apos;`) are read as what they stand for."""
+    """The words of a text in lower case and single signs; entities (`&apos;`) are decoded."""
     text = unicodedata.normalize("NFC", html.unescape(text) if "&" in text else text)
     return "".join(c if unicodedata.category(c)[0] in "LMN" else f" {c} " for c in text).casefold().split()
 
 
 def find(phrase: Sequence[str], text: Sequence[str]) -> str:
-    """Which of FOUND holds for the words of a phrase in the words of a text."""
+    """How the words of a text have the words of a phrase, one of FOUND."""
     size = len(phrase)
     if any(list(text[i : i + size]) == list(phrase) for i in range(len(text) - size + 1)):
         return "exact"
@@ -195,7 +189,7 @@ LONGEST = 32_000  # characters that a cell of a spreadsheet holds
 
 
 class JudgedPhrase(NamedTuple):
-    """A row: its place, the phrase, where it was found, and what was filled in, None where nothing is."""
+    """A row: its place, the phrase, where it was found, and the judgement, or None if it is empty."""
 
     line: int
     word: int
@@ -206,7 +200,7 @@ class JudgedPhrase(NamedTuple):
 
 
 class Sheet(NamedTuple):
-    """The systems that are judged, the columns of where phrases were found, and the rows."""
+    """The judged systems, the names of the `found …` columns, and the rows."""
 
     systems: list[str]
     places: list[str]
@@ -214,7 +208,7 @@ class Sheet(NamedTuple):
 
 
 def write_sheet(path: str | Path, phrases: Iterable[Generated], systems: Sequence[str]) -> int:
-    """Write a sheet for phrases of the first of `systems`, all with their outputs; the number of phrases."""
+    """Write a sheet for phrases of the first of `systems`, with the outputs of all; return the number of phrases."""
     header = ["line", "word", "phrase", "category", *(CORRECT + name for name in systems), REFERENCE]
     header += [BY + name for name in systems[1:]]
     header += ["source", "reference", *(f"output {name}" for name in systems), "note"]
@@ -222,9 +216,8 @@ def write_sheet(path: str | Path, phrases: Iterable[Generated], systems: Sequenc
 
     def rows() -> Iterator[str]:
         yield _row(header)
-        for one in phrases:
-            texts = (one.source, one.reference, *one.outputs)
-            yield _row([str(one.line), str(one.word), one.phrase, *empty, *one.found, *texts, ""])
+        for p in phrases:
+            yield _row([str(p.line), str(p.word), p.phrase, *empty, *p.found, p.source, p.reference, *p.outputs, ""])
 
     return write_lines(path, rows()) - 1
 
@@ -236,17 +229,17 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _cell(text: str) -> str:
-    """`text` without tabs and other control characters, and so that no spreadsheet takes it for a formula."""
+    """`text` without control characters, and with a space before a sign that would begin a formula."""
     text = "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in text)
     text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return f" {text}" if text.startswith(FORMULA) else text
 
 
 def read_sheet(path: str | Path) -> Sheet:
-    """The rows of a sheet; columns may stand in any order, and more may be there.
+    """The rows of a sheet; its columns may have any order, and there may be others.
 
-    Raises FileProblem, DataError (file, line, column) for missing columns, what is no category or verdict, and for a row that
-    is filled in part.
+    Raises FileProblem, and DataError (file, line, column) for missing columns, invalid categories and verdicts, and rows that
+    are partly filled in.
     """
     table = csv.reader((line + "\n" for line in read_lines(path)), "excel-tab", strict=True)
     try:
@@ -268,20 +261,20 @@ def read_sheet(path: str | Path) -> Sheet:
     except csv.Error as error:
         raise DataError(f"not a row of a table with tabs: {error}", file=path, line=table.line_num) from error
     if not rows:
-        raise DataError("a sheet without phrases", file=path)
+        raise DataError("the sheet has no phrases", file=path)
     return Sheet(systems, places, rows)
 
 
 def _columns(header: Sequence[str], path: str | Path) -> dict[str, int]:
-    """Where each column is."""
+    """The place of each named column."""
     named = [name for name in header if name]
     twice = next((name for name in named if named.count(name) > 1), None)
     if twice is not None:
-        raise DataError(f"two columns are called {twice!r}", file=path, line=1)
+        raise DataError(f"two columns have the name {twice!r}", file=path, line=1)
     missing = [name for name in ("line", "word", "phrase", "category", REFERENCE) if name not in named]
     missing += [] if any(name.startswith(CORRECT) for name in named) else [f"{CORRECT}NAME"]
     if missing:
-        hint = "phrases sample writes a sheet with them; keep the names, and tabs between the columns"
+        hint = "keep the names that phrases sample writes, and the tabs between the columns"
         raise DataError(f"no column {', '.join(map(repr, missing))}", file=path, line=1, hint=hint)
     return {name: header.index(name) for name in named}
 
@@ -300,7 +293,7 @@ class _Row:
         filled = [name for name in to_fill if self._cells[name]]
         if filled and len(filled) < len(to_fill):
             empty = next(name for name in to_fill if not self._cells[name])
-            raise self._wrong(empty, "empty, but others of the row are filled in", "fill in all of them or none")
+            raise self._wrong(empty, "empty, but other cells of the row are filled in", "fill in all of them or none")
         phrase = self._cells["phrase"] or None
         if phrase is None:
             raise self._wrong("phrase", "empty")

@@ -1,15 +1,12 @@
-"""The segmenters: what makes phrases of a sentence, as objects that are stored with a dataset and a model.
-
-A folder of a segmenter holds `segmenter.json` (format, kind, options) and for a table `phrase_table.txt` (sorted, each
-phrase once). `SEGMENTERS` names the kinds; a new one is a class of the shape of `Segmenter` and a line there.
-
-Which subwords of a sentence make a phrase: fixed lengths, Algorithm 1 on a parse tree, longest match in a table.
+"""Segmenters split the subwords of a sentence into phrases: fixed lengths, Algorithm 1 on a parse tree, longest table match.
 
 Xu, van Genabith, Xiong, Liu and Zhang, "Learning Source Phrase Representations for Neural Machine Translation",
-ACL 2020, §3 (spec §3.1, §3.6). Phrases of a sentence are given by their sizes: positive numbers, from left to right,
-whose sum is the number of subwords + 1, for the end of the sentence (EOS) is a token of it.
+ACL 2020, §3 (spec §3.1, §3.6). The phrases of a sentence are a list of sizes: positive numbers, from left to right, whose sum
+is the number of subwords + 1, because the end of the sentence (EOS) is a token too.
 
-A file of phrases, and the form of it in which a longest match is found fast.
+Datasets and models store a segmenter as a folder with `segmenter.json` (format, kind, options) and, for a table,
+`phrase_table.txt` (sorted, each phrase once). To add a kind, write a class with the interface of `Segmenter` and add it to
+`SEGMENTERS`.
 """
 
 from __future__ import annotations
@@ -31,30 +28,30 @@ Phrases = dict[str, dict[int, set[str]]]
 
 
 def phrase_length(tokens: int, max_tokens: int = 8, min_chunks: int = 6, floor: int = 3) -> int:
-    """n = max(min(max_tokens, ceil(tokens / min_chunks)), floor), the longest phrase of a sentence (§3, footnote 2).
+    """n = max(min(max_tokens, ceil(tokens / min_chunks)), floor), the length limit of phrases (§3, footnote 2).
 
-    `tokens` are the subwords of the sentence with its end.
+    `tokens` counts the subwords of the sentence and EOS.
     """
     return max(min(max_tokens, -(-tokens // min_chunks)), floor)
 
 
 def fixed_sizes(tokens: int, limit: int) -> list[int]:
-    """Phrases of `limit` tokens, and one of the rest at the end."""
-    whole, rest = divmod(tokens, limit)
-    return [limit] * whole + [rest] * (rest > 0)
+    """Phrases of `limit` tokens, and a shorter last one if `limit` does not divide `tokens`."""
+    whole, remainder = divmod(tokens, limit)
+    return [limit] * whole + [remainder] * (remainder > 0)
 
 
 def tree_sizes(joints: Sequence[int], counts: Sequence[int], limit: int) -> list[int]:
-    """Phrases of at most `limit` tokens by Algorithm 1 (spec §3.6); the end of the sentence is a word of the tree here.
+    """Phrases of at most `limit` tokens by Algorithm 1 (spec §3.6); EOS is a word of the tree here.
 
-    From right to left, a phrase begins with the largest sub-tree at the right edge that has at most `limit` tokens, and
-    takes in its left neighbours of the same depth while they fit. A word of more tokens is a phrase of its own.
+    From right to left, a phrase starts as the largest sub-tree at the right edge with at most `limit` tokens, and grows by
+    its left neighbours of the same depth while they fit. A word with more tokens is a phrase of its own.
 
-    The node over that sub-tree is too large, so the neighbours that fit are its children as well: a phrase is a run of
-    whole sisters. They begin where a joint is the depth of that node, the lowest joint within reach; so the phrase begins
-    at the first of the lowest joints within `limit` tokens.
+    The parent of that sub-tree is too large, so the neighbours that fit are its children too: a phrase is a run of whole
+    sisters. A sister begins at a joint with the depth of the parent, the lowest joint within reach. So the phrase begins at
+    the first of the lowest joints within `limit` tokens.
 
-    joints: see `trees.skeleton`; counts: the tokens of each word, at least one. Time: words × `limit` at most.
+    `joints`: see `trees.skeleton`. `counts`: the tokens of each word, at least one. Time: at most words × `limit`.
     """
     ends = list(accumulate(counts, initial=0))
     sizes: list[int] = []
@@ -73,27 +70,27 @@ def tree_sizes(joints: Sequence[int], counts: Sequence[int], limit: int) -> list
 
 
 def with_end(joints: Sequence[int], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Joints and counts of the words that have tokens, with the end of the sentence as the last word.
+    """Joints and counts of the words that have tokens, with EOS as the last word.
 
-    The end is the last child of the first node from the top that branches: a sister of NP and VP in `(ROOT (S NP VP))`.
+    EOS is the last child of the first branching node from the top: a sister of NP and VP in `(ROOT (S NP VP))`.
     """
     if 0 in counts:
-        kept: list[tuple[int, int]] = []
+        remaining: list[tuple[int, int]] = []
         lowest = sys.maxsize
         for joint, count in zip(joints, counts, strict=True):
             lowest = min(lowest, joint)
             if count:
-                kept.append((lowest, count))
+                remaining.append((lowest, count))
                 lowest = sys.maxsize
-        joints, counts = [joint for joint, _ in kept], [count for _, count in kept]
+        joints, counts = [joint for joint, _ in remaining], [count for _, count in remaining]
     end = min(joints[1:], default=0) if counts else -1
     return [*joints, end], [*counts, 1]
 
 
 def word_phrases(words: Sequence[str], phrases: Phrases) -> list[int]:
-    """How many words each phrase has, by longest match from left to right; a word in no match is one of its own.
+    """The number of words of each phrase, by longest match from left to right; a word without a match is its own phrase.
 
-    `phrases` gives for a first word the phrases by their number of words, longest first (see `table.index_phrases`).
+    `phrases` comes from `index_phrases`.
     """
     result: list[int] = []
     start = 0
@@ -109,7 +106,7 @@ def word_phrases(words: Sequence[str], phrases: Phrases) -> list[int]:
 
 
 def table_sizes(words: Sequence[str], counts: Sequence[int], phrases: Phrases) -> list[int]:
-    """Phrases of whole words by longest match; the end of the sentence is one of its own."""
+    """Phrases of whole words by longest match; EOS is its own phrase."""
     sizes: list[int] = []
     start = 0
     for length in word_phrases(words, phrases):
@@ -119,10 +116,7 @@ def table_sizes(words: Sequence[str], counts: Sequence[int], phrases: Phrases) -
 
 
 def cut_sizes(sizes: Sequence[int], start: int, end: int) -> list[int]:
-    """The phrases of the tokens `start` to `end` (not included) of a longer line, and the end of the sentence on its own.
-
-    A phrase that a cut runs through keeps the tokens on this side of it.
-    """
+    """The phrases of the tokens [start, end) of a longer line, and EOS as its own phrase; a cut phrase keeps its part."""
     edges = accumulate(sizes, initial=0)
     parts = (min(edge + size, end) - max(edge, start) for edge, size in zip(edges, sizes, strict=False))
     return [*(part for part in parts if part > 0), 1]
@@ -132,10 +126,10 @@ COLUMNS = " ||| "
 
 
 def read_phrases(path: str | Path) -> set[str]:
-    """The phrases of a file (plain, .gz or .xz), one a line, words separated by one space each.
+    """The phrases of a file (plain, .gz or .xz), one per line, words separated by single spaces.
 
-    Of a line with ` ||| ` (a Moses phrase table) or tabs the first column is the phrase. Raises FileProblem, DataError for
-    a line without a phrase and for a file without lines.
+    In a line with ` ||| ` (a Moses phrase table) or tabs, the first column is the phrase. Raises FileProblem, and DataError
+    for a line without a phrase and a file without lines.
     """
     phrases: set[str] = set()
     last = ""
@@ -145,11 +139,11 @@ def read_phrases(path: str | Path) -> set[str]:
             continue
         last, phrase = column, " ".join(word for word in column.split(" ") if word)
         if not phrase.strip() or phrase == COLUMNS.strip() or phrase.startswith(COLUMNS[1:]):
-            hint = "one phrase a line, words separated by spaces; more columns after a tab or ' ||| '"
-            raise DataError("a line without a phrase", file=path, line=number, hint=hint)
+            hint = "write one phrase per line, words separated by spaces; more columns may follow a tab or ' ||| '"
+            raise DataError("the line has no phrase", file=path, line=number, hint=hint)
         phrases.add(phrase)
     if not phrases:
-        raise DataError("a phrase table without phrases", file=path)
+        raise DataError("the phrase table has no phrases", file=path)
     return phrases
 
 
@@ -167,7 +161,7 @@ TABLE = "phrase_table.txt"
 
 
 class Parse(NamedTuple):
-    """A parse tree over the subwords of a sentence: joint (see `trees.skeleton`) and subwords of each word of it."""
+    """A parse tree over the subwords of a sentence: the joint (see `trees.skeleton`) and the subword count of each word."""
 
     joints: Sequence[int]
     counts: Sequence[int]
@@ -175,7 +169,7 @@ class Parse(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentedSentence:
-    """The words of a line, the subwords of each, and its parse; without a parse, every word is a child of the root."""
+    """The words of a line, the number of subwords of each, and its parse; without a parse every word is a child of the root."""
 
     words: Sequence[str]
     counts: Sequence[int]
@@ -183,40 +177,40 @@ class SegmentedSentence:
 
     @property
     def tokens(self) -> int:
-        """Number of subwords with the end of the sentence."""
+        """The number of subwords, including EOS."""
         return sum(self.counts) + 1
 
 
 class Segmenter(Protocol):
-    """What every kind of segmenter offers. `str` describes it to people."""
+    """The interface of all segmenters. `str` gives a description for users."""
 
     @property
     def kind(self) -> str:
-        """Its name in `SEGMENTERS`."""
+        """The name in `SEGMENTERS`."""
         ...
 
     @property
     def needs_trees(self) -> bool:
-        """Whether sentences come with parse trees."""
+        """Whether sentences need parse trees."""
         ...
 
     def sizes(self, sentence: SegmentedSentence) -> list[int]:
-        """The sizes of the phrases, from left to right; positive, and their sum is `sentence.tokens`."""
+        """The sizes of the phrases, from left to right: positive numbers with the sum `sentence.tokens`."""
         ...
 
     @property
     def sha256(self) -> str:
-        """One hash for all that decides which phrases a sentence has."""
+        """A hash of everything that determines the phrases of a sentence."""
         ...
 
     def save(self, folder: str | Path) -> list[str]:
-        """Write the segmenter into `folder`; the names of its files."""
+        """Write the segmenter into `folder`; return the names of its files."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class FixedSegmenter:
-    """Phrases of n tokens each, the rest at the end; n = max(min(max_tokens, ceil(tokens / min_chunks)), floor)."""
+    """Phrases of n tokens; the last one may be shorter. n = max(min(max_tokens, ceil(tokens / min_chunks)), floor)."""
 
     max_tokens: int = 8
     min_chunks: int = 6
@@ -225,7 +219,7 @@ class FixedSegmenter:
     needs_trees: ClassVar[bool] = False
 
     def sizes(self, sentence: SegmentedSentence) -> list[int]:
-        """n, n, …, and the rest."""
+        """n, n, …, and the remainder."""
         tokens = sentence.tokens
         return fixed_sizes(tokens, phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor))
 
@@ -253,7 +247,7 @@ class TreeSegmenter:
     needs_trees: ClassVar[bool] = True
 
     def sizes(self, sentence: SegmentedSentence) -> list[int]:
-        """See `segment.tree_sizes`; a sentence without a parse has a flat tree."""
+        """See `tree_sizes`; a sentence without a parse has a flat tree."""
         tokens = sentence.tokens
         limit = phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor)
         parse = sentence.parse
@@ -276,7 +270,7 @@ class TreeSegmenter:
 
 
 class TableSegmenter:
-    """Longest matches of whole words in a table of phrases, from left to right; the end is a phrase of its own."""
+    """Longest matches of whole words in a phrase table, from left to right; EOS is its own phrase."""
 
     kind: ClassVar[str] = "table"
     needs_trees: ClassVar[bool] = False
@@ -287,7 +281,7 @@ class TableSegmenter:
         self._content = "".join(phrase + "\n" for phrase in self.phrases).encode("utf-8")
 
     def sizes(self, sentence: SegmentedSentence) -> list[int]:
-        """See `segment.table_sizes`."""
+        """See `table_sizes`."""
         return table_sizes(sentence.words, sentence.counts, self._index)
 
     @property

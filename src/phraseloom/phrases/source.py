@@ -1,9 +1,8 @@
-r"""Phrases of the source side: segmenters from recipes and folders, and the phrases of lines.
+r"""Phrases of the source side: build or load a segmenter, and segment lines.
 
-How many subwords each word of a parse tree has: the characters of the tree laid beside those of the line.
-
-A piece belongs to the word of the tree in which its first character stands. White space does not count, and what
-treebanks write differently is made equal: quotes, `-LRB-`, `\/`, dashes, three dots.
+The characters of a parse tree are aligned with those of its line, to count the subwords of each word of the tree. A piece
+belongs to the word of its first character. White space does not count, and the spellings of treebanks are made equal: quotes,
+`-LRB-`, `\/`, dashes, three dots.
 """
 
 from __future__ import annotations
@@ -61,19 +60,19 @@ _EQUAL = {
     **dict.fromkeys('"“”„‟', "''"),
     **dict.fromkeys("–—", "--"),
     "…": "...",
-    # Lower case makes either of a capital sigma, and the neighbours say which.
+    # Lower case turns a capital sigma into either, depending on its neighbours.
     "ς": "σ",
 }
 _SPECIAL = re.compile(rf"-[LR][RSC]B-|\\(?=[/*])|[{''.join(_EQUAL)}]", re.IGNORECASE)
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 HINT = (
-    "a tree is of its own line, as data.text normalises it, and keeps all characters; leave its line empty for a sentence "
-    "without a tree"
+    "a tree must have all characters of its line, as data.text normalises it; for a sentence without a tree, leave the line "
+    "empty"
 )
 
 
 def comparable(text: str) -> tuple[str, list[int]]:
-    """The characters that are compared, and for each character of `text` (and for its end) the place among them."""
+    """The characters to compare, and the place among them for each character of `text` and for its end."""
     dense = "".join(text.split())
     result, places = _spelled_alike(dense)
     if len(dense) == len(text):
@@ -105,7 +104,7 @@ def _spelled_alike(dense: str) -> tuple[str, list[int]]:
 
 
 def word_counts(side: Side, ids: Sequence[int], words: Sequence[str]) -> list[int] | None:
-    """The pieces of each word of a line, None where the pieces show another number of words (unknown pieces)."""
+    """The number of pieces of each word of a line; None if the pieces have another number of words (unknown pieces)."""
     starts = [i for i, start in enumerate(side.word_starts(ids)) if start]
     if len(starts) != len(words) or not starts:
         return None
@@ -115,9 +114,10 @@ def word_counts(side: Side, ids: Sequence[int], words: Sequence[str]) -> list[in
 
 
 def piece_starts(subwords: Subwords, pieces: Sequence[str], text: str) -> list[int]:
-    """For each piece of `text` the place of its first character; a piece may begin inside of one (byte pieces, escapes).
+    """For each piece of `text`, the place of its first character; a piece may begin inside one (byte pieces, escapes).
 
-    `subwords.undo` joins pieces to a line; this does the same and keeps the places. A space before a word belongs to it.
+    This does the same as `subwords.undo`, which joins pieces to a line, and records the places. A space before a word belongs
+    to the word.
     """
     if isinstance(subwords, Words):
         extra = 0
@@ -139,7 +139,7 @@ def piece_starts(subwords: Subwords, pieces: Sequence[str], text: str) -> list[i
 
 
 def _with_bytes(subwords: Subwords, pieces: Sequence[str], parts: list[str]) -> tuple[list[int], str]:
-    """Where each piece begins in the text of all, and that text, where pieces such as `<0xE4>` stand for single bytes."""
+    """The start of each piece in the joined text, and that text, with pieces such as `<0xE4>` decoded as bytes."""
     data = []
     for piece, part in zip(pieces, parts, strict=True):
         byte = _BYTE.fullmatch(piece)
@@ -153,7 +153,7 @@ def _with_bytes(subwords: Subwords, pieces: Sequence[str], parts: list[str]) -> 
 def _unescaped(raw: str, visible: str) -> list[int]:
     """For each character of `raw`, and for its end, its place in the text without escapes.
 
-    An escape is two characters; those with a second one in `visible` stand for one character, others for none.
+    An escape has two characters; it represents one character if the second is in `visible`, else none.
     """
     places: list[int] = []
     size, i = 0, 0
@@ -171,9 +171,9 @@ def _unescaped(raw: str, visible: str) -> list[int]:
 
 
 def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]) -> list[int]:
-    """The pieces of each word of a tree, for a normalised line and its ids. Raises DataError where the tree is another's.
+    """The number of pieces of each word of a tree, for a normalised line and its ids.
 
-    A tree whose words differ is tried once more with its words normalised as the line was.
+    If the words differ, a second attempt normalises those of the tree. Raises DataError if the tree does not fit the line.
     """
     line, places = comparable(text)
     tree, tree_places = comparable("".join(leaves))
@@ -184,7 +184,7 @@ def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]
     if tree != line:
         raise DataError(_difference(line, tree, starts), hint=HINT)
     pieces = side.subwords.pieces(text)
-    assert len(pieces) == len(ids), "ids are those of the line"
+    assert len(pieces) == len(ids), "the ids belong to the line"
     counts = [0] * len(leaves)
     for start in piece_starts(side.subwords, pieces, text):
         counts[bisect_right(starts, places[start]) - 1] += 1
@@ -192,31 +192,31 @@ def tree_counts(side: Side, text: str, ids: Sequence[int], leaves: Sequence[str]
 
 
 def _difference(line: str, tree: str, starts: list[int]) -> str:
-    """The first place where line and tree differ."""
+    """A description of the first difference between line and tree."""
     same = next((i for i, (a, b) in enumerate(zip(line, tree, strict=False)) if a != b), min(len(line), len(tree)))
     word = max(1, bisect_right(starts, same))
-    shown = [repr(text[same : same + 20]) if same < len(text) else "nothing more" for text in (line, tree)]
+    shown = [repr(text[same : same + 20]) if same < len(text) else "no more text" for text in (line, tree)]
     after = f", after {line[max(0, same - 20) : same]!r}" if same else ""
     return f"the tree does not fit its line: at word {word} of the tree{after}, the line has {shown[0]}, the tree {shown[1]}"
 
 
 _BY_LENGTH: dict[str, type[FixedSegmenter] | type[TreeSegmenter]] = {"fixed": FixedSegmenter, "tree": TreeSegmenter}
-# What parsers write for a sentence that they could not parse: nothing, or brackets around nothing.
+# Parsers write nothing, or brackets around nothing, for a sentence that they cannot parse.
 _NO_TREE = re.compile(r"[()\s]*")
 
 
 def has_tree(tree: str) -> bool:
-    """Whether a line of a tree file holds a tree; `(())`, as some parsers write it, is none."""
+    """Whether a line of a tree file holds a tree; `(())`, which some parsers write, is not one."""
     return _NO_TREE.fullmatch(tree) is None
 
 
 def count_flat(lines: Sequence[str], trees: Sequence[str]) -> int:
-    """How many lines with text have no tree, so that every word is a child of the root."""
+    """The number of non-blank lines without a tree, whose words are all children of the root."""
     return sum(bool(line.strip()) and not has_tree(tree) for line, tree in zip(lines, trees, strict=True))
 
 
 def sentence_of(side: Side, line: str, ids: Sequence[int], tree: str | None = None) -> SegmentedSentence:
-    """A raw line, its ids and its tree as what segmenters read. Raises DataError for a tree that is broken or another's."""
+    """The input of a segmenter from a raw line, its ids and its tree. Raises DataError for an invalid or wrong tree."""
     text = side.normaliser(line) if line.strip() else ""
     words = [word for word in text.split(" ") if word]
     counts = word_counts(side, ids, words)
@@ -241,21 +241,21 @@ def segment_lines(
     file: str | Path | None = None,
     first_line: int = 1,
 ) -> list[list[int]]:
-    """The sizes of the phrases of each raw line; `ids` are what `side` makes of the lines.
+    """The sizes of the phrases of each raw line; `ids` come from `side.encode`.
 
-    Sizes are positive and their sum is the number of ids + 1, for the end of the sentence; a blank line gives [1]. Each line
-    is segmented by itself. An empty line of `trees` means that there is none: the words are children of the root then.
-    Raises DataError with `file` (the file of the trees) and the line, counted from `first_line`.
+    Sizes are positive and their sum is the number of ids + 1, for EOS; a blank line gives [1]. Each line is segmented on its
+    own. An empty line of `trees` means no tree: all words are children of the root. Raises DataError with `file` (the file of
+    the trees) and the line, counted from `first_line`.
     """
-    given: Sequence[str | None] = [None] * len(lines)
+    line_trees: Sequence[str | None] = [None] * len(lines)
     if segmenter.needs_trees:
         if trees is None:
-            raise DataError("phrases of parse trees need a tree for each line", file=file, hint="give the trees")
+            raise DataError("phrases of parse trees need one tree per line", file=file, hint="provide the trees")
         if len(trees) != len(lines):
             raise DataError(f"{plural(len(lines), 'line')}, but {plural(len(trees), 'tree')}", file=file)
-        given = trees
+        line_trees = trees
     result = []
-    for number, (line, numbers, tree) in enumerate(zip(lines, ids, given, strict=True), start=first_line):
+    for number, (line, numbers, tree) in enumerate(zip(lines, ids, line_trees, strict=True), start=first_line):
         try:
             result.append(segmenter.sizes(sentence_of(side, line, numbers, tree)))
         except DataError as error:
@@ -264,23 +264,23 @@ def segment_lines(
 
 
 def build_segmenter(config: SegmenterConfig, data_root: str | Path) -> Segmenter:
-    """The segmenter that a recipe asks for; the file of a table is read. Raises FileProblem, CorruptError, DataError."""
+    """The segmenter of a recipe; reads the file of a table. Raises FileProblem, CorruptError, DataError."""
     if isinstance(config, TreeSegmenterConfig):
         return TreeSegmenter(max_tokens=config.max_tokens, min_chunks=config.min_chunks, floor=config.floor)
     path = require_file(Path(data_root) / config.file, "phrase table")
-    if config.sha256 is not None and (found := sha256_file(path)) != config.sha256:
-        hint = "fetch the file again, or correct the recipe if it is meant to be this one"
-        raise CorruptError(f"SHA-256 is {found}, the recipe says {config.sha256}", file=path, hint=hint)
+    if config.sha256 is not None and (actual := sha256_file(path)) != config.sha256:
+        hint = "fetch the file again, or correct the recipe if this is the right file"
+        raise CorruptError(f"SHA-256 is {actual}, but the recipe has {config.sha256}", file=path, hint=hint)
     return TableSegmenter(read_phrases(path))
 
 
 def load_segmenter(folder: str | Path) -> Segmenter:
-    """Read what `save` wrote; all of it is checked. Raises FileProblem, CorruptError."""
+    """Read what `save` wrote and check it. Raises FileProblem, CorruptError."""
     folder = Path(folder)
     path = inside(folder, FILE, "segmenter")
     value = read_json(path, "segmenter", limit=MIB)
     if not isinstance(value, dict):
-        raise CorruptError("a segmenter is an object", file=path)
+        raise CorruptError("a segmenter must be a JSON object", file=path)
     if value.get("format") != FORMAT:
         hint = "a later version of phraseloom wrote it" if value.get("format") else None
         raise CorruptError(f"segmenter of format {value.get('format')!r}, not {FORMAT}", file=path, hint=hint)
@@ -292,16 +292,16 @@ def load_segmenter(folder: str | Path) -> Segmenter:
     options = {key: value[key] for key in value if key not in ("format", "kind")}
     names = [field.name for field in fields(kind)]
     if sorted(options) != sorted(names) or any(type(n) is not int or n < 1 for n in options.values()):
-        raise CorruptError(f"the options of a segmenter are {', '.join(names)}, each from 1", file=path)
+        raise CorruptError(f"the options of a segmenter must be {', '.join(names)}, each at least 1", file=path)
     return kind(**options)
 
 
 def _load_table(folder: Path, value: dict[str, Any]) -> TableSegmenter:
     path, limit = inside(folder, TABLE, "phrase table"), limit_of(TABLE)
     if limit is not None and path.stat().st_size > limit:
-        raise CorruptError(f"larger than {limit >> 20} MiB, which no phrase table of a folder is", file=path)
+        raise CorruptError(f"larger than {limit >> 20} MiB, the limit of a phrase table in a folder", file=path)
     if value.get("table_sha256") != sha256_file(path):
-        raise CorruptError(f"not the table that {FILE} was written with", file=path, hint="prepare or train again")
+        raise CorruptError(f"the table does not belong to {FILE}", file=path, hint="prepare or train again")
     try:
         segmenter = TableSegmenter(read_phrases(path))
     except DataError as error:

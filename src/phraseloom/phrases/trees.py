@@ -1,16 +1,14 @@
-r"""Parse trees in Penn Treebank brackets: `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, one tree a line or many lines.
+r"""Parse trees in Penn Treebank brackets, `(S (NP (DT the) (NN cat)) (VP (VBZ sleeps)))`, on one line or several lines.
 
-Reading cleans up as is usual: traces (`-NONE-`) and nodes without words are left out, function tags are cut
-(`NP-SBJ-1` → `NP`), an unnamed bracket around one constituent is taken off, and words are text again (`-LRB-` → `(`,
-`1\/2` → `1/2`). Nothing recurses, so a tree may be as deep as memory allows.
+Reading cleans up as usual: traces (`-NONE-`) and nodes without words are left out, function tags are cut (`NP-SBJ-1` → `NP`),
+an unlabelled bracket around one constituent is removed, and words become text (`-LRB-` → `(`, `1\/2` → `1/2`). Nothing
+recurses, so a tree may be as deep as memory allows.
 
-What link-grammar prints, made into a tree whose leaves are the line itself, character for character.
-
-link-grammar decorates words (`river.n`, `tandom{?}.n`, `{the}` for a word that it could not link), writes every bracket
-inside a word as `{` or `}`, lower-cases first words and may leave characters out. Its words are laid over the
-characters of the line from left to right; case and characters then come from the line, and characters that no word took
-become leaves of the smallest constituent that spans their place. A leaf never spans white space, and each bracket is a
-leaf of its own, written as in the Penn treebank (`-LRB-`).
+`repair` turns the output of link-grammar into a tree whose leaves are the characters of the line. link-grammar decorates
+words (`river.n`, `tandom{?}.n`, `{the}` for a word that it could not link), writes every bracket inside a word as `{` or `}`,
+lowercases first words and may leave characters out. `repair` matches its words with the characters of the line from left to
+right and takes case and characters from the line. Characters without a match become leaves of the smallest constituent around
+them. A leaf never spans white space, and each bracket is a leaf of its own, written as in the Penn Treebank (`-LRB-`).
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from phraseloom.errors import DataError
 from phraseloom.text.lines import MAX_LINE_BYTES, read_lines
 
 TRACE = "-NONE-"
-# What a bracket without a label is called.
+# The label of a bracket without one.
 UNNAMED = "X"
 _BRACKETS = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}"}
 _TOKEN = re.compile(r"[()]|[^\s()]+", re.ASCII)
@@ -56,7 +54,7 @@ class Tree:
             stack.extend(reversed(node.children))
 
     def __str__(self) -> str:
-        """One line of brackets; `(` and `)` of words are written `-LRB-` and `-RRB-`, white space in them is dropped."""
+        """One line of brackets; `(` and `)` in words become `-LRB-` and `-RRB-`, white space in words is dropped."""
         parts: list[str] = []
         stack: list[Tree | None] = [self]
         while stack:
@@ -79,10 +77,10 @@ class Tree:
             return NotImplemented
         stack = [(self, other)]
         while stack:
-            one, two = stack.pop()
-            if one.label != two.label or len(one.children) != len(two.children):
+            left, right = stack.pop()
+            if left.label != right.label or len(left.children) != len(right.children):
                 return False
-            stack.extend(zip(one.children, two.children, strict=True))
+            stack.extend(zip(left.children, right.children, strict=True))
         return True
 
     __hash__ = None  # type: ignore[assignment]
@@ -94,17 +92,17 @@ def _safe(label: str) -> str:
 
 @functools.lru_cache(maxsize=4096)
 def _label(token: str) -> str:
-    """A label without function tags and indices; `-LRB-` and `-NONE-` begin with the sign and stay."""
+    """A label without function tags and indices; `-LRB-` and `-NONE-` begin with a hyphen and stay."""
     return token if token[0] == "-" else re.split("[-=]", token, maxsplit=1)[0] or token
 
 
 def unescape(word: str) -> str:
-    """A word of a treebank as text: `-LRB-` → `(`, `\\/` → `/`, `\\*` → `*`."""
+    """The text of a treebank word: `-LRB-` → `(`, `\\/` → `/`, `\\*` → `*`."""
     return _ESCAPED.sub(lambda m: _BRACKETS.get(m[0].upper(), ""), word) if "-" in word or "\\" in word else word
 
 
 def _build(tokens: Iterable[str]) -> list[Tree | None]:
-    """The trees of tokens that are balanced, None for one without words. Raises IndexError where they are not."""
+    """The trees of balanced tokens, None for one without words. Raises IndexError if they are not balanced."""
     trees: list[Tree | None] = []
     stack: list[list[Tree]] = []
     labels: list[str] = []
@@ -139,7 +137,7 @@ def _build(tokens: Iterable[str]) -> list[Tree | None]:
 
 
 def parse_tree(line: str, *, file: str | Path | None = None, number: int | None = None) -> Tree:
-    """The one tree of a line, cleaned up. Raises DataError with the column (from 1) of what is wrong."""
+    """The single tree of a line, cleaned up. Raises DataError with the column (from 1) of the problem."""
     try:
         trees = _build(_TOKEN.findall(line))
     except IndexError:
@@ -150,13 +148,13 @@ def parse_tree(line: str, *, file: str | Path | None = None, number: int | None 
 
 
 def _problem(line: str, *, several: bool = False) -> str:
-    """What is wrong with a line that is not one tree."""
+    """A description of the problem of a line that is not one tree."""
     opened: list[int] = []
     ended = False
     for match in _TOKEN.finditer(line):
         token, column = match[0], match.start() + 1
         if ended and not several:
-            return f"column {column}: something follows the tree: {line[match.start() :][:20]!r}"
+            return f"column {column}: text follows the tree: {line[match.start() :][:20]!r}"
         if token == "(":
             opened.append(column)
         elif not opened:
@@ -171,19 +169,19 @@ def _problem(line: str, *, several: bool = False) -> str:
 
 
 def read_trees(path: str | Path) -> Iterator[Tree]:
-    """The trees of a plain, .gz or .xz file, whatever lines they are spread over. Raises FileProblem, DataError."""
-    held: list[str] = []
+    """The trees of a plain, .gz or .xz file; a tree may span several lines. Raises FileProblem, DataError."""
+    pending: list[str] = []
     depth = size = first = 0
     for number, line in enumerate(read_lines(path), start=1):
-        if not held:
+        if not pending:
             first = number
-        held.append(line)
+        pending.append(line)
         size += len(line)
         depth += line.count("(") - line.count(")")
         if depth <= 0 or size > MAX_LINE_BYTES:
-            yield from _several(" ".join(held), path, first)
-            held, depth, size = [], 0, 0
-    yield from _several(" ".join(held), path, first)
+            yield from _several(" ".join(pending), path, first)
+            pending, depth, size = [], 0, 0
+    yield from _several(" ".join(pending), path, first)
 
 
 def _several(text: str, path: str | Path, first: int) -> Iterator[Tree]:
@@ -196,11 +194,11 @@ def _several(text: str, path: str | Path, first: int) -> Iterator[Tree]:
 
 
 def skeleton(tree: Tree) -> tuple[list[str], list[int]]:
-    """The words of a tree and their joints: all of the tree that Algorithm 1 needs.
+    """The words of a tree and their joints, which is all that Algorithm 1 needs.
 
-    The joint of a word is the depth of the lowest node over it and the word before (the root has depth 0); that of the
-    first word is -1. So a node at depth d that is not the whole tree begins at a word whose joint is less than d, and all
-    other joints in it are d or more.
+    The joint of a word is the depth of the lowest node above it and the word before (the root has depth 0); the first word
+    has -1. So a node at depth d other than the root begins at a word with a joint below d, and all other joints in it are at
+    least d.
     """
     words: list[str] = []
     joints: list[int] = []
@@ -222,9 +220,9 @@ def skeleton(tree: Tree) -> tuple[list[str], list[int]]:
 
 
 def scan(line: str) -> tuple[list[str], list[int]] | None:
-    """`skeleton(parse_tree(line))` of a line as parsers write it, several times faster; None for any other line.
+    """`skeleton(parse_tree(line))` for the usual output of parsers, several times faster; None for any other line.
 
-    Such a line is one tree with labels everywhere, a part of speech over each word, no trace and no spare space.
+    The usual output is one tree with labels everywhere, a part of speech over each word, no trace and no extra space.
     """
     words: list[str] = []
     joints: list[int] = []
@@ -265,15 +263,15 @@ _SAME = str.maketrans("([{<)]}>“”„‘’", '{{{<}}}>"""\'\'')
 _WOULD_CHANGE = re.compile(r"-(?=[LR][RSC]B-)|\\(?=[/*])", re.IGNORECASE)
 _ALL_BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
 
-# How many characters without a word may lie before a word of link-grammar.
+# How many characters of the line may be skipped before a word of link-grammar.
 MAX_SKIP = 40
 
-Event = str | tuple[int, int]  # "(LABEL", ")", or the characters from … to … as a leaf
+Event = str | tuple[int, int]  # "(LABEL", ")", or the span of characters of a leaf
 
 
 @dataclass(frozen=True)
 class _Line:
-    """The characters of a line without white space, their form for comparing, where words end and leaves must end."""
+    """The characters of a line without white space, their comparable form, the ends of words and the forced ends of leaves."""
 
     characters: str
     compared: str
@@ -281,7 +279,7 @@ class _Line:
     cuts: frozenset[int]
 
     def word_end(self, start: int) -> int:
-        """The end of the word that the character at `start` stands in."""
+        """The end of the word of the character at `start`."""
         end = start + 1
         while end not in self.ends:
             end += 1
@@ -305,7 +303,7 @@ def _read(line: str) -> _Line:
 
 
 def _forms(token: str) -> list[str]:
-    """What `token` may stand for, barest first: `dog{?}.n` → dog, dog{?}, dog{?}.n; `{the}` → the, {the}."""
+    """The possible texts of `token`, shortest first: `dog{?}.n` → dog, dog{?}, dog{?}.n; `{the}` → the, {the}."""
     forms = [token]
     if len(token) > 2 and token[0] == "{" and token[-1] == "}":
         forms.append(token[1:-1])
@@ -317,7 +315,7 @@ def _forms(token: str) -> list[str]:
 
 
 def _match(line: _Line, place: int, forms: list[str]) -> int | None:
-    """The end of the form that stands at `place`: one that ends a word if there is one, or else the barest."""
+    """The end of the form that matches at `place`: one that ends a word if there is one, else the shortest."""
     limit = line.word_end(place)
     ends = [place + len(f) for f in forms if line.compared.startswith(f, place) and place + len(f) <= limit]
     if not ends:
@@ -326,7 +324,7 @@ def _match(line: _Line, place: int, forms: list[str]) -> int | None:
 
 
 def _find(line: _Line, place: int, token: str) -> tuple[int, int] | None:
-    """Where `token` stands in the line, at `place` or a little further on."""
+    """The span of `token` in the line, at `place` or a little later."""
     forms = _forms(token)
     for start in range(place, min(place + MAX_SKIP, len(line.characters))):
         end = _match(line, start, forms)
@@ -336,7 +334,7 @@ def _find(line: _Line, place: int, token: str) -> tuple[int, int] | None:
 
 
 def _events(line: _Line, output: str) -> list[Event]:
-    """The constituents and leaves of `output`, whose brackets are balanced here if they are not, all within one."""
+    """The constituents and leaves of `output` under one root; missing brackets are added, extra ones dropped."""
     events: list[Event] = []
     place = depth = 0
     roots = 0
@@ -346,10 +344,10 @@ def _events(line: _Line, output: str) -> list[Event]:
                 depth -= 1
                 events.append(")")
         elif token:
-            found = _find(line, place, token)
-            if found is not None:
-                events.append(found)
-                place = found[1]
+            span = _find(line, place, token)
+            if span is not None:
+                events.append(span)
+                place = span[1]
                 roots += depth == 0
         else:
             roots += depth == 0
@@ -360,9 +358,9 @@ def _events(line: _Line, output: str) -> list[Event]:
 
 
 def _filled(events: list[Event], length: int) -> list[Event]:
-    """`events` with the characters that no leaf took as leaves, outside of what ends before and begins after them."""
+    """`events` with unmatched characters as leaves, outside constituents that end before or begin after them."""
     result: list[Event] = [events[0]]
-    place, after = 0, 1  # after: where in `result` the last leaf's constituents have been closed
+    place, after = 0, 1  # after: the place in `result` where the constituents of the last leaf are closed
     for event in events[1:]:
         if isinstance(event, tuple):
             if event[0] > place:
@@ -377,7 +375,7 @@ def _filled(events: list[Event], length: int) -> list[Event]:
 
 
 def _leaves(line: _Line, start: int, end: int) -> list[str]:
-    """The characters from `start` to `end` as leaves: cut where words end and around brackets."""
+    """The characters from `start` to `end` as leaves, cut at the ends of words and around brackets."""
     leaves = [""]
     for i in range(start, end):
         bracket = _ALL_BRACKETS.get(line.characters[i])
@@ -391,9 +389,9 @@ def _leaves(line: _Line, start: int, end: int) -> list[str]:
 
 
 def repair(line: str, output: str) -> str:
-    """The tree that link-grammar printed as `output` for `line`, in one line, with the characters of `line` as leaves.
+    """The one-line tree of the `output` of link-grammar for `line`, with the characters of `line` as leaves.
 
-    Any `output` gives a tree; what cannot be found in the line is left out. A line of white space gives "".
+    Any `output` gives a tree; words that are not in the line are left out. A line of white space gives "".
     """
     read = _read(line)
     if not read.characters:

@@ -1,8 +1,8 @@
-"""New pieces for old subwords: byte-pair merges learned on top of those that are there, for text of another domain.
+"""Extend BPE subwords to another domain: learn more merges on top of the existing ones.
 
-The words of the new text are cut by the old subwords; the most frequent pair of neighbouring pieces inside words becomes
-one piece, and so on (Sennrich et al. 2016, Algorithm 1, from the old pieces on). The old merges still come first. Old
-pieces keep their ids and the new ones come after them, so that a model needs new rows only.
+The old subwords cut the words of the new text. The most frequent pair of neighbouring pieces inside words becomes one piece,
+and so on (Sennrich et al. 2016, Algorithm 1, starting from the old pieces). The old merges keep their priority. Old pieces
+keep their ids and new pieces follow them, so a model only needs new embedding rows.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from phraseloom.text.vocabulary import Vocabulary
 
 __all__ = ["extend", "spelling"]
 
-LEAST = 2  # a pair that occurs less often teaches nothing
+MIN_FREQUENCY = 2  # a rarer pair is not merged
 
 Pair = tuple[str, str]
 
 
 def extend(subwords: Subwords, lines: Iterable[str], count: int) -> Subwords:
-    """Subwords with up to `count` new pieces, learned on normalised lines; the same lines give the same bytes.
+    """Return the subwords with up to `count` new pieces learned on normalised lines; the same lines give the same bytes.
 
-    Words with unknown pieces teach none. Raises UsageError for subwords that are not made by merges.
+    Words with unknown pieces are ignored. Raises UsageError for subwords that are not BPE.
     """
     words: Counter[str] = Counter()
     for line in lines:
@@ -39,13 +39,13 @@ def extend(subwords: Subwords, lines: Iterable[str], count: int) -> Subwords:
     if isinstance(subwords, Sentencepiece) and subwords.is_bpe:
         return _extend_sentencepiece(subwords, words, count)
     raise UsageError(
-        "data.new_pieces: merges can be added to BPE subwords only, and those of data.tokenizer are not",
-        hint="leave data.new_pieces out",
+        "data.new_pieces: only BPE subwords can be extended, and the subwords of data.tokenizer are not BPE",
+        hint="remove data.new_pieces",
     )
 
 
 def _cut(subwords: Subwords, words: Mapping[str, int], unused: Collection[str] = ()) -> dict[tuple[str, ...], int]:
-    """The pieces of the words, without words that have an unknown piece or one of `unused`."""
+    """The pieces of each word with its count, without words that have an unknown piece or one of `unused`."""
     cut: dict[tuple[str, ...], int] = {}
     for word, n in sorted(words.items()):
         pieces = tuple(subwords.pieces(word))
@@ -79,7 +79,7 @@ def _extend_sentencepiece(subwords: Sentencepiece, words: Mapping[str, int], cou
 
 
 def _varint(number: int) -> bytes:
-    """A number as protocol buffers write it: seven bits a byte, the lowest first."""
+    """A number in the varint encoding of protocol buffers: seven bits per byte, lowest bits first."""
     result = bytearray()
     while number >= 0x80:
         result.append(number & 0x7F | 0x80)
@@ -90,7 +90,7 @@ def _varint(number: int) -> bytes:
 def learn_merges(
     words: Mapping[tuple[str, ...], int], join: Callable[[str, str], str], known: Vocabulary, count: int
 ) -> list[Pair]:
-    """Up to `count` pairs to merge that make pieces not yet `known`, the most frequent first, ties in the order of text."""
+    """Up to `count` pairs whose merge gives a piece not yet `known`, most frequent first, ties in lexical order."""
     cut = [list(pieces) for pieces in words]
     times = list(words.values())
     counts: Counter[Pair] = Counter()
@@ -102,22 +102,22 @@ def learn_merges(
     queue = [(-n, pair) for pair, n in counts.items()]
     heapq.heapify(queue)
     merges: list[Pair] = []
-    made: set[str] = set()
+    new: set[str] = set()
     while queue and len(merges) < count:
         negative, pair = heapq.heappop(queue)
-        if counts[pair] != -negative or -negative < LEAST:
+        if counts[pair] != -negative or -negative < MIN_FREQUENCY:
             continue
         piece = join(*pair)
-        if piece not in made and piece in known:  # the old merges do not make it of these two: they come first
+        if piece not in new and piece in known:  # the old merges come first and do not build it from these two
             continue
         merges.append(pair)
-        made.add(piece)
+        new.add(piece)
         changed: set[Pair] = set()
         for number in sorted(places.pop(pair)):
             pieces, n = cut[number], times[number]
-            for old in pairwise(pieces):
-                counts[old] -= n
-                changed.add(old)
+            for neighbours in pairwise(pieces):
+                counts[neighbours] -= n
+                changed.add(neighbours)
             merged: list[str] = []
             for name in pieces:
                 if merged and (merged[-1], name) == pair:
@@ -125,23 +125,23 @@ def learn_merges(
                 else:
                     merged.append(name)
             cut[number] = merged
-            for new in pairwise(merged):
-                counts[new] += n
-                places[new].add(number)
-                changed.add(new)
-        for each in sorted(changed):
-            if counts[each] > 0:
-                heapq.heappush(queue, (-counts[each], each))
+            for neighbours in pairwise(merged):
+                counts[neighbours] += n
+                places[neighbours].add(number)
+                changed.add(neighbours)
+        for neighbours in sorted(changed):
+            if counts[neighbours] > 0:
+                heapq.heappush(queue, (-counts[neighbours], neighbours))
     return merges
 
 
 def spelling(piece: str, old: Collection[str], *, separator: str = "") -> list[str]:
-    """The fewest old pieces that spell a new one; none where they cannot.
+    """The shortest sequence of old pieces that spells a new piece; empty if there is none.
 
-    `separator`: what a piece ends in if its word goes on (`@@` of subword-nmt).
+    `separator` ends a piece that does not end its word (`@@` in subword-nmt).
     """
-    goes_on = bool(separator) and piece.endswith(separator)
-    body, end = (piece.removesuffix(separator), separator) if goes_on else (piece, "")
+    inner = bool(separator) and piece.endswith(separator)
+    body, end = (piece.removesuffix(separator), separator) if inner else (piece, "")
     best: list[list[str] | None] = [[], *[None] * len(body)]
     for stop in range(1, len(body) + 1):
         for begin in range(stop):

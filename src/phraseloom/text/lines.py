@@ -1,14 +1,12 @@
-r"""The only code that splits text into lines: byte `\n` ends a line and nothing else does (reliability.md T1–T8).
+r"""The only code that splits text into lines: only the byte `\n` ends a line (reliability.md T1–T8).
 
-U+2028, U+0085, VT, FF and a lone `\r` are characters of the line that they stand in. `\r\n` reads as `\n` with a
-count, a byte order mark at offset 0 is stripped and reported, invalid UTF-8 stops the reader with file, line and byte
-(training) or is replaced and counted (translation). A last line without `\n` counts as a line. Plain, .gz and .xz
-files are read; what a compressed file may grow to is limited, and so is the length of one line, so that memory stays
-bounded.
+U+2028, U+0085, VT, FF and a lone `\r` are ordinary characters. `\r\n` is read as `\n` and counted. A byte order mark at
+offset 0 is stripped and reported. Invalid UTF-8 stops the reader with file, line and byte (training), or is replaced and
+counted (translation). A last line without `\n` counts as a line. Readers accept plain, .gz and .xz files. The decompressed
+size and the length of a line are limited, so memory stays bounded.
 
-Several lines joined to one, by a rule that depends on line numbers alone: parallel files stay parallel.
-
-join_lines(lines, 2, 3)     lines 1-2, 3-5, 6-7, 8-10, …: groups of 2 and 3 lines in turn, each joined by a blank
+`join_lines(lines, 2, 3)` joins lines 1-2, 3-5, 6-7, 8-10, …: groups of 2 and 3 lines in turn, joined by spaces. The groups
+depend on line numbers only, so parallel files stay parallel.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ from phraseloom.files import atomic_write, disk, require_file
 BLOCK = 2**20
 MAX_LINE_BYTES = 2**26
 XZ_MEMORY = 2**28
-# A compressed text may unfold to this many times its size, and to this many bytes whatever its size.
+# A compressed text may grow to this many times its size, or to this many bytes if that is more.
 MAX_GROWTH = 200
 FREE_GROWTH = 2**25
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
@@ -38,7 +36,7 @@ _BOM = "\ufeff".encode()
 
 Invalid = Literal["stop", "replace"]
 
-# What a reader changes: of what, and how.
+# What a reader changes: the unit, and the change.
 CHANGES = {
     "crlf": ("line", r"ended by \r\n, read as \n"),
     "bom": ("byte order mark", "at the beginning, left out"),
@@ -49,7 +47,7 @@ CHANGES = {
 
 @dataclass
 class LineReport:
-    """What a reader met and changed: counts, and the first line (from 1) of each kind."""
+    """Counts of what a reader changed, and the first line (from 1) of each kind."""
 
     lines: int = 0
     crlf: int = 0
@@ -59,7 +57,7 @@ class LineReport:
     first: dict[str, int] = field(default_factory=dict)
 
     def note(self, kind: str, count: int, line: int) -> None:
-        """Count `count` more of `kind`, first met on `line`."""
+        """Add `count` to `kind`; `line` is the first line concerned."""
         setattr(self, kind, getattr(self, kind) + count)
         self.first.setdefault(kind, line)
 
@@ -68,19 +66,19 @@ class LineReport:
         return asdict(self)
 
     def changes(self) -> Iterator[str]:
-        """What was changed, in words: how often, and where first."""
+        """One phrase per kind of change: how often, and the first line."""
         for kind, (noun, what) in CHANGES.items():
             if count := getattr(self, kind):
                 yield f"{plural(count, noun)} {what} (first: line {self.first[kind]})"
 
     def warnings(self, name: str | Path = "input") -> list[str]:
-        """One sentence on everything in the file `name` that was not as it should be, if there was anything."""
+        """One sentence on all changes in the file `name`; empty if there are none."""
         changes = list(self.changes())
         return [f"{name}: " + "; ".join(changes)] if changes else []
 
 
 class _Decompressed(io.RawIOBase):
-    """The bytes inside a .gz or .xz file, all members one after the other, within the growth limits."""
+    """The decompressed bytes of all members of a .gz or .xz file, within the growth limits."""
 
     def __init__(self, path: Path, raw: IO[bytes]) -> None:
         self._path, self._raw, self._xz = path, raw, path.suffix == ".xz"
@@ -94,7 +92,7 @@ class _Decompressed(io.RawIOBase):
         return True
 
     def close(self) -> None:
-        """Close the file below as well."""
+        """Close this reader and the compressed file."""
         self._raw.close()
         super().close()
 
@@ -104,7 +102,7 @@ class _Decompressed(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` with decompressed bytes; 0 at the end. Raises CorruptError."""
         try:
-            data = self._some(len(buffer))
+            data = self._decompress(len(buffer))
         except (zlib.error, lzma.LZMAError, MemoryError) as error:
             kind = "xz" if self._xz else "gzip"
             raise CorruptError(f"not a whole {kind} file ({error})", file=self._path, hint="fetch it again") from error
@@ -112,39 +110,39 @@ class _Decompressed(io.RawIOBase):
         self._total += len(data)
         if self._total > self._limit:
             raise CorruptError(
-                f"unfolds to more than {self._limit >> 20} MiB, {MAX_GROWTH} times its size: this is not text",
+                f"decompresses to more than {self._limit >> 20} MiB, {MAX_GROWTH} times its size: this is not text",
                 file=self._path,
-                hint="unpack it yourself if it is",
+                hint="if it is text, decompress it yourself",
             )
         return len(data)
 
-    def _begin(self, given: bytes) -> None:
-        """Raises CorruptError where the first bytes are not those of a compressed file."""
+    def _begin(self, data_in: bytes) -> None:
+        """Raise CorruptError if the first bytes are not those of a compressed file."""
         magic, kind = (XZ_MAGIC, "xz") if self._xz else (GZIP_MAGIC, "gzip")
-        if not self._began and not magic.startswith(given[: len(magic)]):
+        if not self._began and not magic.startswith(data_in[: len(magic)]):
             raise CorruptError(
-                f"not a whole {kind} file: it does not begin as one, and may be plain text",
+                f"not a {kind} file: its first bytes are different; it may be plain text",
                 file=self._path,
                 hint=f"if it is text, rename it without {self._path.suffix}",
             )
         self._began = True
 
-    def _some(self, size: int) -> bytes:
+    def _decompress(self, size: int) -> bytes:
         while True:
             holds = self._xz and self._engine is not None and not self._engine.needs_input
             fresh = b"" if self._pending or holds else self._raw.read(BLOCK)
             ended = not (self._pending or holds or fresh)
-            given = self._pending + fresh
+            data_in = self._pending + fresh
             if self._engine is None:
-                given = given.lstrip(b"\0")
-                if not given:
+                data_in = data_in.lstrip(b"\0")
+                if not data_in:
                     if ended:
                         return b""
                     self._pending = b""
                     continue
-                self._begin(given)
+                self._begin(data_in)
                 self._engine = self._new_engine()
-            data = self._engine.decompress(given, size)
+            data = self._engine.decompress(data_in, size)
             if self._engine.eof:
                 self._pending, self._engine = self._engine.unused_data, None
             else:
@@ -156,15 +154,15 @@ class _Decompressed(io.RawIOBase):
 
 
 def list_of_lines(lines: Iterable[str], what: str) -> list[str]:
-    """`lines` as a list. UsageError for one string, whose letters would count as lines, and for what is no text."""
+    """`lines` as a list. Raises UsageError for a single string, whose letters would count as lines, and for non-text items."""
     if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
         kind = "one string" if isinstance(lines, str) else type(lines).__name__
         raise UsageError(f"{what} are a list of lines, not {kind}", hint="write [text]")
-    found = list(lines)
-    for number, line in enumerate(found, 1):
+    result = list(lines)
+    for number, line in enumerate(result, 1):
         if not isinstance(line, str):
             raise UsageError(f"{what}: item {number} is {type(line).__name__}, not text")
-    return found
+    return result
 
 
 def open_binary(path: str | Path, what: str = "text file") -> io.BufferedReader:
@@ -180,7 +178,7 @@ def open_binary(path: str | Path, what: str = "text file") -> io.BufferedReader:
 
 
 def _regions(handle: IO[bytes], name: str | Path) -> Iterator[bytes]:
-    """The bytes of `handle` as pieces of whole lines, each as soon as it is there; only the last may lack its `\\n`."""
+    """The bytes of `handle` in pieces of whole lines, each as soon as it arrives; only the last may lack its `\\n`."""
     read = getattr(handle, "read1", handle.read)
     tail: list[bytes] = []
     held = 0
@@ -210,7 +208,7 @@ def _decode(region: bytes, invalid: Invalid, name: str | Path, report: LineRepor
                 f"invalid UTF-8: byte {column} of the line is 0x{region[error.start]:02x} ({error.reason})",
                 file=name,
                 line=line,
-                hint="mend the line or convert the file to UTF-8",
+                hint="correct the line or convert the file to UTF-8",
             ) from None
         text = region.decode("utf-8", "replace")
         broken = sum(1 for part in region.split(b"\n") if not _is_utf8(part))
@@ -258,7 +256,7 @@ def read_blocks(
 def read_stream(
     handle: IO[bytes], *, name: str | Path = "stdin", invalid: Invalid = "replace", report: LineReport | None = None
 ) -> Iterator[str]:
-    """The lines of an open binary stream, each as soon as it is complete; invalid UTF-8 is replaced unless told."""
+    """The lines of an open binary stream, each as soon as it is complete; invalid UTF-8 is replaced by default."""
     for lines in read_blocks(handle, name=name, invalid=invalid, report=report):
         yield from lines
 
@@ -276,10 +274,7 @@ def count_lines(path: str | Path) -> int:
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> int:
-    """Write lines, each ended by `\\n`, to a file that appears whole or not at all; the number of lines.
-
-    A line that holds `\\n` would become two: DataError.
-    """
+    """Write lines, each ended by `\\n`, to a file atomically; return their number. Raises DataError for a line with `\\n`."""
     count = 0
 
     def write(temporary: Path) -> None:
@@ -295,13 +290,13 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> int:
 
 
 def encode_lines(lines: list[str], *, file: str | Path | None = None, before: int = 0) -> bytes:
-    """The bytes of whole lines. Raises DataError when a line holds `\\n`."""
+    """The bytes of whole lines. Raises DataError for a line that holds `\\n`."""
     if not lines:
         return b""
     text = "\n".join(lines) + "\n"
     if text.count("\n") != len(lines):
         bad = next(i for i, line in enumerate(lines) if "\n" in line)
-        raise DataError("a line to be written holds a line end", file=file, line=before + bad + 1)
+        raise DataError("the line to write holds a line end", file=file, line=before + bad + 1)
     return text.encode("utf-8")
 
 
@@ -317,29 +312,30 @@ def _blocks_of(lines: Iterable[str], size: int = 4096) -> Iterator[list[str]]:
 
 
 T = TypeVar("T")
-MOST = 100
+MAX_GROUP = 100
 
 
 def group_sizes(text: str) -> tuple[int, int]:
-    """`2-3` as (2, 3) and `2` as (2, 2): the least and the most members of a group. Raises UsageError."""
+    """Parse the smallest and largest group: `2-3` gives (2, 3), `2` gives (2, 2). Raises UsageError."""
     match = re.fullmatch(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", text)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    if not 1 <= low <= high <= MOST:
-        raise UsageError(f"{text!r} is no size of groups", hint=f"give a number from 1 to {MOST}, or two, such as 2-3")
+    if not 1 <= low <= high <= MAX_GROUP:
+        hint = f"write a number from 1 to {MAX_GROUP}, or two, such as 2-3"
+        raise UsageError(f"{text!r} is not a group size", hint=hint)
     return low, high
 
 
 def groups(items: Iterable[T], low: int, high: int) -> Iterator[list[T]]:
-    """Groups of low, low + 1, …, high items, and again from low; the last one may be smaller."""
-    rest = iter(items)
+    """Groups of low, low + 1, …, high items, then again from low; the last group may be smaller."""
+    remaining = iter(items)
     for size in cycle(range(low, high + 1)):
-        group = list(islice(rest, size))
+        group = list(islice(remaining, size))
         if not group:
             return
         yield group
 
 
 def join_lines(lines: Iterable[str], low: int, high: int) -> Iterator[str]:
-    """Each group of lines as one line, blank ones left out of it."""
+    """Each group of lines as one line; blank lines are left out."""
     for group in groups(lines, low, high):
         yield " ".join(line.strip() for line in group if line.strip())

@@ -1,7 +1,7 @@
-"""Normalisation and tokenisation of a line, and detokenisation: Moses through sacremoses, jieba for Chinese.
+"""Normalise, tokenise and detokenise a line: Moses through sacremoses, jieba for Chinese.
 
-`prepare` applies punctuation normalisation, tokenisation and lower case or true case, in this order. `detokenise` undoes the
-true case and the tokenisation. The tokeniser's own escapes (`&apos;`) are not used: the text stays what it was.
+`prepare` normalises punctuation, tokenises, and lowercases or truecases, in this order. `detokenise` undoes the truecasing
+and the tokenisation. The escapes of the Moses tokeniser (`&apos;`) are off.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _BETWEEN_HAN = re.compile(f"(?<=[{_HAN}]) +(?=[{_HAN}])")
 
 
 class Normaliser:
-    """What `text` of a recipe says, for one language.
+    """Applies the `text` options of a recipe to one language.
+
 
     `truecaser`: that of `config.truecase`; without it lines are not truecased, but `detokenise` undoes it all the same.
     """
@@ -36,7 +37,7 @@ class Normaliser:
             _jieba()
 
     def __call__(self, line: str) -> str:
-        """The normalised, tokenised line; words are separated by one space unless nothing is tokenised."""
+        """The normalised line, tokenised with single spaces between words if `tokenize` is set."""
         if self.identity:
             return line
         if self._normalise is not None:
@@ -93,7 +94,7 @@ def _jieba() -> Any:
             import jieba
     except ImportError as error:
         raise UsageError("tokenize: jieba needs the package jieba", hint="install phraseloom[zh]") from error
-    # Set up by hand: jieba.initialize would read a marshalled cache from the common temporary folder.
+    # jieba.initialize would read a marshalled cache from the shared temporary folder.
     cutter = jieba.Tokenizer()
     cutter.FREQ, cutter.total = cutter.gen_pfdict(cutter.get_dict_file())
     cutter.initialized = True

@@ -1,14 +1,14 @@
-"""sentencepiece subwords (Kudo and Richardson 2018), unigram or BPE, set so that nothing of the text is lost.
+"""Lossless sentencepiece subwords (Kudo and Richardson 2018), unigram or BPE.
 
-Identity normalisation, no whitespace removed, full character coverage. U+2581, which sentencepiece uses for the space,
-is escaped in user text: U+E581 → U+E581 `0`, U+2581 → U+E581 `1`.
+Normalisation is the identity, whitespace is kept and the character coverage is full. sentencepiece writes the space as
+U+2581, so user text is escaped: U+E581 → U+E581 `0`, U+2581 → U+E581 `1`.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 SPACE = "\u2581"
 MAX_MODEL_BYTES = 2**26
-# Lines of more bytes than this teach no subwords; sentencepiece would hold its tables for the longest.
+# Training skips lines of more bytes, because the tables of sentencepiece grow with the longest line.
 MAX_SAMPLE_BYTES = 2**14
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>\Z")
 _UNESCAPE = {ESCAPE + "0": ESCAPE, ESCAPE + "1": SPACE}
@@ -38,33 +38,44 @@ def _unescape(text: str) -> str:
     return _ESCAPED.sub(lambda m: _UNESCAPE[m[0]], text) if ESCAPE in text else text
 
 
+def open_processor(model: bytes, file: str | Path | None) -> tuple[Any, list[str]]:
+    """The processor and the pieces of a sentencepiece model. Raises CorruptError."""
+    import sentencepiece
+
+    if not 0 < len(model) <= MAX_MODEL_BYTES:
+        what = f"a sentencepiece model has 1 byte to {MAX_MODEL_BYTES >> 20} MiB, not {len(model)}"
+        raise CorruptError(what, file=file)
+    sentencepiece.set_min_log_level(3)
+    try:
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
+        return processor, processor.id_to_piece(list(range(processor.get_piece_size())))
+    except (RuntimeError, ValueError, IndexError, UnicodeDecodeError) as error:
+        raise CorruptError("not a sentencepiece model", file=file) from error
+
+
+def word_starts(ids: Sequence[int], begins: Collection[int], blank: Collection[int]) -> list[bool]:
+    """For each id, whether a word begins with it. `begins` start with a space; `blank` have no other character."""
+    starts = [False] * len(ids)
+    pending: int | None = 0
+    for i, number in enumerate(ids):
+        if number in begins and pending is None:
+            pending = i
+        if number not in blank and pending is not None:
+            starts[pending], pending = True, None
+    return starts
+
+
 class Sentencepiece:
-    """Subwords from the bytes of a sentencepiece model. Raises CorruptError for bytes that are no usable model."""
+    """Subwords from the bytes of a sentencepiece model. Raises CorruptError for an unusable model."""
 
     endings = (".model", ".vocab")
 
     def __init__(self, model: bytes, *, file: str | Path | None = None) -> None:
-        import sentencepiece
-
-        if not 0 < len(model) <= MAX_MODEL_BYTES:
-            raise CorruptError(
-                f"a sentencepiece model has 1 byte to {MAX_MODEL_BYTES >> 20} MiB, not {len(model)}", file=file
-            )
         self.content = model
-        sentencepiece.set_min_log_level(3)
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model, num_threads=1)
-            size = self._processor.get_piece_size()
-            names = self._processor.id_to_piece(list(range(size)))
-        except (RuntimeError, ValueError, IndexError, UnicodeDecodeError) as error:
-            raise CorruptError("not a sentencepiece model", file=file) from error
-        special = [
-            self._processor.pad_id(),
-            self._processor.unk_id(),
-            self._processor.bos_id(),
-            self._processor.eos_id(),
-        ]
-        if special != [PAD, UNK, BOS, EOS] or size < len(SPECIALS):
+        self._processor, names = open_processor(model, file)
+        processor = self._processor
+        special = [processor.pad_id(), processor.unk_id(), processor.bos_id(), processor.eos_id()]
+        if special != [PAD, UNK, BOS, EOS] or len(names) < len(SPECIALS):
             raise CorruptError(
                 f"pad, unk, bos, eos are {special} in this sentencepiece model, not [0, 1, 2, 3]", file=file
             )
@@ -75,30 +86,30 @@ class Sentencepiece:
         self._bytes = {
             n: int(m[1], 16) for n, p in enumerate(names) if self._processor.is_byte(n) and (m := _BYTE.match(p))
         }
-        self._begins = [p.startswith(SPACE) or self._bytes.get(n) == 0x20 for n, p in enumerate(names)]
-        self._filled = [bool(p.strip(SPACE)) and self._bytes.get(n) != 0x20 for n, p in enumerate(names)]
+        self._begins = {n for n, p in enumerate(names) if p.startswith(SPACE) or self._bytes.get(n) == 0x20}
+        self._blank = {n for n, p in enumerate(names) if not p.strip(SPACE) or self._bytes.get(n) == 0x20}
         self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
 
     @property
     def byte_pieces(self) -> set[str]:
-        """The pieces that stand for bytes, `<0x..>`."""
+        """The pieces of single bytes, `<0x..>`."""
         return {self.vocabulary.piece(number) for number in self._bytes}
 
     @property
     def is_bpe(self) -> bool:
-        """Whether the model cuts by merges: their scores are whole numbers, those of a unigram model log probabilities."""
+        """Whether the model is BPE: its scores are whole numbers, and those of a unigram model log probabilities."""
         return all(score == int(score) for score in self._scores())
 
     @property
     def lowest_score(self) -> float:
-        """The lowest score of a piece: of BPE, the merge that comes last."""
+        """The lowest score of a piece; in BPE, that of the last merge."""
         return min(self._scores(), default=0.0)
 
     def _scores(self) -> list[float]:
         return [float(self._processor.get_score(number)) for number in range(len(SPECIALS), len(self.vocabulary))]
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a line; characters outside the vocabulary as themselves or, with byte fallback, as `<0x..>`."""
+        """The pieces of a line; a character outside the vocabulary stays as it is or, with byte fallback, becomes `<0x..>`."""
         return self._processor.encode(_escape(text), out_type=str)
 
     def undo(self, pieces: Sequence[str]) -> str:
@@ -133,14 +144,7 @@ class Sentencepiece:
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """For each id, whether a word begins with it; a space before the word belongs to it."""
-        starts = [False] * len(ids)
-        pending: int | None = 0
-        for i, number in enumerate(ids):
-            if self._begins[number] and pending is None:
-                pending = i
-            if self._filled[number] and pending is not None:
-                starts[pending], pending = True, None
-        return starts
+        return word_starts(ids, self._begins, self._blank)
 
     def save(self, folder: Path, name: str) -> list[str]:
         """Write `NAME.model` and `NAME.vocab`."""
@@ -156,7 +160,7 @@ class Sentencepiece:
 
 
 def learn(lines: Iterable[str], config: SentencepieceConfig) -> Sentencepiece:
-    """Learn a model from lines; one thread, so that the same lines give the same bytes. Raises DataError."""
+    """Learn a model from lines. One thread trains it, so the same lines give the same bytes. Raises DataError."""
     import sentencepiece
 
     model = io.BytesIO()
@@ -192,7 +196,7 @@ def learn(lines: Iterable[str], config: SentencepieceConfig) -> Sentencepiece:
 
 
 def _teachable(lines: Iterable[str]) -> Iterator[str]:
-    """Escaped lines without NUL, which must never enter a vocabulary, and without over-long ones."""
+    """The escaped lines without NUL, which must never enter a vocabulary, and without over-long lines."""
     for line in lines:
         text = _escape(line.replace("\0", ""))
         if text and len(text.encode("utf-8")) <= MAX_SAMPLE_BYTES:
@@ -200,10 +204,10 @@ def _teachable(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _explain(message: str, config: SentencepieceConfig) -> DataError:
-    if found := re.search(r"set it to a value <= (\d+)", message):
-        hint = f"set data.subwords.size to at most {found[1]}"
+    if match := re.search(r"set it to a value <= (\d+)", message):
+        hint = f"set data.subwords.size to at most {match[1]}"
         return DataError(f"the text is too small for {config.size} subwords", hint=hint)
-    if found := re.search(r"[Vv]ocabulary size is smaller than required_chars. (\d+) vs (\d+)", message):
-        hint = f"set data.subwords.size to at least {int(found[2]) + 1}"
+    if match := re.search(r"[Vv]ocabulary size is smaller than required_chars. (\d+) vs (\d+)", message):
+        hint = f"set data.subwords.size to at least {int(match[2]) + 1}"
         return DataError(f"the text has more characters than {config.size} subwords can hold", hint=hint)
     return DataError(f"sentencepiece cannot learn subwords from this text ({' '.join(message.split())[-160:]})")

@@ -1,11 +1,11 @@
 """subword-nmt BPE (Sennrich et al. 2016): pieces inside a word end in `@@`, the last one does not.
 
-The library cuts words at spaces and knows no escape, so a line is escaped first: U+E581 → U+E581 `0`; in `@@` the
-second `@` gets U+E581 `1` before it; an empty word (a run of spaces, or one at an end) is U+E581 `1` alone. Then no
-word holds `@@`, no word is empty, and joining the pieces gives the line back.
+The library cuts words at spaces and has no escape, so a line is escaped first: U+E581 → U+E581 `0`; in `@@` the second `@`
+gets U+E581 `1` before it; an empty word (a run of spaces, or one at an end) is U+E581 `1` alone. Then no word holds `@@`, no
+word is empty, and joining the pieces gives the line back.
 
-The vocabulary is closed: every character of the sample and every merge, each inside a word (`x@@`) and at its end
-(`x`), so text made of those characters has no unknown piece.
+The vocabulary is closed: it has every character of the sample and every merge, each inside a word (`x@@`) and at its end
+(`x`). So text made of those characters has no unknown piece.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ END = "</w>"
 HEADER = "#version: 0.2"
 MAX_CODES_BYTES = 2**26
 EMPTY_WORD = ESCAPE + "1"
-# Words remembered with their pieces; the library's own cache has no end.
+# Number of words whose pieces are cached; the cache of the library has no limit.
 CACHED_WORDS = 200_000
 _DOUBLE = re.compile("@(?=@)")
 _ESCAPED = re.compile(f"{ESCAPE}[01]")
@@ -52,7 +52,7 @@ def _unescape(text: str) -> str:
 
 
 class SubwordNmt:
-    """Subwords from the text of a codes file and a vocabulary. Raises CorruptError for text that is no codes file."""
+    """Subwords from the text of a codes file and a vocabulary. Raises CorruptError if `codes` is not a codes file."""
 
     endings = (".codes", ".vocab")
 
@@ -66,7 +66,7 @@ class SubwordNmt:
             if len(pair := line.split(" ")) != 2 or not all(pair) or "\r" in line:
                 raise CorruptError("a merge is two symbols with a space between", file=file, line=number)
         self.content, self.vocabulary = codes.encode("utf-8"), vocabulary
-        # Given without merges the library would read one empty line as a merge, so it gets one that never applies.
+        # Without merges the library would read an empty line as a merge, so it gets one that never applies.
         body = codes if len(lines) > 2 else f"{HEADER}\n{END} {END}\n"
         self._bpe = BPE(io.StringIO(body, newline="\n"), separator=SEPARATOR)
         names = list(vocabulary)
@@ -76,15 +76,15 @@ class SubwordNmt:
         self._known_ids: dict[str, list[int]] = {}
 
     def _cut(self, word: str) -> tuple[str, ...]:
-        found = self._known.get(word)
-        if found is None:
+        pieces = self._known.get(word)
+        if pieces is None:
             if len(self._known) >= CACHED_WORDS:
                 self._known.clear()
                 self._known_ids.clear()
-            found = (word,) if word == EMPTY_WORD else tuple(self._bpe.segment_tokens([word]))
-            self._known[word] = found
+            pieces = (word,) if word == EMPTY_WORD else tuple(self._bpe.segment_tokens([word]))
+            self._known[word] = pieces
             self._bpe.cache.clear()
-        return found
+        return pieces
 
     def pieces(self, text: str) -> list[str]:
         """The pieces of a line, `@@` at the end of each that does not end its word."""
@@ -152,7 +152,7 @@ def learn(lines: Iterable[str], config: SubwordNmtConfig) -> SubwordNmt:
         raise DataError("there is no text to learn subwords from")
     empty_words = counts.pop(EMPTY_WORD, 0)
     characters = sorted({c for word in counts for c in word})
-    # The library separates words and symbols by white space, so words that hold some other kind teach no merges.
+    # The library separates words and symbols by white space, so words with another kind of it are left out.
     plain = {w: n for w, n in counts.items() if ESCAPE not in w and not any(c.isspace() for c in w)}
     out = io.StringIO()
     if config.merges and any(len(w) > 1 for w in plain):

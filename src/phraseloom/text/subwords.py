@@ -1,8 +1,7 @@
-"""Subwords: what every kind offers, and the table of kinds.
+"""The interface of all subwords.
 
-A word is a run of characters other than the space U+0020. `undo(pieces(x)) == x` for every line x, whatever it holds:
-runs of spaces, U+2581, `@@`, `</s>`, control characters (reliability.md T11, T15). `decode(encode(x)) == x` holds as
-well where no piece is unknown.
+A word is a run of characters other than the space U+0020. `undo(pieces(x)) == x` for every line x, including runs of spaces,
+U+2581, `@@`, `</s>` and control characters (reliability.md T11, T15). `decode(encode(x)) == x` if no piece is unknown.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Protocol
 
 from phraseloom.text.vocabulary import Vocabulary
 
-# A private-use character that opens an escape; itself escaped where text holds it.
+# A private-use character that opens an escape; in text it is escaped itself.
 ESCAPE = "\ue581"
-# What stands for an unknown piece in decoded text.
+# Replaces an unknown piece in decoded text.
 UNKNOWN = "\u2047"
 
 
 class Subwords(Protocol):
-    """One way to cut words into pieces, with its vocabulary."""
+    """Cuts words into pieces; has a vocabulary."""
 
     vocabulary: Vocabulary
     content: bytes
@@ -51,5 +50,5 @@ class Subwords(Protocol):
         ...
 
     def save(self, folder: Path, name: str) -> list[str]:
-        """Write the files of this model, beginning with `name`; their names."""
+        """Write the files of this model; return their names, which begin with `name`."""
         ...

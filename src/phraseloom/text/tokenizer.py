@@ -1,12 +1,12 @@
-"""From a raw line to ids and back, for both sides of a language pair; a folder of the dataset and of the model.
+"""Convert raw lines to ids and back, for both sides of a language pair. Datasets and models hold a tokenizer folder.
 
-Folder: `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
-subwords: `joint.*` when both sides share one vocabulary, else `source.*` and `target.*`; with `text.truecase` also
-`source.truecase` and `target.truecase`, but for a side that is joined. The kinds of two sides that differ stand there as
+The folder has `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
+subwords: `joint.*` if both sides share one vocabulary, else `source.*` and `target.*`. With `text.truecase` it also has
+`source.truecase` and `target.truecase`, except for a side that is joined. Two different kinds of subwords are written as
 `{"source": KIND, "target": KIND}`.
 
-A side whose words are `joined` reads and writes two kinds of text: what it encodes is what `phrases segment` wrote, and is
-taken as it is; what it decodes is plain text, with the phrases taken apart and the tokenisation undone.
+A side with `joined` words encodes the text that `phrases segment` wrote, without normalising it, and decodes to plain text:
+phrases are split and the tokenisation is undone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FORMAT = 1
 FILE = "tokenizer.json"
 TOKENIZER = FolderKind("tokenizer", listing=FILE)
 
-# The kinds of subwords. A new one is a file with a class of this shape and a function that learns it, and a line here.
+# To add a kind of subwords, write a file with a class like these and a function that learns it, and add a line here.
 SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words] | type[MarianSubwords]] = {
     "sentencepiece": Sentencepiece,
     "subword_nmt": SubwordNmt,
@@ -51,20 +51,20 @@ LEARNERS: dict[str, Callable[[Iterable[str], Any], Subwords]] = {
     "subword_nmt": subword_nmt.learn,
     "words": words.learn,
 }
-# Files that not every vocabulary of a kind has.
+# Files that a vocabulary of the kind may lack.
 OPTIONAL = {"words": (words.VECTORS,)}
 
 
 def learn_subwords(lines: Iterable[str], config: SubwordsConfig) -> Subwords:
     """Learn the subwords that `config` describes; the same lines give the same bytes. Raises DataError.
 
-    Of words, `config` is that of one side (`WordsConfig.of_source`), and its `vectors` a path.
+    For words, `config` describes one side (`WordsConfig.of_source`) and its `vectors` is a path.
     """
     return LEARNERS[config.kind](lines, config)
 
 
 class _Joined:
-    """The normaliser of a side with joined text: nothing is done to a line, and two things are undone."""
+    """The normaliser of a side with joined text: it leaves a line as it is, and undoes both steps in `detokenise`."""
 
     identity = True
 
@@ -75,7 +75,7 @@ class _Joined:
         return line
 
     def detokenise(self, line: str) -> str:
-        """The line with its phrases taken apart and the tokenisation undone."""
+        """The line with its phrases split and the tokenisation undone."""
         return self.plain.detokenise(split_line(line))
 
 
@@ -103,7 +103,7 @@ class Side:
         return self.subwords.vocabulary
 
     def encode(self, line: str) -> list[int]:
-        """The ids of a raw line, without beginning and end; a blank line has none."""
+        """The ids of a raw line, without BOS and EOS; a blank line has none."""
         return self.subwords.encode(self.normaliser(line)) if line.strip() else []
 
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
@@ -115,7 +115,7 @@ class Side:
     def decode(self, ids: Sequence[int], begun: Sequence[str] = ()) -> str:
         """The detokenised text of ids; special ids are left out.
 
-        `begun`: the pieces that the first ids were made of, so that unknown ones among them are written as they were.
+        `begun` holds the pieces of the first ids; unknown ones among them are written as they were.
         """
         return self.normaliser.detokenise(self._line(ids, begun))
 
@@ -134,11 +134,7 @@ class Side:
         return self.normaliser.detokenise(line) if self.joined else line
 
     def words(self, line: str) -> list[str]:
-        """The words of a raw line after normalisation and tokenisation, those of phrases one by one: runs of anything but
-        U+0020.
-
-        Word alignments count these, from 0.
-        """
+        """The words of a raw line after normalisation and tokenisation, phrases split. Word alignments count these, from 0."""
         if not line.strip():
             return []
         text = self.normaliser(line)
@@ -156,7 +152,7 @@ class Side:
         return self.subwords.word_starts(ids)
 
     def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
-        """For each id, the numbers of its words, from 0: one, but of a phrase all. `begun`: see `decode`."""
+        """For each id, the numbers of its words, from 0: one, or all words of a phrase. `begun`: see `decode`."""
         if begun:
             names = self._names(ids, begun)
             counts = [len(self._words(self.subwords.undo(names[:end]))) for end in range(1, len(names) + 1)]
@@ -174,7 +170,7 @@ class Side:
 
 
 class Tokenizer:
-    """Both sides. `joint` says that they share one vocabulary."""
+    """The tokenizers of both sides. `joint` is true if they share one vocabulary."""
 
     def __init__(
         self,
@@ -207,7 +203,7 @@ class Tokenizer:
 
     @property
     def sha256(self) -> str:
-        """One hash for all that decides what ids a line gets."""
+        """A hash of everything that determines the ids of a line."""
         sides = [self.source.subwords] if self.joint else [self.source.subwords, self.target.subwords]
         files = {
             str(n): hashlib.sha256(side.content).hexdigest() + side.vocabulary.sha256 for n, side in enumerate(sides)
@@ -216,7 +212,7 @@ class Tokenizer:
         return hashlib.sha256(json.dumps(self._description(files), sort_keys=True).encode()).hexdigest()
 
     def save(self, folder: str | Path) -> list[str]:
-        """Write the tokenizer into `folder`; the names of its files."""
+        """Write the tokenizer into `folder`; return the names of its files."""
         folder = Path(folder)
         sides = {"joint": self.source} if self.joint else {"source": self.source, "target": self.target}
         names = [n for name, side in sides.items() for n in side.subwords.save(folder, name)]
@@ -228,7 +224,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> Tokenizer:
-        """Read what `save` wrote; every file is checked. Raises FileProblem, CorruptError."""
+        """Read what `save` wrote and check every file. Raises FileProblem, CorruptError."""
         folder = Path(folder)
         path = inside(folder, FILE, "tokenizer")
         value = read_json(path, "tokenizer", limit=MIB)
@@ -250,7 +246,7 @@ class Tokenizer:
         of_case = {name + ENDING for name in ("source", "target") if text.truecase}
         own, optional = own | of_case, optional | of_case
         if not own - optional <= set(files) <= own:
-            raise CorruptError(f"names files that are not its own: {sorted(files)}", file=path)
+            raise CorruptError(f"lists unexpected files: {sorted(files)}", file=path)
         for name, expected in files.items():
             if sha256_file(_checked(folder, name)) != expected:
                 raise CorruptError(
@@ -271,7 +267,7 @@ class Tokenizer:
 
 
 def _checked(folder: Path, name: str) -> Path:
-    """A file of a tokenizer, within its limit of size."""
+    """The path of a tokenizer file. Raises CorruptError if it is above its size limit."""
     path, limit = inside(folder, name, "tokenizer file"), limit_of(name)
     if limit is not None and path.stat().st_size > limit:
         raise CorruptError(f"larger than {limit >> 20} MiB, which no tokenizer file is", file=path)
@@ -279,7 +275,7 @@ def _checked(folder: Path, name: str) -> Path:
 
 
 def _kinds(described: Any, joint: bool) -> dict[str, str] | None:
-    """The kind of each vocabulary by the name of its files, given `subwords` of `tokenizer.json`; None where that is wrong."""
+    """The kind of subwords by file name (joint, source, target), from `subwords` of `tokenizer.json`; None if it is invalid."""
     names = ("joint",) if joint else ("source", "target")
     kinds = described if isinstance(described, dict) else dict.fromkeys(names, described)
     if kinds.keys() != set(names) or not all(isinstance(kind, str) and kind in SUBWORDS for kind in kinds.values()):

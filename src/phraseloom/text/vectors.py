@@ -1,12 +1,10 @@
-"""Token vectors as text: the `.vec` files of word2vec and fastText.
+"""Token vectors in the text format of word2vec and fastText (`.vec`), and their cosines.
 
     count width
     token v_1 … v_width
 
-Only U+0020 separates fields, so a token may hold any other character; one more U+0020 at the end of a row, which both
-programs write, is no field. Rows are numbered by the lines of the file.
-
-Cosines of token vectors: the nearest tokens of a token, and how alike all of them are.
+Only U+0020 separates fields, so a token may hold any other character. Both programs write one more U+0020 at the end of a
+row, which readers ignore. Errors number rows by the lines of the file.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ __all__ = [
 ]
 
 MAX_WIDTH = 2**16
-ROWS = 1024  # written at a time
+ROWS = 1024  # per write
 COMPRESSORS: dict[str, Callable[[], Any]] = {
     ".gz": lambda: zlib.compressobj(wbits=31),
     ".xz": lambda: lzma.LZMACompressor(lzma.FORMAT_XZ),
@@ -44,21 +42,21 @@ COMPRESSORS: dict[str, Callable[[], Any]] = {
 
 
 class Vectors(NamedTuple):
-    """Tokens in the order of the file, and their vectors in float32, one a row."""
+    """Tokens in the order of the file, and their float32 vectors, one per row."""
 
     tokens: list[str]
     matrix_VM: np.ndarray
 
 
 class RunningMean:
-    """The mean of rows that come block by block."""
+    """The mean of rows that arrive in blocks."""
 
     def __init__(self) -> None:
         self.count = 0
         self._sum: np.ndarray | None = None
 
     def add(self, rows_NM: np.ndarray) -> None:
-        """Count in these rows."""
+        """Add these rows to the mean."""
         total = rows_NM.sum(0, dtype=np.float64)
         self._sum = total if self._sum is None else self._sum + total
         self.count += len(rows_NM)
@@ -69,19 +67,19 @@ class RunningMean:
         return None if self._sum is None else self._sum / self.count
 
 
-def read_tokens(path: str | Path, wanted: Collection[str]) -> set[str]:
-    """Those of `wanted` tokens that have a row in a file of vectors; only its first line and first fields are looked at.
+def read_tokens(path: str | Path, requested: Collection[str]) -> set[str]:
+    """The `requested` tokens that have a row in a file of vectors; only its first line and first fields are read.
 
     Raises FileProblem, CorruptError, DataError (no such file).
     """
-    found: set[str] = set()
+    present: set[str] = set()
     with open_binary(path, "file of vectors") as handle:
         blocks = read_blocks(handle, name=path)
         first = next(blocks, [""])
         _head(first[0], path)
         for lines in chain([first[1:]], blocks):
-            found.update(token for token in (line.partition(" ")[0] for line in lines) if token in wanted)
-    return found
+            present.update(token for token in (line.partition(" ")[0] for line in lines) if token in requested)
+    return present
 
 
 def read_vectors(
@@ -91,22 +89,22 @@ def read_vectors(
     width: int | None = None,
     others: RunningMean | None = None,
 ) -> Vectors:
-    """The vectors in a plain, .gz or .xz file; those of `wanted` tokens only, where it is given.
+    """The vectors in a plain, .gz or .xz file; only those of the `wanted` tokens, unless it is None.
 
-    Every row must have the fields that the first line says, and there must be as many rows; numbers and tokens are looked
-    at in the rows that are kept, so memory is that of these rows. `width`: the width that the vectors must have. `others`:
-    takes in the rows of the tokens that are not wanted, whose numbers are then looked at as well.
+    The number of rows and fields must agree with the first line. Numbers are parsed only in the rows of these tokens, and only
+    these rows take memory. `width` is the width that the vectors must have. `others` receives the rows of all other tokens,
+    whose numbers are then parsed too.
 
-    Raises FileProblem, CorruptError, DataError (file and line): another number of fields or rows, a field that is no finite
-    number of float32, a token that is given twice.
+    Raises FileProblem, CorruptError, and DataError (file and line) for another number of fields or rows, a field that is not
+    a finite float32 number, and a token that occurs twice.
     """
     with open_binary(path, "file of vectors") as handle:
         blocks = read_blocks(handle, name=path)
         first = next(blocks, [""])
-        count, found = _head(first[0], path)
-        if width is not None and found != width:
-            raise DataError(f"the vectors have width {found}; {width} is needed", file=path, line=1)
-        reader = _Reader(path, count, found, wanted, others)
+        count, actual = _head(first[0], path)
+        if width is not None and actual != width:
+            raise DataError(f"the vectors have width {actual}; {width} is needed", file=path, line=1)
+        reader = _Reader(path, count, actual, wanted, others)
         reader.add(first[1:])
         for lines in blocks:
             reader.add(lines)
@@ -114,58 +112,58 @@ def read_vectors(
 
 
 class _Reader:
-    """Takes the rows of a file block by block."""
+    """Reads the rows of a file in blocks."""
 
     def __init__(
-        self, path: str | Path, count: int, width: int, wanted: Collection[str] | None, others: RunningMean | None
+        self, path: str | Path, count: int, width: int, requested: Collection[str] | None, others: RunningMean | None
     ) -> None:
-        self.path, self.count, self.width, self.wanted, self.others = path, count, width, wanted, others
+        self.path, self.count, self.width, self.requested, self.others = path, count, width, requested, others
         self.line = 1
-        self.lines: dict[str, int] = {}  # of each token that is kept
+        self.lines: dict[str, int] = {}  # the line of each token in the result
         self.parts: list[np.ndarray] = []
 
     def add(self, lines: list[str]) -> None:
-        """The next rows."""
-        separators, wanted = self.width - 1, self.wanted
-        kept: list[tuple[int, str]] = []
-        rest: list[tuple[int, str]] = []
+        """Read the next rows."""
+        separators, requested = self.width - 1, self.requested
+        rows: list[tuple[int, str]] = []
+        other_rows: list[tuple[int, str]] = []
         for line in lines:
             self.line += 1
             token, _, values = line.partition(" ")
             values = values.removesuffix(" ")
             if values.count(" ") != separators or not values or not token:
                 self._refuse_fields(line)
-            if wanted is not None and token not in wanted:
+            if requested is not None and token not in requested:
                 if self.others is not None:
-                    rest.append((self.line, values))
+                    other_rows.append((self.line, values))
                 continue
             before = self.lines.setdefault(token, self.line)
             if before != self.line:
                 raise DataError(f"token {token!r} is also in line {before}", file=self.path, line=self.line)
-            kept.append((self.line, values))
+            rows.append((self.line, values))
         if self.line - 1 > self.count:
-            raise DataError(f"there are more rows than the {self.count:,} of the first line", file=self.path, line=1)
-        if kept:
-            self.parts.append(self._numbers(kept))
-        if rest and self.others is not None:
-            self.others.add(self._numbers(rest))
+            raise DataError(f"the file has more rows than the {self.count:,} of its first line", file=self.path, line=1)
+        if rows:
+            self.parts.append(self._numbers(rows))
+        if other_rows and self.others is not None:
+            self.others.add(self._numbers(other_rows))
 
     def _refuse_fields(self, line: str) -> None:
         fields = line.removesuffix(" ").count(" ") + 1
         what = f"a row of {fields} fields; a token and {self.width} numbers are needed, one space between"
         raise DataError(what if line.strip(" ") else "an empty row", file=self.path, line=self.line)
 
-    def _numbers(self, kept: list[tuple[int, str]]) -> np.ndarray:
+    def _numbers(self, rows: list[tuple[int, str]]) -> np.ndarray:
         try:
             with np.errstate(over="ignore"):
                 matrix = np.loadtxt(
-                    [v for _, v in kept], dtype=np.float32, delimiter=" ", comments=None, quotechar=None, ndmin=2
+                    [v for _, v in rows], dtype=np.float32, delimiter=" ", comments=None, quotechar=None, ndmin=2
                 )
         except ValueError:
             matrix = None
         if matrix is not None and np.isfinite(matrix).all():
             return np.asarray(matrix)
-        for number, values in kept:
+        for number, values in rows:
             for place, field in enumerate(values.split(" "), start=1):
                 if not _is_number(field):
                     what = f"number {place} of the row is {field!r}, not a finite number of float32"
@@ -173,7 +171,7 @@ class _Reader:
         raise AssertionError("every field of the block is a number")
 
     def finish(self) -> Vectors:
-        """All that was kept."""
+        """All vectors that were read. Raises DataError if rows are missing."""
         if self.line - 1 != self.count:
             what = f"{plural(self.line - 1, 'row')}; the first line says {self.count:,}"
             raise DataError(what, file=self.path, line=self.line, hint="the file may have been cut")
@@ -195,7 +193,7 @@ def _head(line: str, path: str | Path) -> tuple[int, int]:
             f"the first line is {shown!r}; the numbers of rows and columns are needed",
             file=path,
             line=1,
-            hint="a file of vectors begins with a line such as 400000 300 (GloVe's do not: put one there)",
+            hint="a file of vectors begins with a line such as 400000 300 (GloVe files do not: insert one)",
         )
     count, width = map(int, fields)
     if not 1 <= width <= MAX_WIDTH:
@@ -213,9 +211,9 @@ def _is_number(field: str) -> bool:
 
 
 def write_vectors(path: str | Path, tokens: Sequence[str], matrix_VM: np.ndarray) -> None:
-    """Write vectors so that reading them gives the same float32; .gz or .xz by the name. The file appears whole or not at all.
+    """Write vectors atomically; reading them gives the same float32. A name in .gz or .xz is compressed.
 
-    Raises DataError for a token that cannot be in such a file, and for a value that is not finite.
+    Raises DataError for a token that such a file cannot hold and for a value that is not finite.
     """
     path, matrix = Path(path), np.asarray(matrix_VM, np.float32)
     if matrix.ndim != 2 or matrix.shape[0] != len(tokens) or not 1 <= matrix.shape[1] <= MAX_WIDTH:
@@ -223,7 +221,7 @@ def write_vectors(path: str | Path, tokens: Sequence[str], matrix_VM: np.ndarray
     seen: set[str] = set()
     for line, token in enumerate(tokens, start=2):
         if not token or " " in token or "\n" in token or token in seen:
-            raise DataError(f"token {token!r} is empty, twice there, or holds a space", file=path, line=line)
+            raise DataError(f"token {token!r} is empty, occurs twice, or holds a space", file=path, line=line)
         seen.add(token)
     if not np.isfinite(matrix).all():
         line = int(np.isfinite(matrix).all(1).argmin()) + 2
@@ -250,7 +248,7 @@ def write_vectors(path: str | Path, tokens: Sequence[str], matrix_VM: np.ndarray
 
 
 class VectorNeighbour(NamedTuple):
-    """A token and the cosine of its vector with that of the token asked for."""
+    """A token and the cosine of its vector with that of the query token."""
 
     token: str
     cosine: float
@@ -259,9 +257,9 @@ class VectorNeighbour(NamedTuple):
 def nearest(
     vectors: Vectors, rows: Sequence[int], count: int, candidates: Sequence[int]
 ) -> Iterator[list[VectorNeighbour]]:
-    """For each of `rows` its `count` nearest among the rows `candidates`, nearest first, ties in the order of the file.
+    """For each of `rows` its `count` nearest rows among `candidates`, nearest first, ties in the order of the file.
 
-    The row itself and candidates whose vector is zero are left out. A row whose vector is zero has no neighbours.
+    The row itself and zero vectors are left out. A zero vector has no neighbours.
     """
     chosen_C = np.asarray(candidates, np.intp)
     matrix_CM = vectors.matrix_VM[chosen_C]
@@ -282,7 +280,7 @@ def nearest(
 
 
 def mean_cosine(matrix_VM: np.ndarray) -> float | None:
-    """The mean cosine of two different rows, zero rows left out: near 1 where vectors hardly tell tokens apart; None: no two.
+    """The mean cosine of two different rows, without zero rows; None for fewer than two. Near 1, all vectors are alike.
 
     sum over i ≠ j of u_i · u_j = |sum of u_i|² - V
     """
@@ -296,5 +294,5 @@ def mean_cosine(matrix_VM: np.ndarray) -> float | None:
 
 
 def _norms(matrix_NM: np.ndarray) -> np.ndarray:
-    """In float64, in which no square of a float32 overflows or vanishes."""
+    """Computed in float64, so that no square of a float32 overflows or underflows."""
     return np.asarray(np.sqrt(np.einsum("nm,nm->n", matrix_NM, matrix_NM, dtype=np.float64)))

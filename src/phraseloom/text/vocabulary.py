@@ -1,8 +1,8 @@
 """Vocabularies: pieces with stable ids, stored byte for byte (reliability.md T12).
 
-The first four ids are special and never stand for user text: a user's `</s>` is an ordinary piece or is made of
-ordinary pieces. File: UTF-8, one piece a line in the order of ids, only `\\n` ends a line, nothing is stripped, no
-byte order mark.
+The first four ids are special and never represent user text: `</s>` in user text is an ordinary piece or several ordinary
+pieces. The file is UTF-8 without byte order mark, one piece per line in the order of ids. Only `\\n` ends a line, and
+nothing is stripped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_VOCABULARY_BYTES = 2**26
 class Vocabulary:
     """Pieces by id and ids by piece. `pieces` begins with the four specials.
 
-    Raises ModelError for a piece that is empty, given twice, or holds NUL or a line end.
+    Raises ModelError for a piece that is empty, occurs twice, or holds NUL or a line end.
     """
 
     def __init__(self, pieces: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ class Vocabulary:
         return hash(self._pieces)
 
     def id(self, piece: str) -> int:
-        """The id of an ordinary piece, UNK if there is none; never the id of another special."""
+        """The id of an ordinary piece, else UNK; never the id of another special."""
         return self._ids.get(piece, UNK)
 
     def ids(self, pieces: Sequence[str]) -> list[int]:
@@ -89,7 +89,7 @@ class Vocabulary:
         except UnicodeDecodeError as error:
             raise CorruptError(f"vocabulary is not UTF-8 (byte {error.start})", file=path) from error
         if not text.endswith("\n"):
-            raise CorruptError("vocabulary does not end with a line end: it was cut", file=path)
+            raise CorruptError("the vocabulary does not end with a line end: the file is truncated", file=path)
         try:
             return cls(text[:-1].split("\n"))
         except ModelError as error:

@@ -1,21 +1,21 @@
-"""Whole words as a vocabulary, and phrases joined to one token beside them (Park and Tsvetkov 2019, §2.2; spec §4.4, §4.7).
+"""A vocabulary of whole words and of phrases joined into one token (Park and Tsvetkov 2019, §2.2; spec §4.4, §4.7).
 
-Ids: the four specials, the most frequent words, then the most frequent phrases. A phrase that is not in the vocabulary is
-read as its words; a word that is not is unknown.
+Ids: the four specials, the most frequent words, then the most frequent phrases. A phrase outside the vocabulary is read as
+its words; a word outside it is unknown.
 
-A piece is a word with what its line needs beside one blank between two words, written with U+E581: U+E581 → U+E581 `0`; a
-blank too many → U+E581 `1`, on the word after it (at the end of a line, before it); U+E581 `2` at the beginning of a piece
-says that `_` and no blank stands before it. Blanks too many and `_` between words of a phrase do not change the ids, so
-`decode(encode(x)) == x` where there are none of them and no piece is unknown.
-
-Words joined into one token, `quality of life` → `quality_of_life`, and the same words back.
+Joined text has one token per word or phrase, `quality of life` → `quality_of_life`:
 
     join     w1 … wn → e(w1)_…_e(wn)      e writes _ as &#95;, and the & of &#95; and &#38; as &#38;
     split    a token → the words between its _, with e undone
 
-So a token `quality_of_life` of the text itself becomes `quality&#95;of&#95;life` and is no phrase, and all text that holds
-neither _ nor those two entities stays as it is, that of Moses (`&apos;`, `&#91;`) included. Joined text is text of which every
-token is of `join`. Joining with _: Park and Tsvetkov 2019, §2.2; they do not tell a joined phrase from a token with _.
+So a literal `quality_of_life` in the text becomes `quality&#95;of&#95;life` and is not a phrase. Text without _ and these two
+entities stays as it is, including the entities of Moses (`&apos;`, `&#91;`). The paper also joins with _, but does not tell a
+joined phrase from a token with _.
+
+A piece is a word together with what its line has beside single spaces, written with U+E581: U+E581 → U+E581 `0`; an extra
+space → U+E581 `1`, on the word after it (at the end of a line, before it); U+E581 `2` at the beginning of a piece means `_`
+instead of a space. Extra spaces and `_` between words of a phrase do not change the ids, so `decode(encode(x)) == x` for
+lines without them and without unknown pieces.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _ENTITY = re.compile(r"&#(?:95|38);")
 
 
 def join(words: Sequence[str]) -> str:
-    """The token of one or more words. Raises ValueError for an empty word or one with a blank, which no token could hold."""
+    """The token of one or more words. Raises ValueError for an empty word or one with a space, which no token can hold."""
     if not words or not all(words) or any(" " in word for word in words):
-        raise ValueError(f"not words to be joined: {words!r}")
+        raise ValueError(f"cannot join words that are empty or hold a space: {words!r}")
     return JOINER.join(map(escape, words))
 
 
 def split(token: str) -> list[str]:
-    """The words of a token; all of it is one word where a part between _ is empty, which `join` never makes."""
+    """The words of a token. A token with an empty part between _, which `join` never writes, is one word."""
     parts = token.split(JOINER)
     return [unescape(part) for part in parts] if all(parts) else [unescape(token)]
 
 
 def is_phrase(token: str) -> bool:
-    """Whether a token is of two words or more."""
+    """Whether a token has two words or more."""
     return JOINER in token and all(token.split(JOINER))
 
 
@@ -74,12 +74,12 @@ def escape(word: str) -> str:
 
 
 def unescape(part: str) -> str:
-    """The word that `escape` was given."""
+    """The inverse of `escape`."""
     return _ENTITY.sub(lambda entity: JOINER if entity[0] == _ESCAPED else "&", part) if "&#" in part else part
 
 
 def join_line(words: Sequence[str], sizes: Sequence[int]) -> str:
-    """A line of words as joined text; phrase k has `sizes[k]` words. An empty word stands for one blank too many."""
+    """A line of words as joined text; phrase k has `sizes[k]` words. An empty word represents an extra space."""
     tokens, start = [], 0
     for size in sizes:
         tokens.append(escape(words[start]) if size == 1 else join(words[start : start + size]))
@@ -88,7 +88,7 @@ def join_line(words: Sequence[str], sizes: Sequence[int]) -> str:
 
 
 def split_line(line: str) -> str:
-    """The line of which `join_line` made this one, blanks included."""
+    """The inverse of `join_line`, including extra spaces."""
     if JOINER not in line and "&#" not in line:
         return line
     return " ".join(" ".join(split(token)) for token in line.split(" "))
@@ -97,16 +97,16 @@ def split_line(line: str) -> str:
 FORMAT = 1
 ABOUT, VECTORS = ".words.json", ".vectors.safetensors"
 _BLANK, _JOINED = ESCAPE + "1", ESCAPE + "2"
-_TOO_MANY = re.compile("(?:(?<= )|^) +| +$")
+_EXTRA_SPACES = re.compile("(?:(?<= )|^) +| +$")
 _MARKS = re.compile(f"{ESCAPE}[12]")
 _WRITTEN = re.compile(f" ?{_JOINED}|{ESCAPE}[01]")
 _TEXT = {ESCAPE + "0": ESCAPE, _BLANK: " ", _JOINED: JOINER, f" {_JOINED}": JOINER}
 
 
 class Coverage(NamedTuple):
-    """Of the text that a vocabulary was learned from: different tokens and tokens, as they are read, and how many are unknown.
+    """Statistics of the text that a vocabulary was learned from: token types, tokens, and how many of each are unknown.
 
-    `split`: phrases (different ones, and how often) that are read as their words.
+    `split_types` and `split_tokens` count the phrases outside the vocabulary, which are read as their words.
     """
 
     types: int
@@ -118,15 +118,15 @@ class Coverage(NamedTuple):
 
 
 class Words:
-    """A vocabulary of words, and with `joined` of phrases: tokens of joined text with two words or more (`text/words.py`).
+    """A vocabulary of words and, if `joined`, of phrases.
 
-    `vectors`: float32 (V, m), one unit vector an id but zeros for PAD and BOS (`text/word_vectors.py`). `first_phrase`: the id
-    of the first phrase, the size of the vocabulary where there is none. `coverage`: None unless it was just learned. Raises
-    CorruptError for a word with a space or after the first phrase, or vectors of another number.
+    `vectors` is float32 (V, m), one unit vector per id and zeros for PAD and BOS (`text/word_vectors.py`). `first_phrase` is
+    the id of the first phrase, or the size of the vocabulary if it has none. `coverage` is None unless the vocabulary was just
+    learned. Raises CorruptError for a word with a space, a word after the first phrase, and another number of vectors.
     """
 
     endings = (ABOUT, ".vocab", VECTORS)
-    # An unknown word may be of any length.
+    # An unknown word may have any length.
     longest_piece = sys.maxsize
 
     def __init__(
@@ -149,15 +149,15 @@ class Words:
             what = f"vectors of {vectors.dtype} in the shape {vectors.shape} for {plural(len(phrases), 'token')}"
             raise CorruptError(what, file=file)
         digest = None if vectors is None else hashlib.sha256(np.ascontiguousarray(vectors).data).hexdigest()
-        # What there is to say beside the vocabulary.
+        # Vocabulary metadata.
         self.content = json_bytes({"format": FORMAT, "joined": joined, "vectors": digest})
 
     def pieces(self, text: str) -> list[str]:
-        """The pieces of a line: its words, and phrases of the vocabulary."""
+        """The pieces of a line: its words and the phrases of the vocabulary."""
         if ESCAPE in text:
             text = text.replace(ESCAPE, ESCAPE + "0")
         if "  " in text or text.startswith(" ") or text.endswith(" "):
-            text = _TOO_MANY.sub(lambda blanks: _BLANK * len(blanks[0]), text)
+            text = _EXTRA_SPACES.sub(lambda blanks: _BLANK * len(blanks[0]), text)
         tokens = text.split(" ") if text else []
         if not self.joined or JOINER not in text:
             return tokens
@@ -167,8 +167,8 @@ class Words:
         bare = _bare(token)
         if not is_phrase(bare) or bare in self.vocabulary:
             return [token]
-        first, *rest = token.split(JOINER)
-        return [first, *(_JOINED + word for word in rest)]
+        first, *others = token.split(JOINER)
+        return [first, *(_JOINED + word for word in others)]
 
     def undo(self, pieces: Sequence[str]) -> str:
         """The line that the pieces were cut from."""
@@ -184,22 +184,22 @@ class Words:
         return [self.encode(text) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The line of ids, phrases joined; special ids are left out, an unknown word becomes U+2047."""
+        """The line of ids with phrases joined; special ids are left out, an unknown word becomes U+2047."""
         names = [UNKNOWN if i == UNK else self.vocabulary.piece(i) for i in ids if i not in (PAD, BOS, EOS)]
         return self.undo(names)
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
-        """For each id, whether a word begins with it: all but the special ones that are no word."""
+        """For each id, whether a word begins with it: true for all but PAD, BOS and EOS."""
         return [number not in (PAD, BOS, EOS) for number in ids]
 
     def num_words(self, number: int) -> int:
-        """How many words of the decoded line the token of an id is; the special ones but UNK are none."""
+        """The number of words in the token of an id: 0 for PAD, BOS and EOS, 1 for UNK."""
         if number in (PAD, BOS, EOS):
             return 0
         return 1 if number < self.first_phrase else self.vocabulary.piece(number).count(JOINER) + 1
 
     def save(self, folder: Path, name: str) -> list[str]:
-        """Write `NAME.words.json`, `NAME.vocab` and, where there are vectors, `NAME.vectors.safetensors`."""
+        """Write `NAME.words.json`, `NAME.vocab` and, if there are vectors, `NAME.vectors.safetensors`."""
         atomic_write_bytes(folder / f"{name}{ABOUT}", self.content)
         self.vocabulary.save(folder / f"{name}.vocab")
         if self.vectors is None:
@@ -210,36 +210,34 @@ class Words:
     @classmethod
     def load(cls, folder: Path, name: str) -> Words:
         """Read what `save` wrote. Raises CorruptError, FileProblem."""
-        path = inside(folder, f"{name}{ABOUT}", "description of a word vocabulary")
-        about = read_json(path, "description of a word vocabulary", limit=MIB)
+        path = inside(folder, f"{name}{ABOUT}", "metadata of a word vocabulary")
+        about = read_json(path, "metadata of a word vocabulary", limit=MIB)
         if not isinstance(about, dict) or about.get("format") != FORMAT or not isinstance(about.get("joined"), bool):
-            raise CorruptError(f"not a description of a word vocabulary of format {FORMAT}", file=path)
-        of_vectors = folder / f"{name}{VECTORS}"
-        if (about.get("vectors") is not None) != of_vectors.exists():
-            raise CorruptError("of the vectors either the file or what is said of it is missing", file=path)
+            raise CorruptError(f"not the metadata of a word vocabulary of format {FORMAT}", file=path)
+        vectors_file = folder / f"{name}{VECTORS}"
+        if (about.get("vectors") is not None) != vectors_file.exists():
+            raise CorruptError("the file of vectors or its checksum here is missing", file=path)
         vocabulary = Vocabulary.load(inside(folder, f"{name}.vocab", "vocabulary"))
-        vectors = (
-            _load_vectors(inside(folder, of_vectors.name, "vectors"), len(vocabulary)) if of_vectors.exists() else None
-        )
+        vectors = None
+        if vectors_file.exists():
+            vectors = _load_vectors(inside(folder, vectors_file.name, "vectors"), len(vocabulary))
         words = cls(vocabulary, joined=about["joined"], vectors=vectors, file=folder / f"{name}.vocab")
         if words.content != path.read_bytes():
-            raise CorruptError("the vectors are not those of this vocabulary", file=of_vectors)
+            raise CorruptError("the vectors belong to another vocabulary", file=vectors_file)
         return words
 
 
 def _bare(piece: str) -> str:
-    """The word or phrase that a piece is of, as the vocabulary has it."""
+    """The word or phrase of a piece, as it is in the vocabulary."""
     return _MARKS.sub("", piece) if ESCAPE in piece else piece
 
 
 def _load_vectors(path: Path, size: int) -> np.ndarray:
-    """The vectors of `size` tokens. Raises CorruptError, of a file that claims more before it is read."""
+    """The vectors of `size` tokens. Raises CorruptError; checks the shapes in the header before it reads the data."""
     stored = read_header(path)
     if [(t.name, t.dtype, t.shape[:1], len(t.shape)) for t in stored] != [("vectors", "F32", (size,), 2)]:
-        found = ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in stored[:3])
-        raise CorruptError(
-            f"holds {found or 'nothing'}; vectors of F32, one for each of {size} tokens, are needed", file=path
-        )
+        actual = ", ".join(f"{t.name[:80]} of {t.dtype} in the shape {t.shape}" for t in stored[:3]) or "nothing"
+        raise CorruptError(f"holds {actual}; vectors of F32, one for each of {size} tokens, are needed", file=path)
     try:
         arrays = safetensors.numpy.load_file(path)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
@@ -250,23 +248,24 @@ def _load_vectors(path: Path, size: int) -> np.ndarray:
 
 
 def learn(lines: Iterable[str], config: WordsConfig) -> Words:
-    """The most frequent words and phrases of lines, of the same count by code points, with their vectors if there are any.
+    """A vocabulary of the most frequent words and phrases of lines, ties by code points, with vectors if `config` names a file.
 
-    `config.vectors` names a file, read twice: for its tokens and for the vectors of the vocabulary. A word is counted where it
-    stands alone and in phrases that are not in the vocabulary. A word that holds NUL or a vector of zeros is unknown.
+    The file `config.vectors` is read twice: for its tokens, then for the vectors of the vocabulary. Words inside phrases count
+    only if the phrase is not in the vocabulary. A word that holds NUL or has a zero vector is unknown.
 
-    Raises DataError: no words; `phrases` wanted and none joined; no word with a vector; the file of vectors is none.
+    Raises DataError if there are no words, `phrases` is set and the text has none, no word has a vector, or the file of
+    vectors is invalid.
     """
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(line.split(" "))
     del counts[""]
     if not counts:
-        raise DataError("there is no text to learn words from")
+        raise DataError("the text has no words to learn")
     parts = {t: t.split(JOINER) for t in counts if config.joined and is_phrase(t)}
     if config.phrases and not parts:
-        hint = "give the text that phraseloom phrases segment wrote, or set data.subwords.phrases to 0"
-        raise DataError("phrases are wanted, but the target text has no joined phrase", hint=hint)
+        hint = "use text that phraseloom phrases segment wrote, or set data.subwords.phrases to 0"
+        raise DataError("data.subwords.phrases is set, but the target text has no joined phrase", hint=hint)
     known = {token for token in (*counts, *chain(*parts.values())) if "\0" not in token}
     if isinstance(config.vectors, str):
         known = _with_vector(config.vectors, known)
@@ -289,7 +288,7 @@ def learn(lines: Iterable[str], config: WordsConfig) -> Words:
 
 
 def _single(counts: Counter[str], parts: dict[str, list[str]], phrases: Sequence[str]) -> Counter[str]:
-    """How often each word is read: of phrases, those in `phrases` are read whole, the others as their words."""
+    """The count of each word; phrases not in `phrases` count as their words."""
     single = Counter({token: count for token, count in counts.items() if token not in parts})
     for phrase in parts.keys() - set(phrases):
         for word in parts[phrase]:
@@ -313,16 +312,16 @@ def _coverage(
 
 
 def _with_vector(path: str, tokens: set[str]) -> set[str]:
-    found = read_tokens(path, tokens)
-    if not found:
+    present = read_tokens(path, tokens)
+    if not present:
         raise DataError(
             f"none of the {len(tokens):,} different words of the target text has a vector here",
             file=path,
             hint="are the vectors of this language, and tokenised and cased like the text?",
         )
-    return found
+    return present
 
 
-def _most_frequent(counts: dict[str, int], size: int, least: int) -> list[str]:
-    wanted = [token for token, count in counts.items() if count >= least]
-    return sorted(wanted, key=lambda token: (-counts[token], token))[:size]
+def _most_frequent(counts: dict[str, int], size: int, min_frequency: int) -> list[str]:
+    frequent = [token for token, count in counts.items() if count >= min_frequency]
+    return sorted(frequent, key=lambda token: (-counts[token], token))[:size]

@@ -1,1 +1,1 @@
-"""The built-in synthetic language pair: grammar, lexicon, generator with gold annotation."""
+"""The built-in synthetic language pair: grammar, lexicon, and a generator with gold annotation."""

@@ -1,7 +1,7 @@
-"""Contrastive variants: the right translation of a sentence against one that is wrong in one phenomenon.
+"""Contrastive items: the correct translation of a sentence, and one with an error in a single phenomenon.
 
-Each phenomenon is an edit of the tree that leaves the English as it is and changes one thing of the German: the tree is
-then said again. So a wrong translation is wrong in that phenomenon by construction, and in nothing else.
+Each phenomenon is an edit of the tree that keeps the English and changes one thing in the German, which is then realised
+again. So by construction the wrong translation has exactly one error.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from phraseloom.world.sampling import LONGEST, settled
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """One contrastive item; `distance`: words between subject head and verb, None but for agreement; `tree`: that of the
-    source."""
+    """A contrastive item. `distance` is the number of words between subject head and verb (agreement only, else None);
+    `tree` is that of the source."""
 
     phenomenon: str
     distance: int | None
@@ -53,59 +53,59 @@ def _heads(sentence: Sentence) -> Iterator[tuple[NounPhrase, Noun]]:
 
 def gender(sentence: Sentence, draw: KeyedRandom) -> bool:
     """Article and adjective of a noun in another gender."""
-    found = [
+    pairs = [
         pair
         for pair in _heads(sentence)
         if pair[1].gender and not pair[0].plural and pair[0].determiner.style in ("definite", "ein", "dies")
     ]
-    if not found:
+    if not pairs:
         return False
-    phrase, noun = draw.pick(found)
+    phrase, noun = draw.pick(pairs)
     phrase.head = replace(noun, gender=draw.pick([g for g in "mfn" if g != noun.gender]))
     return True
 
 
 def case(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """An accusative object in the dative, a dative one in the accusative."""
-    found = []
+    """An accusative object in the dative, or a dative object in the accusative."""
+    objects = []
     for clause in all_clauses(sentence):
         if clause.object and clause.verb and not clause.verb.preposition and not clause.object.relative:
-            found.append((clause.object, "acc" if clause.verb.frame == "dat" else "dat"))
+            objects.append((clause.object, "acc" if clause.verb.frame == "dat" else "dat"))
         if clause.receiver:
-            found.append((clause.receiver, "acc"))
-    if not found:
+            objects.append((clause.receiver, "acc"))
+    if not objects:
         return False
-    phrase, wrong = draw.pick(found)
+    phrase, wrong = draw.pick(objects)
     phrase.forced_case = wrong
     return True
 
 
 def _edit_verb(
-    sentence: Sentence, draw: KeyedRandom, wanted: Callable[[Clause], bool], edit: Callable[[Verb], Verb]
+    sentence: Sentence, draw: KeyedRandom, matches: Callable[[Clause], bool], edit: Callable[[Verb], Verb]
 ) -> bool:
-    found = [clause for clause in all_clauses(sentence) if clause.verb and wanted(clause)]
-    if not found:
+    candidates = [clause for clause in all_clauses(sentence) if clause.verb and matches(clause)]
+    if not candidates:
         return False
-    clause = draw.pick(found)
+    clause = draw.pick(candidates)
     assert clause.verb
     clause.verb = edit(clause.verb)
     return True
 
 
 def idiom(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """An idiom word for word."""
+    """An idiom translated word for word."""
     return _edit_verb(sentence, draw, lambda c: bool(c.verb and c.verb.literal), lambda verb: verb.literal or verb)
 
 
 def expansion(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """A light verb without the words that it needs."""
+    """A light verb without its companion words."""
     return _edit_verb(
         sentence, draw, lambda c: bool(c.verb and c.verb.label == "expansion"), lambda verb: replace(verb, companion=())
     )
 
 
 def separable(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """A separable verb of the main clause left in one piece."""
+    """A separable verb of the main clause that is not separated."""
     main = sentence.main
     if not main.verb or main.verb.label != "separable" or main.modal:
         return False
@@ -115,19 +115,19 @@ def separable(sentence: Sentence, draw: KeyedRandom) -> bool:
 
 def verb_final(sentence: Sentence, draw: KeyedRandom) -> bool:
     """A subordinate clause with the word order of a main clause."""
-    found = [clause for clause in all_clauses(sentence) if clause.at_that >= 0]
-    if not found:
+    candidates = [clause for clause in all_clauses(sentence) if clause.at_that >= 0]
+    if not candidates:
         return False
-    draw.pick(found).forced_second = True
+    draw.pick(candidates).forced_second = True
     return True
 
 
 def compound(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """Another compound of the same gender for the right one, one that shares a word where there is one."""
-    found = [pair for pair in _heads(sentence) if pair[1].label == "compound"]
-    if not found:
+    """Another compound of the same gender instead of the correct one; if possible, one that shares a word."""
+    pairs = [pair for pair in _heads(sentence) if pair[1].label == "compound"]
+    if not pairs:
         return False
-    phrase, noun = draw.pick(found)
+    phrase, noun = draw.pick(pairs)
     words = set(noun.english[0])
     others = [n for n in lexicon().nouns if n.label and n.gender == noun.gender and n is not noun]
     sharing = [n for n in others if not words.isdisjoint(n.english[0])]
@@ -136,7 +136,7 @@ def compound(sentence: Sentence, draw: KeyedRandom) -> bool:
 
 
 def ambiguous(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """The other translation of a word that the sentence settles."""
+    """The other translation of a word that the sentence disambiguates."""
     nouns = [pair for pair in _heads(sentence) if pair[1].cues]
     senses = verb_senses()
     verbs = [c for c in all_clauses(sentence) if c.verb and c.verb in senses.get(c.verb.english, ())]
@@ -163,11 +163,11 @@ def pronoun(sentence: Sentence, draw: KeyedRandom) -> bool:
 
 
 def name(sentence: Sentence, draw: KeyedRandom) -> bool:
-    """A name with two of its letters exchanged."""
-    found = [pair for pair in _heads(sentence) if not pair[1].gender and len(set(pair[1].lemma[1:])) > 1]
-    if not found:
+    """A name with two adjacent letters swapped."""
+    pairs = [pair for pair in _heads(sentence) if not pair[1].gender and len(set(pair[1].lemma[1:])) > 1]
+    if not pairs:
         return False
-    phrase, noun = draw.pick(found)
+    phrase, noun = draw.pick(pairs)
     letters = list(noun.lemma)
     swaps = [i for i in range(1, len(letters) - 1) if letters[i] != letters[i + 1]]
     if not swaps:
@@ -195,7 +195,7 @@ EDITS: dict[str, Callable[[Sentence, KeyedRandom], bool]] = {
 
 
 def contrast(sentence: Sentence, english: English, phenomenon: str, draw: KeyedRandom) -> Contrast | None:
-    """The item of a sentence for a phenomenon, or None where the sentence does not show it. Edits the tree."""
+    """The item of a sentence for a phenomenon, or None if the sentence does not show it. Modifies the tree."""
     pair = make_pair(sentence, english)
     distance = pair.agreements[0].distance if phenomenon == "agreement" else None
     if not EDITS[phenomenon](sentence, draw):
@@ -209,9 +209,9 @@ def contrast(sentence: Sentence, english: English, phenomenon: str, draw: KeyedR
 
 
 def contrasts(seed: int, per_phenomenon: int) -> Iterator[Contrast]:
-    """`per_phenomenon` items of each phenomenon in alphabetical order, agreement evenly over the distances 0 to 20.
+    """`per_phenomenon` items of each phenomenon in alphabetical order; agreement is spread evenly over distances 0 to 20.
 
-    Sources are sentences that only a test set can hold (see `pair.split_of`).
+    Sources are sentences that only a test set can have (see `pair.split_of`).
     """
     for phenomenon in EDITS:
         draw = KeyedRandom(seed, "contrastive", phenomenon)

@@ -1,6 +1,6 @@
-"""Random choices that are a function of a key, and the pools of words that they choose from.
+"""Reproducible random choices from a key, and the pools of words to choose from.
 
-`KeyedRandom` hashes its key (seed, split, …) and uses only `random.Random.random`, whose sequence Python promises to keep.
+`KeyedRandom` hashes its key (seed, split, …) and uses only `random.Random.random`, whose sequence Python guarantees.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NAME_ENDS = ("l", "n", "r", "s", "k", "rd", "lin", "ran", "tus", "mir", "x")
 
 
 class KeyedRandom:
-    """A stream of random choices that is a function of its key alone."""
+    """A stream of random choices that depends on its key only."""
 
     def __init__(self, *key: object) -> None:
         digest = hashlib.sha256("|".join(str(part) for part in key).encode()).digest()
         self.random = random.Random(int.from_bytes(digest[:16], "big")).random
 
     def pick(self, items: Sequence[T]) -> T:
-        """One of the items, each as likely."""
+        """A random item, uniformly distributed."""
         return items[int(self.random() * len(items))]
 
     def chance(self, probability: float) -> bool:
@@ -34,7 +34,7 @@ class KeyedRandom:
         return self.random() < probability
 
     def weighted(self, weights: Sequence[float]) -> int:
-        """An index, as likely as its weight."""
+        """A random index, with probability proportional to its weight."""
         point = self.random() * sum(weights)
         for index, weight in enumerate(weights):
             point -= weight
@@ -45,7 +45,7 @@ class KeyedRandom:
 
 @cache
 def verb_pools() -> dict[Verb, tuple[tuple[Noun, ...], tuple[Noun, ...]]]:
-    """The nouns that can be subject, and those that can be object, of every verb."""
+    """The possible subjects and objects of every verb."""
     words = lexicon()
     return {verb: (words.pool(verb.subjects), words.pool(verb.objects)) for verb in (*words.verbs, *words.idioms)}
 
@@ -71,10 +71,10 @@ def goal_pools() -> tuple[tuple[Preposition, tuple[Noun, ...]], ...]:
 
 
 def draw_name(draw: KeyedRandom) -> Noun:
-    """A personal name: mostly a common one, else made of syllables, so that new names go on coming."""
+    """A personal name: usually a common one, else random syllables, so that new names keep appearing."""
     if draw.chance(0.7):
         return name_noun(draw.pick(lexicon().first_names))
-    made = draw.pick(SYLLABLES) + draw.pick(SYLLABLES)
+    name = draw.pick(SYLLABLES) + draw.pick(SYLLABLES)
     if draw.chance(0.4):
-        made += draw.pick(SYLLABLES)
-    return name_noun((made + draw.pick(NAME_ENDS)).capitalize())
+        name += draw.pick(SYLLABLES)
+    return name_noun((name + draw.pick(NAME_ENDS)).capitalize())

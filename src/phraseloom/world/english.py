@@ -1,4 +1,4 @@
-"""Says a sentence in English: words, Penn-style brackets, and the source position of every word in its constituent."""
+"""Realise a sentence in English: words, Penn-style brackets, and the source position of every word in its constituent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from phraseloom.world.grammar import THAT, Clause, NounPhrase, PrepositionalPhra
 
 
 class English:
-    """One English sentence being said; `words` and the pieces of `tree` grow as constituents are added."""
+    """Builds one English sentence; `words` and the pieces of `tree` grow as constituents are added."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -14,11 +14,11 @@ class English:
 
     @property
     def tree(self) -> str:
-        """The bracketed tree so far, one line."""
+        """The bracketed tree, in one line."""
         return "".join(self.pieces)
 
     def word(self, tag: str, text: str) -> int:
-        """Add a word with its tag; returns its position."""
+        """Add a word with its tag; return its position."""
         position = len(self.words)
         if not position:
             text = text[0].upper() + text[1:]
@@ -27,7 +27,7 @@ class English:
         return position
 
     def sentence(self, sentence: Sentence) -> None:
-        """Say a whole sentence with its full stop."""
+        """Add a whole sentence with its full stop."""
         self.pieces.append("(S")
         if sentence.more:
             self.pieces.append(" (S")
@@ -63,7 +63,7 @@ class English:
         self.pieces.append("))")
 
     def clause(self, clause: Clause, trailing: Sentence | None = None, gap: str = "") -> None:
-        """A clause in English order; its constituents go straight into the open bracket. `gap` is left unsaid."""
+        """A clause in English order, inside the open bracket; the constituent `gap` is left out."""
         if clause.adverb and clause.fronted:
             clause.at_adverb = self.adverb(clause)
         if gap != "subject":
@@ -115,7 +115,7 @@ class English:
         return position
 
     def auxiliaries(self, clause: Clause, preverbal: bool) -> int:
-        """Modal, "do" and "not" before the verb; returns how many verb phrases were opened for them."""
+        """Add modal, "do" and "not" before the verb; return the number of opened verb phrases."""
         third = clause.subject.person == 3 and not clause.subject.many
         opened = 0
         if clause.modal:
@@ -142,7 +142,7 @@ class English:
         return opened
 
     def verb(self, clause: Clause, auxiliary: bool) -> None:
-        """The verb and its tail (particle, or the rest of an idiom); "be" where the clause has no verb."""
+        """The verb and its tail (particle, or the rest of an idiom); "be" if the clause has no verb."""
         subject = clause.subject
         third = subject.person == 3 and not subject.many
         if clause.verb is None:

@@ -1,7 +1,4 @@
-"""Draws sentences: random trees of constituents (the content), and the pair with its gold truth that a tree makes.
-
-The shares drawn here are stated in docs/world.md and held by tests/world.
-"""
+"""Generate random sentences as trees of constituents. docs/world.md states the proportions, and tests/world checks them."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ SIMPLE_FRAMES = (*("none",) * 3, *("acc",) * 4, *("separable",) * 2, *("copula",
 
 
 def held_out_context(idiom_index: int) -> str:
-    """The context in which training, validation and test never show this idiom (the challenge set shows only it)."""
+    """The context of this idiom that only the challenge set shows, never training, validation and test."""
     return CONTEXTS[1 + idiom_index % (len(CONTEXTS) - 1)]
 
 
@@ -64,7 +61,7 @@ def _idioms_by_context(held_out: bool) -> dict[str, tuple[Verb, ...]]:
 
 
 class Generator:
-    """Draws sentences with one stream of choices. With `challenge_idioms` idioms stand in their held-out context."""
+    """Generates sentences from a stream of choices. With `challenge_idioms`, idioms are in their held-out context."""
 
     def __init__(self, draw: KeyedRandom, *, challenge_idioms: bool = False) -> None:
         self.draw = draw
@@ -75,7 +72,7 @@ class Generator:
     # Noun phrases
 
     def noun_phrase(self, noun: Noun, *, adjective: float = 0.2, plural: float = 0.35) -> NounPhrase:
-        """A noun with determiner and perhaps an adjective."""
+        """A noun with a determiner and optionally an adjective."""
         draw = self.draw
         many = draw.chance(plural)
         determiner = draw.pick(PLURAL_DETERMINERS if many else SINGULAR_DETERMINERS)
@@ -89,22 +86,22 @@ class Generator:
         draw = self.draw
         while True:
             preposition, pool = draw.pick(after_preposition())
-            rest = length - len(preposition.english)
-            if rest == 1:
+            remaining = length - len(preposition.english)
+            if remaining == 1:
                 if human and "human" in preposition.kinds:
                     return PrepositionalPhrase(preposition, NounPhrase(draw_name(draw)))
                 continue
             noun = draw.pick(pool)
             needed = 1 + len(noun.english[0])
-            if rest - needed not in (0, 1) or (not human and "human" in noun.kinds):
+            if remaining - needed not in (0, 1) or (not human and "human" in noun.kinds):
                 continue
             phrase = NounPhrase(noun, THE, draw.chance(plural))
-            if rest - needed == 1:
+            if remaining - needed == 1:
                 phrase.adjective = draw.pick(self.words.adjectives_of[noun])
             return PrepositionalPhrase(preposition, phrase)
 
     def lengthen(self, phrase: NounPhrase, length: int) -> None:
-        """Put exactly `length` words behind the head: an adverb, prepositional phrases, a relative clause."""
+        """Add exactly `length` words after the head: an adverb, prepositional phrases, a relative clause."""
         draw = self.draw
         head = phrase.head
         assert not isinstance(head, Pronoun)
@@ -124,7 +121,7 @@ class Generator:
             phrase.relative = self.relative(phrase, length)
 
     def relative(self, phrase: NounPhrase, length: int) -> Relative:
-        """A relative clause of exactly `length` words with its pronoun."""
+        """A relative clause of exactly `length` words, including its pronoun."""
         draw = self.draw
         head = phrase.head
         assert not isinstance(head, Pronoun)
@@ -167,14 +164,14 @@ class Generator:
         return Relative(clause, phrase, "subject", pronoun)
 
     def prepositional_chain(self, phrase: NounPhrase, length: int) -> None:
-        """Prepositional phrases of `length` words in all (2 or more) behind a head."""
+        """Add prepositional phrases of `length` words (2 or more) after a head."""
         while length:
             size = length if length in (2, 3, 4) else self.draw.pick([s for s in (3, 4, 5) if length - s != 1])
             phrase.phrases.append(self.located(size, human=True))
             length -= size
 
     def verb(self, frame: str, subject: str, target: str) -> Verb:
-        """A one-word English verb of a frame that takes this kind of subject (and of object, where asked for)."""
+        """A one-word English verb of a frame with this kind of subject (and of object, if given)."""
         while True:
             verb = self.draw.pick(self.words.verbs_of_frame[frame])
             if verb.tail or subject not in verb.subjects or verb.label == "expansion":
@@ -183,14 +180,14 @@ class Generator:
                 return verb
 
     def clashes(self, verb: Verb, noun: Noun) -> bool:
-        """Whether verb and noun are words of an idiom, so that a literal use needs an adjective to be told apart."""
+        """Whether verb and noun are words of an idiom, so that a literal use needs an adjective to differ from it."""
         return (verb.english, noun.english[0][-1]) in self.words.idiom_pairs or (
             verb.english,
             noun.english[1][-1],
         ) in self.words.idiom_pairs
 
     def subject(self, pool: Sequence[Noun], distance: int) -> NounPhrase:
-        """A subject with `distance` words behind its head; without any it may be a pronoun or a name."""
+        """A subject with `distance` words after its head; with distance 0 it may be a pronoun or a name."""
         draw = self.draw
         noun = draw.pick(pool)
         if distance == 0 and "human" in noun.kinds:
@@ -205,7 +202,7 @@ class Generator:
         return phrase
 
     def target(self, verb: Verb, *, heavy: bool) -> NounPhrase:
-        """The object of a verb; `heavy`: it may carry a prepositional phrase."""
+        """The object of a verb; with `heavy` it may have a prepositional phrase."""
         draw = self.draw
         noun = draw.pick(self.pools[verb][1])
         if "human" in noun.kinds and not verb.tail:
@@ -246,7 +243,7 @@ class Generator:
         return clause
 
     def adverbs(self, clause: Clause, context: str, distance: int) -> None:
-        """Perhaps an adverb, perhaps a negation; "inverted" always has a fronted adverb of time."""
+        """Add an optional adverb and negation; "inverted" always has a fronted adverb of time."""
         draw = self.draw
         words = self.words.adverbs_of
         times = words["time"] if clause.verb else words["time"][:5]  # nothing is small immediately
@@ -284,7 +281,7 @@ class Generator:
         return clause
 
     def idiom(self, context: str, distance: int) -> Clause:
-        """A clause of an idiom that may stand in this context; its subject is a person (or barks)."""
+        """A clause with an idiom that is allowed in this context; its subject is a person (or barks)."""
         choices = _idioms_by_context(self.challenge_idioms)[context]
         if not choices:
             raise ValueError(f"no idiom is held out in the context {context!r}")
@@ -292,7 +289,7 @@ class Generator:
         return Clause(self.subject(self.words.by_kind["human"], distance), idiom)
 
     def ambiguous(self, distance: int) -> Clause:
-        """A clause with an ambiguous noun and a cue that settles it: an adjective or a prepositional phrase."""
+        """A clause with an ambiguous noun and a cue that disambiguates it: an adjective or a prepositional phrase."""
         draw = self.draw
         sense = draw.pick(draw.pick(tuple(self.words.ambiguous.values())))
         cue, place = draw.pick(sense.cues)
@@ -308,7 +305,7 @@ class Generator:
         return Clause(self.subject(self.words.by_kind["human"], distance), verb, object=phrase)
 
     def cue(self, phrase: NounPhrase, cue: str, place: str) -> PrepositionalPhrase | None:
-        """Give the phrase its cue: an adjective at once; a prepositional phrase is returned, to be put somewhere."""
+        """Add the cue to the phrase if it is an adjective; return it if it is a prepositional phrase, else None."""
         if not place:
             phrase.adjective = next(a for a in self.words.adjectives if a.english == cue)
             return None
@@ -319,11 +316,11 @@ class Generator:
     # Sentences
 
     def distance(self) -> int:
-        """How many words stand behind the head of a subject: 0 to 20, the short ones more often."""
+        """A random number of words after the head of a subject: 0 to 20, small numbers more often."""
         return self.draw.weighted(DISTANCE_WEIGHTS)
 
     def sentence(self) -> Sentence:
-        """One sentence as the corpus has it: one clause, or two, or two sentences joined."""
+        """A sentence of the corpus: one clause, two clauses, or two coordinated sentences."""
         draw = self.draw
         point = draw.random()
         if point < 0.74:
@@ -339,12 +336,12 @@ class Generator:
         return sentence
 
     def reporting(self, complement: Clause) -> Clause:
-        """A clause of saying or thinking around its content."""
+        """A clause of saying or thinking with its complement."""
         verb = self.draw.pick(self.words.verbs_of_frame["that"])
         return Clause(self.subject(self.pools[verb][0], 0), verb, complement=complement)
 
     def with_adverbial(self) -> Sentence:
-        """A main clause with "because", "when" or "although"; "it" stands for the subject of the main clause."""
+        """A main clause with "because", "when" or "although"; "it" refers to the subject of the main clause."""
         draw = self.draw
         conjunction = draw.pick(ADVERBIAL)
         context = "when" if conjunction.english == "when" else "because"
@@ -359,7 +356,7 @@ class Generator:
         return Sentence(main, conjunction, adverbial, adverbial_first=first)
 
     def long_sentence(self) -> Sentence:
-        """A sentence longer than training has: several sentences joined."""
+        """A sentence longer than any in training: several coordinated sentences."""
         sentence = self.sentence()
         while sentence.more:
             sentence = self.sentence()
@@ -371,12 +368,12 @@ class Generator:
         return sentence
 
     def agreement_sentence(self, distance: int) -> Sentence:
-        """A main clause alone with `distance` words behind the head of its subject."""
+        """A single main clause with `distance` words after the head of its subject."""
         context = self.draw.pick(("plain", "plain", "inverted", "modal"))
         return Sentence(self.clause(context, distance, frames=SIMPLE_FRAMES))
 
     def idiom_sentence(self) -> Sentence:
-        """A sentence with an idiom (with `challenge_idioms` in the context that training never shows)."""
+        """A sentence with an idiom (with `challenge_idioms`, in the context that training never shows)."""
         draw = self.draw
         context = draw.pick(CONTEXTS[1:] if self.challenge_idioms else CONTEXTS)
         clause = self.clause(context, draw.pick((0, 0, 0, 3, 4)), frames=("idiom",))

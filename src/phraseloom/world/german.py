@@ -1,9 +1,8 @@
-"""Says a sentence in German: words in German order, each linked to the source positions that it renders.
+"""Realise a sentence in German: words in German order, each linked to the source positions that it translates.
 
-Field model: forefield, finite verb, [subject], pronouns, adverb of time, dative, accusative, negation, adverb of
-manner, prepositional phrases, companion of the verb, particle or infinitive; in subordinate clauses the finite verb
-stands last.
-Call it after `english.py` has noted the source positions.
+Field model: forefield, finite verb, [subject], pronouns, adverb of time, dative, accusative, negation, adverb of manner,
+prepositional phrases, companion of the verb, particle or infinitive; in subordinate clauses the finite verb is last. Use it
+after `english.py`, which records the source positions.
 """
 
 from __future__ import annotations
@@ -25,11 +24,8 @@ ADJECTIVE_ENDINGS = {
 
 
 class German:
-    """One German sentence being said.
-
-    `words`, the `links` of each word, and `phrases`: (label, source positions, target positions) of every idiom,
-    compound, separable verb and expansion.
-    """
+    """Builds one German sentence: `words`, the `links` of each word, and `phrases` with (label, source positions, target
+    positions) of every idiom, compound, separable verb and expansion."""
 
     def __init__(self) -> None:
         self.words: list[str] = []
@@ -38,7 +34,7 @@ class German:
         self._comma: Links | None = None
 
     def word(self, text: str, links: Links) -> int:
-        """Add a word; a comma that was due comes first. Returns its position."""
+        """Add a word, after a pending comma; return its position."""
         if self._comma is not None:
             comma, self._comma = self._comma, None
             if text != "." and self.words:
@@ -52,11 +48,11 @@ class German:
         return position
 
     def comma(self, links: Links = ()) -> None:
-        """A comma is due before the next word, unless the sentence ends."""
+        """Add a comma before the next word, unless the sentence ends."""
         self._comma = links or self._comma or ()
 
     def sentence(self, sentence: Sentence, stop: int) -> None:
-        """Say a whole sentence; `stop` is the source position of the full stop."""
+        """Add a whole sentence; `stop` is the source position of the full stop."""
         self.body(sentence)
         for conjunction, other in sentence.more:
             if conjunction.german == "aber":
@@ -81,14 +77,14 @@ class German:
         self.final_clause(sentence.conjunction.german, sentence.adverbial)
 
     def final_clause(self, conjunction: str, clause: Clause) -> None:
-        """A subordinate clause between commas, the verb at its end."""
+        """A subordinate clause between commas, with the verb at its end."""
         self.comma()
         self.word(conjunction, (clause.at_that,))
         self.clause(clause, "second" if clause.forced_second else "final")
         self.comma()
 
     def clause(self, clause: Clause, order: str, relative: Relative | None = None) -> None:
-        """A clause with the verb "second", "inverted" (the forefield is taken) or "final"."""
+        """A clause with the verb "second", "inverted" (the forefield is occupied) or "final"."""
         if clause.fronted and order == "second":
             self.adverb(clause)
             order = "inverted"
@@ -105,7 +101,7 @@ class German:
             self.final_clause("dass", clause.complement)
 
     def subject(self, clause: Clause, relative: Relative | None) -> None:
-        """The subject, or the relative pronoun that stands for it or for the object."""
+        """The subject, or the relative pronoun that replaces it or the object."""
         if relative:
             antecedent = relative.antecedent
             column = "p" if antecedent.plural else getattr(antecedent.head, "gender", "m")
@@ -118,14 +114,14 @@ class German:
         return subject.person, subject.many if clause.forced_plural is None else clause.forced_plural
 
     def finite(self, clause: Clause) -> None:
-        """The finite verb before the middle field, its particle left for the right bracket."""
+        """The finite verb before the middle field; its particle follows in the right bracket."""
         person, plural = self._number(clause)
         if clause.modal:
-            clause.said_finite = self.word(clause.modal.german.finite(person, plural), clause.at_modal)
+            clause.target_finite = self.word(clause.modal.german.finite(person, plural), clause.at_modal)
         elif clause.verb is None:
-            clause.said_finite = self.word(SEIN.finite(person, plural), clause.at_verb[:1])
+            clause.target_finite = self.word(SEIN.finite(person, plural), clause.at_verb[:1])
         else:
-            clause.said_finite = self.word(clause.verb.german.finite(person, plural), self._links(clause, "stem"))
+            clause.target_finite = self.word(clause.verb.german.finite(person, plural), self._links(clause, "stem"))
 
     def _links(self, clause: Clause, part: str) -> Links:
         assert clause.verb
@@ -167,44 +163,44 @@ class German:
             self.noun_phrase(target, clause.verb.frame)
 
     def companion(self, clause: Clause) -> None:
-        """The German words that a light verb or an idiom brings along."""
+        """The German words that belong to a light verb or an idiom."""
         if clause.verb:
             for text, links in clause.verb.companion:
                 self.word(text, tuple(clause.at_verb[i] for i in links))
 
     def right_bracket(self, clause: Clause, final: bool) -> None:
-        """Particle, infinitive and, in a subordinate clause, the finite verb; then the verb's phrase is complete."""
+        """Particle, infinitive and, in a subordinate clause, the finite verb, which complete the phrase of the verb."""
         person, plural = self._number(clause)
         verb = clause.verb
         if clause.modal:
             forms = verb.german if verb else SEIN
             self.word(forms.particle + forms.infinitive, self._links(clause, "joined") if verb else clause.at_verb[:1])
             if final:
-                clause.said_finite = self.word(clause.modal.german.finite(person, plural), clause.at_modal)
+                clause.target_finite = self.word(clause.modal.german.finite(person, plural), clause.at_modal)
         elif final:
             forms = verb.german if verb else SEIN
             links = self._links(clause, "joined") if verb else clause.at_verb[:1]
-            clause.said_finite = self.word(forms.particle + forms.finite(person, plural), links)
+            clause.target_finite = self.word(forms.particle + forms.finite(person, plural), links)
         elif verb and verb.german.particle:
             self.word(verb.german.particle, self._links(clause, "particle"))
         if verb and verb.label:
-            wanted = set(clause.at_verb)
-            said = tuple(j for j, links in enumerate(self.links) if not wanted.isdisjoint(links))
-            self.phrases.append((verb.label, clause.at_verb, said))
+            source = set(clause.at_verb)
+            target = tuple(j for j, links in enumerate(self.links) if not source.isdisjoint(links))
+            self.phrases.append((verb.label, clause.at_verb, target))
 
     def adverb(self, clause: Clause) -> None:
-        """The adverb of a clause; one of several German words is an expansion."""
+        """The adverb of a clause; several German words are an expansion."""
         assert clause.adverb
-        said = tuple(self.word(text, (clause.at_adverb,)) for text in clause.adverb.german)
-        if len(said) > 1:
-            self.phrases.append(("expansion", (clause.at_adverb,), said))
+        target = tuple(self.word(text, (clause.at_adverb,)) for text in clause.adverb.german)
+        if len(target) > 1:
+            self.phrases.append(("expansion", (clause.at_adverb,), target))
 
     def noun_phrase(self, phrase: NounPhrase, case: str, contracted: bool = False) -> None:
-        """A noun phrase in a case; `contracted`: its article already stands in the preposition."""
+        """A noun phrase in a case; if `contracted`, the preposition already has its article."""
         case = phrase.forced_case or case
         head = phrase.head
         if isinstance(head, Pronoun):
-            phrase.said_head = self.word(head.german[case], phrase.at_head)
+            phrase.target_head = self.word(head.german[case], phrase.at_head)
             return
         column = "p" if phrase.plural else head.gender
         determiner = phrase.determiner
@@ -213,9 +209,9 @@ class German:
         if phrase.adjective:
             ending = ADJECTIVE_ENDINGS[determiner.style][case][column]
             self.word(phrase.adjective.stem + ending, (phrase.at_adjective,))
-        phrase.said_head = self.word(head.german[phrase.plural][case], phrase.at_head)
+        phrase.target_head = self.word(head.german[phrase.plural][case], phrase.at_head)
         if head.label:
-            self.phrases.append((head.label, phrase.at_head, (phrase.said_head,)))
+            self.phrases.append((head.label, phrase.at_head, (phrase.target_head,)))
         if phrase.place:
             self.word(phrase.place.german[0], (phrase.at_place,))
         for inner in phrase.phrases:
@@ -238,7 +234,7 @@ class German:
         return determiner.german + endings[case][column]
 
     def prepositional_phrase(self, phrase: PrepositionalPhrase) -> None:
-        """A preposition with its noun phrase; in + dem is im."""
+        """A preposition with its noun phrase; in + dem becomes im."""
         preposition, inner = phrase.preposition, phrase.phrase
         if inner.determiner.style == "definite" and not inner.plural:
             contraction = CONTRACTIONS.get((preposition.german, self.determiner(inner, preposition.case)))

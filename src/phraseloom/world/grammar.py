@@ -1,8 +1,8 @@
-"""Constituents: the tree of one sentence, said twice.
+"""Constituents: the tree of a sentence, which is realised in both languages.
 
-A sentence is a tree of the feature structures below. `english.py` says it in English order and notes in each
-constituent at which source position its words stand; `german.py` says it in German order and links every word to those
-positions. So the gold alignment, phrases and agreement are what was built, never guessed afterwards.
+A sentence is a tree of the feature structures below. `english.py` realises it in English order and records the source
+positions of the words in each constituent. `german.py` realises it in German order and links every word to those positions. So
+the gold alignment, phrases and agreement are exact by construction.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ IT = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Determiner:
-    """A determiner: English word (None: none), Penn tag, German stem, and which endings it and its adjective take.
+    """A determiner: English word ("" if there is none), Penn tag, German stem, and the style of its endings.
 
-    `style`: "definite", "ein" (adjective mixed), "dies" (adjective weak), "plain" (adjective strong), "bare".
+    `style` is "definite", "ein" (mixed adjective), "dies" (weak adjective), "plain" (strong adjective) or "bare".
     """
 
     english: str
@@ -84,7 +84,7 @@ PLURAL_DETERMINERS = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Modal:
-    """A modal verb; `to` where English says "wants to"."""
+    """A modal verb; `to` is true for "want to"."""
 
     english: str
     third: str
@@ -121,9 +121,9 @@ COORDINATING = (Conjunction("and", "und", "and"), Conjunction("but", "aber", "an
 
 @dataclass(slots=True, eq=False)
 class NounPhrase:
-    """Determiner, adjective, head and what follows the head. `at_*` are source positions, `said_head` a target one.
+    """Determiner, adjective, head and its modifiers. `at_*` are source positions, `target_head` is a target position.
 
-    `forced_case` says the phrase in another case than its place asks for (a contrastive edit).
+    `forced_case` overrides the case that the context requires (a contrastive edit).
     """
 
     head: Noun | Pronoun
@@ -138,7 +138,7 @@ class NounPhrase:
     at_adjective: int = -1
     at_head: tuple[int, ...] = ()
     at_place: int = -1
-    said_head: int = -1
+    target_head: int = -1
 
     @property
     def person(self) -> int:
@@ -147,7 +147,7 @@ class NounPhrase:
 
     @property
     def many(self) -> bool:
-        """Whether the verb is plural."""
+        """Whether the verb must be plural."""
         return self.head.plural if isinstance(self.head, Pronoun) else self.plural
 
 
@@ -162,10 +162,10 @@ class PrepositionalPhrase:
 
 @dataclass(slots=True, eq=False)
 class Clause:
-    """One clause. `predicate` is the adjective after "be"; with `verb` None the verb is "be".
+    """A clause. `predicate` is the adjective after "be"; if `verb` is None the verb is "be".
 
-    `forced_plural` and `forced_second` (verb second where it belongs to the end) are contrastive edits. `at_verb` is
-    the English verb and its tail, `at_finite` the finite English word (modal, do, be, verb).
+    `forced_plural` and `forced_second` (verb second instead of final) are contrastive edits. `at_verb` has the positions of
+    the English verb and its tail, `at_finite` that of the finite English word (modal, do, be, verb).
     """
 
     subject: NounPhrase
@@ -187,12 +187,12 @@ class Clause:
     at_not: tuple[int, ...] = ()
     at_adverb: int = -1
     at_that: int = -1
-    said_finite: int = -1
+    target_finite: int = -1
 
 
 @dataclass(slots=True, eq=False)
 class Relative:
-    """A relative clause; its antecedent stands in the clause as the subject or the object (`gap`)."""
+    """A relative clause; its antecedent is the subject or the object of the clause (`gap`)."""
 
     clause: Clause
     antecedent: NounPhrase
@@ -203,7 +203,7 @@ class Relative:
 
 @dataclass(slots=True, eq=False)
 class Sentence:
-    """A main clause, perhaps an adverbial clause before or after it, perhaps coordinated sentences after it."""
+    """A main clause, optionally with an adverbial clause before or after it and coordinated sentences after it."""
 
     main: Clause
     conjunction: Conjunction | None = None
@@ -215,7 +215,7 @@ class Sentence:
 
 
 def noun_phrases(phrase: NounPhrase) -> Iterator[NounPhrase]:
-    """This noun phrase and all inside it, relative clauses included."""
+    """This noun phrase and all noun phrases inside it, including relative clauses."""
     yield phrase
     for inner in phrase.phrases:
         yield from noun_phrases(inner.phrase)
@@ -225,7 +225,7 @@ def noun_phrases(phrase: NounPhrase) -> Iterator[NounPhrase]:
 
 
 def noun_phrases_of(clause: Clause, skip: NounPhrase | None = None) -> Iterator[NounPhrase]:
-    """The noun phrases of one clause (not of its complement); `skip` is the antecedent that stands outside."""
+    """The noun phrases of a clause (not of its complement); `skip` is the antecedent outside the clause."""
     outer = [clause.subject, clause.receiver, clause.object, *(p.phrase for p in clause.phrases)]
     for phrase in outer:
         if phrase is not None and phrase is not skip:
@@ -233,14 +233,14 @@ def noun_phrases_of(clause: Clause, skip: NounPhrase | None = None) -> Iterator[
 
 
 def clauses(clause: Clause) -> Iterator[Clause]:
-    """A clause and its complement clauses, outermost first (relative clauses are reached through their noun phrase)."""
+    """A clause and its complement clauses, outermost first, without relative clauses, which belong to noun phrases."""
     yield clause
     if clause.complement:
         yield from clauses(clause.complement)
 
 
 def all_clauses(sentence: Sentence) -> Iterator[Clause]:
-    """Every clause of a sentence, relative clauses included, main clause first."""
+    """Every clause of a sentence, including relative clauses, main clause first."""
     tops = [sentence.main] + ([sentence.adverbial] if sentence.adverbial else [])
     for top in tops:
         for clause in clauses(top):

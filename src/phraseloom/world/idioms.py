@@ -1,7 +1,7 @@
-"""The idioms of the built-in language pair, as a table for a reader.
+"""The idioms of the built-in language pair, as a readable table.
 
-Three lines each: English verb | Penn brackets of the rest; German verb | its words; the same word for word.
-  Each German word names the English words it renders: 0 is the verb, 1 … the words of the rest ("aus:3+4").
+Each idiom has three lines: English verb | Penn brackets of the rest; German verb | its words; the literal translation.
+  Each German word names the English words that it translates: 0 is the verb, 1 … the words of the rest ("aus:3+4").
 """
 
 from __future__ import annotations

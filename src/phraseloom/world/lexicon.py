@@ -1,4 +1,4 @@
-"""The lexicon of the built-in language pair: typed entries, made from the tables of nouns, verbs and idioms."""
+"""The lexicon of the built-in language pair: typed entries from the tables of nouns, verbs and idioms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FUNCTION_WORDS = 40  # determiners, pronouns, modals, conjunctions: counted in `
 class Noun:
     """A noun of both languages: words by number on the English side, words by number and case on the German one.
 
-    `gender` is "m", "f", "n", or "" for a name. `label` is "compound" where several English words are one German word.
+    `gender` is "m", "f", "n", or "" for a name. `label` is "compound" if several English words are one German word.
     """
 
     english: tuple[tuple[str, ...], tuple[str, ...]]
@@ -46,7 +46,7 @@ class Adjective:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Adverb:
-    """An adverb: one English word, one or several German ones; `kind` is time, frequency, manner or place."""
+    """An adverb: one English word, one or several German words; `kind` is time, frequency, manner or place."""
 
     english: str
     german: tuple[str, ...]
@@ -55,7 +55,7 @@ class Adverb:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preposition:
-    """A preposition, the German case it governs, and the kinds or nouns that may follow it."""
+    """A preposition, the German case that it governs, and the kinds or nouns that may follow it."""
 
     english: tuple[str, ...]
     german: str
@@ -67,10 +67,9 @@ class Preposition:
 class Verb:
     """A verb, phrasal verb, light verb or idiom.
 
-    `tail` holds what follows the English verb, a tuple a word: opening brackets, tag, word, closing brackets
-    (" (PRT", "RP", "up", ")"). A German word's links name English words: 0 is the verb, 1 … the words of the tail.
-    `companion` are the German words beside the verb, each with its links.
-    `label` is "", "separable", "expansion" or "idiom".
+    `tail` has one tuple per word after the English verb: opening brackets, tag, word, closing brackets
+    (" (PRT", "RP", "up", ")"). The links of a German word name English words: 0 is the verb, 1 … the words of the tail.
+    `companion` has the other German words, each with its links. `label` is "", "separable", "expansion" or "idiom".
     """
 
     english: str
@@ -130,7 +129,7 @@ def _compounds() -> list[Noun]:
 
 
 def _ambiguous() -> dict[str, tuple[Noun, ...]]:
-    """English word → its senses. Senses count as things: they are seen, found, drawn, not spoken to."""
+    """The senses of each ambiguous English word. Senses are things: one sees, finds or draws them."""
     senses: dict[str, list[Noun]] = defaultdict(list)
     for line in nouns.AMBIGUOUS.strip().split("\n"):
         english, german, plural, cues = _columns(line)
@@ -184,7 +183,7 @@ def _idioms(third: dict[str, str]) -> list[Verb]:
             ("".join(f" {label}" for label in opening.split()), tag, word, closing)
             for opening, tag, word, closing in re.findall(r"((?:\(\w+ )*)\((\w+) (\w+)\)(\)*)", tree)
         )
-        made: list[Verb] = []
+        variants: list[Verb] = []
         for line in (literal, idiomatic):
             german, companion = _columns(line)
             infinitive, _, changed = german.partition(" ")
@@ -192,10 +191,10 @@ def _idioms(third: dict[str, str]) -> list[Verb]:
             entry = Verb(
                 base, third[base], tail, forms, (0,), (0,), _idiom_words(companion), "idiom", "none", ("human",), ()
             )
-            made.append(replace(entry, literal=made[0]) if made else entry)
-        if max(link for _, links in made[1].companion for link in links) != len(tail):
+            variants.append(replace(entry, literal=variants[0]) if variants else entry)
+        if max(link for _, links in variants[1].companion for link in links) != len(tail):
             raise ValueError(f"idiom {english!r}: its links do not reach its last word")
-        entries.append(made[1])
+        entries.append(variants[1])
     return entries
 
 
@@ -219,7 +218,7 @@ class Lexicon:
 
     @property
     def num_lemmas(self) -> int:
-        """How many English lemmas there are: an ambiguous word counts once, an idiom not at all, names not at all."""
+        """The number of English lemmas: an ambiguous word counts once; idioms and names do not count."""
         words = {noun.lemma for noun in self.nouns if not noun.label} | set(self.ambiguous)
         words |= {word for noun in self.nouns if noun.label for word in noun.english[0]}
         words |= {verb.english for verb in self.verbs} | {a.english for a in self.adjectives}
@@ -229,8 +228,7 @@ class Lexicon:
     def pool(self, kinds: tuple[str, ...]) -> tuple[Noun, ...]:
         """The nouns of any of these kinds ("=word" is one noun), each once, in the order of the tables."""
         names = {kind[1:] for kind in kinds if kind.startswith("=")}
-        wanted = set(kinds)
-        return tuple(n for n in self.nouns if n.lemma in names or not wanted.isdisjoint(n.kinds))
+        return tuple(n for n in self.nouns if n.lemma in names or not n.kinds.isdisjoint(kinds))
 
 
 def _words(table: str) -> list[list[str]]:
@@ -239,7 +237,7 @@ def _words(table: str) -> list[list[str]]:
 
 @cache
 def lexicon() -> Lexicon:
-    """The lexicon; built at the first call (about 10 ms)."""
+    """The lexicon, built at the first call (about 10 ms)."""
     all_nouns = tuple(_nouns() + _compounds())
     senses = _ambiguous()
     all_verbs = tuple(_verb(line) for line in verbs.VERBS.strip().split("\n"))

@@ -1,7 +1,7 @@
 """Inflection of the built-in German: articles, adjectives, nouns, verbs.
 
-Genders are "m", "f", "n"; the plural is a fourth column "p" of every table. Cases are "nom", "acc", "dat".
-Everything is regular German; verbs whose vowel changes in the second and third person name that stem in the lexicon.
+Genders are "m", "f", "n"; the plural is a fourth column "p" of every table. Cases are "nom", "acc", "dat". All forms are
+regular German; the lexicon has the stem of the second and third person for verbs whose vowel changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Endings = dict[str, dict[str, str]]
 
 
 def _endings(nominative: str, accusative: str, dative: str) -> Endings:
-    """A table case → column → ending from four endings a case, in the order m f n p ("-" is no ending)."""
+    """A table case → column → ending, from four endings per case in the order m f n p ("-" is no ending)."""
     rows = {"nom": nominative, "acc": accusative, "dat": dative}
     return {
         case: {column: "" if ending == "-" else ending for column, ending in zip("mfnp", row.split(), strict=True)}
@@ -68,7 +68,7 @@ class VerbForms:
         return (self.first, self.second, self.third)[person - 1]
 
     def joined(self) -> VerbForms:
-        """The same verb with its particle glued to every form, as at the end of a clause."""
+        """The verb with its particle attached to every form, as at the end of a clause."""
         forms = (self.infinitive, self.first, self.second, self.third, self.plural)
         return VerbForms(*(self.particle + form for form in forms))
 
@@ -89,7 +89,7 @@ _NEEDS_E = re.compile(r"([dt]|(ch|[bdfgkpt])[nm])$")
 def conjugate(infinitive: str, changed_stem: str = "") -> VerbForms:
     """Present-tense forms of an infinitive written with "+" after a separable particle ("auf+heben").
 
-    changed_stem is the stem of the second and third person singular where its vowel changes ("sieh" for sehen).
+    `changed_stem` is the stem of the second and third person singular if its vowel changes ("sieh" for sehen).
     """
     particle, _, verb = infinitive.rpartition("+")
     if verb in _IRREGULAR:

@@ -1,12 +1,12 @@
-"""The nouns, compounds and ambiguous nouns of the built-in language pair, as tables for a reader.
+"""The nouns, compounds and ambiguous nouns of the built-in language pair, as readable tables.
 
-NOUNS and COMPOUNDS, one a line: English singular, plural | German with article | German plural | kinds.
-A kind says where a noun can stand: `human`, `animal`, `food`, `thing`, `clothing`, `text`, `vehicle`, `idea`,
-`part` (of a body), `place`; `in` marks what one can be inside of, `on` what one can be
-on; the others name what a single verb needs. `weak` is the German weak declension.
+NOUNS and COMPOUNDS, one per line: English singular, plural | German with article | German plural | kinds.
+Kinds select nouns for verbs and prepositions: `human`, `animal`, `food`, `thing`, `clothing`, `text`, `vehicle`, `idea`,
+`part` (of a body), `place`; one can be inside of `in` and on top of `on`; other kinds are for a single verb. `weak` is the
+German weak declension.
 COMPOUNDS: several English words that are one German word.
-AMBIGUOUS, two lines a word: one English noun, two German ones; the cues of a sense (adjectives, or preposition:noun)
-are the words of the same sentence that settle it.
+AMBIGUOUS, two lines per word: one English noun, two German nouns; the cues of a sense (adjectives, or preposition:noun)
+are words in the same sentence that disambiguate it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sentence pair with its gold truth, made from a tree of constituents, and the text forms of that truth."""
+"""A sentence pair with its gold annotation, from a tree of constituents, and the file formats of the annotation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AGREEMENT = re.compile(r"(\d+)-(\d+)/(\d+)-(\d+):(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class GoldPhrase:
-    """Several words that are one unit: a half-open source span, one or several half-open target spans, and its kind."""
+    """A unit of several words: a half-open source span, one or more half-open target spans, and its kind."""
 
     source: tuple[int, int]
     target: tuple[tuple[int, int], ...]
@@ -33,7 +33,7 @@ class GoldPhrase:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """One subject and its finite verb: positions of head and verb on both sides; `distance` = source words between."""
+    """A subject and its finite verb: the positions of head and verb on both sides."""
 
     source_head: int
     source_verb: int
@@ -42,7 +42,7 @@ class Agreement:
 
     @property
     def distance(self) -> int:
-        """Words between head and verb in the source."""
+        """The number of source words between head and verb."""
         return self.source_verb - self.source_head - 1
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Agreement:
 
 @dataclass(slots=True, eq=False)
 class Pair:
-    """Source and target words with alignment (source, target), bracketed source tree, phrases, agreement, phenomena."""
+    """Source and target words with alignment (source, target), source tree, phrases, agreements and phenomena."""
 
     source: list[str]
     target: list[str]
@@ -63,14 +63,14 @@ class Pair:
 
     @property
     def fertilities(self) -> list[int]:
-        """For each source word, how many target words are linked to it."""
+        """The number of target words linked to each source word."""
         counts = [0] * len(self.source)
         for i, _ in self.alignment:
             counts[i] += 1
         return counts
 
     def annotations(self) -> dict[str, str]:
-        """One line for each file of a split, by its ending."""
+        """The line for each file of a split, by its extension."""
         return {
             "en": " ".join(self.source),
             "de": " ".join(self.target),
@@ -84,7 +84,7 @@ class Pair:
 
 
 def join_pairs(pairs: Sequence[Pair]) -> Pair:
-    """Pairs side by side as one: words one after the other, positions of all annotation shifted, trees under one root."""
+    """Concatenate pairs: words in order, all positions of annotation shifted, trees under one root."""
     joined = Pair([], [], [], "", [], [], [])
     for pair in pairs:
         s, t = len(joined.source), len(joined.target)
@@ -105,7 +105,7 @@ def join_pairs(pairs: Sequence[Pair]) -> Pair:
 
 
 def split_of(source: str) -> str:
-    """The split that may hold a source sentence: its checksum decides, so that no sentence is in two, for any seed."""
+    """The split of a source sentence, from its checksum, so that no sentence is in two splits for any seed."""
     bucket = zlib.crc32(source.encode("utf-8")) & 7
     return "test" if bucket == 0 else "valid" if bucket == 1 else "train"
 
@@ -121,7 +121,7 @@ def _spans(positions: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def make_pair(sentence: Sentence, english: English | None = None) -> Pair:
-    """Say a sentence in both languages. `english` may hold the English, if it was said before."""
+    """Realise a sentence in both languages. `english` may hold its finished English."""
     if english is None:
         english = English()
         english.sentence(sentence)
@@ -138,7 +138,7 @@ def make_pair(sentence: Sentence, english: English | None = None) -> Pair:
     )
     clauses = list(all_clauses(sentence))
     agreements = [
-        Agreement(clause.subject.at_head[-1], clause.at_finite, clause.subject.said_head, clause.said_finite)
+        Agreement(clause.subject.at_head[-1], clause.at_finite, clause.subject.target_head, clause.target_finite)
         for clause in clauses
     ]
     return Pair(
@@ -156,34 +156,34 @@ def _phenomena(
     sentence: Sentence, clauses: list[Clause], phrases: list[GoldPhrase], agreements: list[Agreement]
 ) -> list[str]:
     """The names of the phenomena that a sentence shows, in alphabetical order."""
-    found = {phrase.label for phrase in phrases}
+    names = {phrase.label for phrase in phrases}
     if any(agreement.distance > 0 for agreement in agreements):
-        found.add("agreement")
+        names.add("agreement")
     senses = verb_senses()
     for clause in clauses:
         if clause.at_that >= 0:
-            found.add("verb_final")
+            names.add("verb_final")
         if clause.object or clause.receiver:
-            found.add("case")
+            names.add("case")
         if clause.verb and clause.verb in senses.get(clause.verb.english, ()):
-            found.add("ambiguous")
+            names.add("ambiguous")
     for phrase in all_noun_phrases(sentence):
         head = phrase.head
         if isinstance(head, Pronoun):
             if head.english[0] == "it":
-                found.add("pronoun")
+                names.add("pronoun")
         elif not head.gender:
-            found.add("name")
+            names.add("name")
         elif head.cues:
-            found.add("ambiguous")
+            names.add("ambiguous")
         elif phrase.determiner.style not in ("bare", "plain"):
-            found.add("gender")
-    return sorted(found)
+            names.add("gender")
+    return sorted(names)
 
 
 @cache
 def verb_senses() -> dict[str, tuple[Verb, ...]]:
-    """English verb → its German translations, for the verbs whose object decides between several."""
+    """The German translations of each English verb whose object decides between several."""
     senses: dict[str, list[Verb]] = {}
     for verb in lexicon().verbs:
         if verb.frame == "acc" and not verb.tail and not verb.label:
@@ -193,22 +193,22 @@ def verb_senses() -> dict[str, tuple[Verb, ...]]:
 
 def parse_phrases(line: str) -> list[GoldPhrase]:
     """Read one line of a `.phrases` file. Raises DataError."""
-    found = []
+    names = []
     for item in line.split():
         match = PHRASE.fullmatch(item)
         if not match:
             raise DataError(f"not a phrase: {item!r}", hint="a phrase is s1:s2-t1:t2=kind")
         spans = tuple(tuple(int(n) for n in span.split(":")) for span in match[3].split(","))
-        found.append(GoldPhrase((int(match[1]), int(match[2])), tuple((s[0], s[1]) for s in spans), match[4]))
-    return found
+        names.append(GoldPhrase((int(match[1]), int(match[2])), tuple((s[0], s[1]) for s in spans), match[4]))
+    return names
 
 
 def parse_agreements(line: str) -> list[Agreement]:
     """Read one line of an `.agreement` file. Raises DataError."""
-    found = []
+    names = []
     for item in line.split():
         match = AGREEMENT.fullmatch(item)
         if not match:
             raise DataError(f"not an agreement: {item!r}", hint="an agreement is s-v/s'-v':distance")
-        found.append(Agreement(*(int(match[k]) for k in range(1, 5))))
-    return found
+        names.append(Agreement(*(int(match[k]) for k in range(1, 5))))
+    return names

@@ -1,9 +1,4 @@
-"""Which drawn sentences enter which split, and streams of pairs that are a function of (seed, split) alone.
-
-Random choices that are a function of a key, and the pools of words that they choose from.
-
-`KeyedRandom` hashes its key (seed, split, …) and uses only `random.Random.random`, whose sequence Python promises to keep.
-"""
+"""Assign generated sentences to splits; streams of pairs that depend on (seed, split) only."""
 
 from __future__ import annotations
 
@@ -19,15 +14,15 @@ from phraseloom.world.grammar import Sentence, all_noun_phrases
 from phraseloom.world.lexicon import Noun, lexicon
 from phraseloom.world.pair import Pair, join_pairs, make_pair, split_of
 
-LONGEST = 28  # source words of a sentence in train, valid and test, full stop included
+LONGEST = 28  # source words of a sentence in train, valid and test, including the full stop
 CHALLENGE_SHORTEST = LONGEST + 4
 CHALLENGE_LONGEST = 70
-BLOCK = 2000  # training pairs that one stream of random numbers makes: blocks can be made side by side
+BLOCK = 2000  # training pairs per random stream, so that blocks can be generated in parallel
 
 
 @cache
 def foreign_cues(sense: Noun) -> frozenset[str]:
-    """The English words, in both numbers, that settle an ambiguous noun for another sense than this one."""
+    """The English words, in both numbers, that disambiguate a noun to another sense than this one."""
     own = {place or cue for cue, place in sense.cues}
     cues: set[str] = set()
     for other in lexicon().ambiguous[sense.lemma]:
@@ -36,7 +31,7 @@ def foreign_cues(sense: Noun) -> frozenset[str]:
 
 
 def settled(sentence: Sentence, words: list[str]) -> bool:
-    """Whether no ambiguous noun of the sentence meets a cue of its other sense."""
+    """Whether no ambiguous noun occurs with a cue of its other sense."""
     for phrase in all_noun_phrases(sentence):
         head = phrase.head
         if isinstance(head, Noun) and head.cues and not foreign_cues(head).isdisjoint(words):
@@ -45,7 +40,7 @@ def settled(sentence: Sentence, words: list[str]) -> bool:
 
 
 def accepted(sentence: Sentence, split: str, shortest: int = 0, longest: int = LONGEST) -> Pair | None:
-    """The pair of a sentence, or None if its length, its split or a doubtful word keeps it out."""
+    """The pair of a sentence, or None if its length, its split or an ambiguous word excludes it."""
     english = English()
     english.sentence(sentence)
     words = english.words
@@ -55,17 +50,17 @@ def accepted(sentence: Sentence, split: str, shortest: int = 0, longest: int = L
 
 
 def joined(pairs: Iterator[Pair], count: int, join: tuple[int, int]) -> Iterator[Pair]:
-    """The first `count` groups of pairs, of `join[0]` to `join[1]` sentences in turn, each as one pair."""
+    """The first `count` groups of `join[0]` to `join[1]` pairs in turn, each joined to one pair."""
     return map(join_pairs, islice(groups(pairs, *join), count))
 
 
 def singles(count: int, join: tuple[int, int]) -> int:
-    """How many sentences `count` groups have."""
+    """The number of sentences in `count` groups."""
     return sum(islice(cycle(range(join[0], join[1] + 1)), count))
 
 
 def train_block(seed: int, block: int, count: int) -> Iterator[Pair]:
-    """The first `count` pairs of a block of training data; a block of a world without joined sentences has at most BLOCK."""
+    """The first `count` pairs of a block of training data; without joined sentences a block has at most BLOCK pairs."""
     generator = Generator(KeyedRandom(seed, "train", block))
     while count:
         pair = accepted(generator.sentence(), "train")
@@ -75,13 +70,13 @@ def train_block(seed: int, block: int, count: int) -> Iterator[Pair]:
 
 
 def train_pairs(seed: int, count: int) -> Iterator[Pair]:
-    """`count` training pairs; memory does not grow with their number, so a sentence may come twice."""
+    """`count` training pairs. Memory does not grow with their number, so a sentence may repeat."""
     for block in range((count + BLOCK - 1) // BLOCK):
         yield from train_block(seed, block, min(BLOCK, count - block * BLOCK))
 
 
 def distinct_pairs(seed: int, split: str, count: int) -> Iterator[Pair]:
-    """`count` pairs of "valid", "test", "challenge-long" or "challenge-idioms", no source sentence twice."""
+    """`count` pairs of "valid", "test", "challenge-long" or "challenge-idioms", with distinct source sentences."""
     generator = Generator(KeyedRandom(seed, split), challenge_idioms=split == "challenge-idioms")
     seen: set[str] = set()
     while len(seen) < count:

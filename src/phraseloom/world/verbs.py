@@ -1,8 +1,8 @@
-"""The verbs, adjectives and small words of the built-in language pair, as tables for a reader.
+"""The verbs, adjectives and function words of the built-in language pair, as readable tables.
 
-VERBS, one a line: English base, third person, particle | German | companion | frame | subject kinds > object kinds.
+VERBS, one per line: English base, third person, particle | German | companion | frame | subject kinds > object kinds.
   German: "auf+heben" is separable; a second word is the stem of the second and third person ("sehen sieh").
-  Companion: German words beside the verb (light verbs: "decide" = "eine Entscheidung treffen"), "-" for none.
+  Companion: other German words of the verb (light verbs: "decide" = "eine Entscheidung treffen"), "-" for none.
   Frame: `none`, `acc`, `dat`, `both` (dative and accusative), `goal` (a direction), `that`, `vor:dat` (object in a PP).
   Objects: kinds of nouns, or =noun for one noun. One English verb with disjoint objects has several translations.
 """

@@ -1,7 +1,7 @@
-"""Writes the built-in corpus as a folder: text, gold truth beside it, challenge sets, contrastive items.
+"""Write the built-in corpus as a folder: text, gold annotation, challenge sets, contrastive items.
 
-Everything is a stream: memory does not grow with the number of pairs. `world.json` (counts, SHA-256 of every file) comes
-last, and the folder takes its name when it is whole.
+All data are streamed, so memory does not grow with the number of pairs. `world.json` (counts, SHA-256 of every file) is
+written last, and the complete folder is renamed to its final name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from phraseloom.world.sampling import BLOCK, distinct_pairs, joined, singles, tr
 VERSION = 2  # 2: contrastive items carry the tree of their source
 ENDINGS = ("en", "de", "align", "trees", "phrases", "fertility", "agreement", "phenomena")
 CHALLENGE = 500
-CONTRASTIVE = 210  # items a phenomenon: 10 of each distance of agreement
+CONTRASTIVE = 210  # items per phenomenon: 10 for each distance of agreement
 LINES_AT_ONCE = 500
 Join = tuple[int, int]
 ALONE: Join = (1, 1)
@@ -56,7 +56,7 @@ Each line of `train`, `valid` and `test` joins {low} to {high} sentences, in tur
 
 
 def _lines(pairs: Iterable[Any]) -> Iterator[dict[str, str]]:
-    """The lines of LINES_AT_ONCE pairs at a time, joined, for every ending."""
+    """The joined lines of LINES_AT_ONCE pairs at a time, by file extension."""
     rows: list[dict[str, str]] = []
     for pair in pairs:
         rows.append(pair.annotations())
@@ -88,7 +88,7 @@ def _train_lines(seed: int, count: int, processes: int, join: Join) -> Iterator[
 
 
 def _write_split(folder: Path, name: str, parts: Iterator[dict[str, str]]) -> dict[str, str]:
-    """Write the files of a split side by side; returns file name → SHA-256."""
+    """Write the files of a split in parallel; return the SHA-256 by file name."""
     digests = {ending: hashlib.sha256() for ending in ENDINGS}
     with ExitStack() as stack:
         handles = {e: stack.enter_context(disk.open(folder / f"{name}.{e}", "wb")) for e in ENDINGS}
@@ -116,11 +116,10 @@ def write_world(
     join: Join = ALONE,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Write the corpus of a seed into `folder`; returns what `world.json` says. Bytes do not depend on `processes`.
+    """Write the corpus of a seed into `folder`; return the content of `world.json`. Bytes do not depend on `processes`.
 
-    `join`: so many sentences, from the first number to the second in turn, stand on one line of train, valid and test.
-
-    Raises UsageError for a negative number or a folder that is not empty (without `overwrite`), FileProblem.
+    Lines of train, valid and test join `join[0]` to `join[1]` sentences in turn. Raises FileProblem, and UsageError for a
+    negative number or a folder that is not empty (without `overwrite`).
     """
     for what, number in {"seed": seed, "train": train, "valid": valid, "test": test}.items():
         if number < 0:
@@ -153,7 +152,7 @@ def _write(
     processes: int,
     join: Join,
 ) -> dict[str, Any]:
-    """Write all files into an empty folder; what `world.json` says."""
+    """Write all files into an empty folder; return the content of `world.json`."""
     counts = {"train": train, "valid": valid, "test": test, "challenge-long": challenge, "challenge-idioms": challenge}
     hashes: dict[str, str] = {}
     for name, count in counts.items():

@@ -1,1 +1,1 @@
-"""What the explorer page shows of one sentence: tokens, attention, phrases, links; typed as JSON (`sentence.py`)."""
+"""The data of the explorer page for one sentence: tokens, attention, phrases, links (JSON schema: `sentence.py`)."""

@@ -1,9 +1,9 @@
 """Attention, links and source phrases of one sentence pair as plain data (schema: `sentence.py`).
 
-Attention: the weights of every head on the axes of the whole layer, 0 where a head has no slot of an order, and the share
-of attention that each order gets. Rows and columns are those of `analysis/heatmap.py`, which shows the mean over heads.
-Source phrases: how much each token counts in its phrase, and how much of each phrase a token reads in the combination
-network of every layer (P001 §3.4; spec §3.5).
+Attention: the weights of every head on the axes of the whole layer (0 if a head has no slot of an order), and the share of
+attention to each order. Rows and columns are those of `analysis/heatmap.py`, which shows the mean over heads. Source phrases:
+the weight of each token in its phrase, and how much of each phrase a token reads in the combination network of every layer
+(P001 §3.4; spec §3.5).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Place = tuple[int, int]  # number of the order, last token
 
 @dataclass(frozen=True)
 class TokenAxis:
-    """What stands along an axis: `shown` tokens of one side, the first of which is token `first` of the view (-1: BOS)."""
+    """The tokens along an axis: the first `shown` tokens of one side; the first one is token `first` of the view (-1: BOS)."""
 
     tokens: Tokens
     side: str
@@ -41,34 +41,34 @@ class TokenAxis:
     def axis(self, orders: Sequence[int], *, zero_extended: bool = False) -> tuple[dict[str, Any], list[Place]]:
         """The n-grams of each order as an Axis of the schema, and the place of each in the layout of a structure."""
         axis, places = self.tokens.axis(orders, zero_extended=zero_extended)
-        kept = [n for n, (_, last) in enumerate(places) if last < self.shown]
+        shown = [n for n, (_, last) in enumerate(places) if last < self.shown]
         plain = {
-            "labels": [axis.labels[n] for n in kept],
-            "orders": [axis.orders[n] for n in kept],
-            "ends": [places[n][1] + self.first for n in kept],
+            "labels": [axis.labels[n] for n in shown],
+            "orders": [axis.orders[n] for n in shown],
+            "ends": [places[n][1] + self.first for n in shown],
             "side": self.side,
         }
-        return plain, [places[n] for n in kept]
+        return plain, [places[n] for n in shown]
 
 
 def head_slots(weights_HQK: Tensor, structure: Structure) -> Tensor:
-    """(H, J·Q, G·K) → (H, J, N, Q, K): slots sorted by their order, 0 where a head has none of it."""
+    """(H, J·Q, G·K) → (H, J, N, Q, K): slots by order, 0 if a head has none of an order."""
     split = structure.split(weights_HQK)
     heads, rows, queries, _, keys = split.shape
     result = split.new_zeros(heads, rows, len(structure.orders), queries, keys)
     for g, block in enumerate(structure.blocks):
         for part in block:
-            of_part = slice(part.first, part.last)
-            result[of_part, :, structure.orders.index(part.order)] += split[of_part, :, :, g]
+            part_heads = slice(part.first, part.last)
+            result[part_heads, :, structure.orders.index(part.order)] += split[part_heads, :, :, g]
     return result
 
 
 def attention(
     looks: Sequence[tuple[Tensor, Structure]], kinds_L: Sequence[str], use: str, rows: TokenAxis, columns: TokenAxis
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """For each layer of one use its entry of `attention` and those of `shares`; weights (1, H, J·Q, G·K) of one sentence.
+    """For each layer of one use, its entry of `attention` and its entries of `shares`; weights (1, H, J·Q, G·K).
 
-    Raises ModelError where the model gives NaN.
+    Raises ModelError for NaN.
     """
     for layer, ((weights, structure), kind) in enumerate(zip(looks, kinds_L, strict=True), 1):
         refuse_nan(weights)
@@ -99,7 +99,7 @@ def _over_tokens(weights: Tensor, structure: Structure, rows: TokenAxis, columns
 def _shares(
     cells_HRC: np.ndarray, structure: Structure, axes: tuple[dict[str, Any], dict[str, Any]], use: str, layer: int
 ) -> Iterator[dict[str, Any]]:
-    """For each order of queries the share of each order of slots in what each head gives out."""
+    """For each query order, the share of each slot order in the attention of each head."""
     rows, columns = (np.array(axis["orders"], np.int64) for axis in axes)
     for query in structure.query_orders:
         by_order = {n: cells_HRC[:, rows == query][:, :, columns == n].sum((1, 2)) for n in structure.orders}
@@ -112,10 +112,10 @@ def _shares(
 
 
 def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[Tensor, Structure]]) -> dict[str, Any]:
-    """The links by the layer, head and method of the translator's options, from the weights of every layer (1, H, J·Q, G·K).
+    """The links by the layer, head and method in the options of the translator; weights (1, H, J·Q, G·K) of every layer.
 
-    A word link weighs what the pieces of the target word give to those of the source word, on average. Raises UsageError where
-    there is no such layer or head.
+    The weight of a word link is the attention of the pieces of the target word to those of the source word, on average. Raises
+    UsageError for a layer or head that does not exist.
     """
     choice = choose(translator.config, translator.model.decoder.cross_structures)
     *merged, structure = merge_heads(*cross[choice.layer], choice.head)
@@ -146,9 +146,9 @@ def phrase_attention(
     source: TokenAxis,
     spans: Sequence[tuple[int, int]],
 ) -> Iterator[dict[str, Any]]:
-    """For each layer of one use its entry of `attention`; weights (1, H, Q, P) of one sentence, `source` its tokens.
+    """For each layer of one use, its entry of `attention`; weights (1, H, Q, P), `source` has the source tokens.
 
-    Raises ModelError where the model gives NaN.
+    Raises ModelError for NaN.
     """
     row_axis, queries = rows.axis([1])
     columns = {
@@ -173,17 +173,17 @@ def phrase_attention(
 
 
 def phrase_vectors(levels: PhraseLevels) -> list[dict[str, Any]]:
-    """The phrases of each level of the encoder, and how much each token counts in them."""
+    """The phrases of each level of the encoder, with the weight of each token."""
     spans = levels.segments.spans(0)
     result = []
-    for level, (weights_BPS, made_by) in enumerate(zip(levels.weights, levels.representations, strict=True)):
+    for level, (weights_BPS, layer) in enumerate(zip(levels.weights, levels.representations, strict=True)):
         if weights_BPS is not None:
             refuse_nan(weights_BPS)
         phrases = []
         for p, (begin, end) in enumerate(spans):
             weights = [] if weights_BPS is None else weights_BPS[0, p, begin:end].tolist()
             share = None if weights_BPS is None else 0.0
-            if isinstance(made_by.scorer, GatedPhraseScorer):
+            if isinstance(layer.scorer, GatedPhraseScorer):
                 share = max(0.0, 1.0 - sum(weights))
             phrases.append({"begin": begin, "end": end, "weights": weights, "share": share})
         stage = "encoder" if level else "embeddings"

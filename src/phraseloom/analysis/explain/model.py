@@ -1,4 +1,4 @@
-"""What a loaded model is, in one line: its parts, and the kind of each of its attentions."""
+"""A one-line description of a loaded model: its parts, and the kind of each attention."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ EXPLAINERS = {"tokens": "phraseloom.analysis.explain.tokens", "segments": "phras
 
 
 class Explainer(Protocol):
-    """What an explanation asks of a way to write."""
+    """The functions that explain one way of writing a target."""
 
     def describe(self, model: Any) -> str:
-        """As `describe` below."""
+        """The model in one line."""
         ...
 
     def note(self, model: Any) -> str | None:
-        """What the model does not have."""
+        """A note on what the model lacks, if anything."""
         ...
 
     def fill_view(
         self, view: dict[str, Any], translator: Any, pair: Any, batch: Batch, uses: Sequence[str]
     ) -> dict[str, Any]:
-        """The view (schema: `analysis/explain/sentence.py`) of a pair with what the model makes of it."""
+        """The view of a pair (schema: `analysis/explain/sentence.py`) with the model's part filled in."""
         ...
 
 
 def explainer_of(model: Any) -> Explainer:
-    """The functions for what `model` writes."""
+    """The functions for the way in which `model` writes."""
     return cast(Explainer, import_module(EXPLAINERS[model.writes]))
 
 
@@ -46,7 +46,7 @@ def describe(model: Any) -> str:
 
 
 def kind_of(attention: Any) -> str:
-    """An attention as `options/attention.py` writes it: `queryk heterogeneous 1-2`, `token`; also mlp, general."""
+    """The kind of an attention in the notation of `options/attention.py`, `queryk heterogeneous 1-2`; also mlp, general."""
     recurrent = name_of(attention, ATTENTIONS)
     if recurrent is not None:
         return recurrent
@@ -59,7 +59,7 @@ def kind_of(attention: Any) -> str:
 
 
 def name_of(thing: Any, table: dict[str, Any]) -> str | None:
-    """The name in a table of classes of what `thing` is."""
+    """The name of the class of `thing` in a table."""
     return next((name for name, kind in table.items() if type(thing) is kind), None)
 
 
@@ -74,8 +74,7 @@ def _split(structure: Structure) -> str:
 
 
 def kinds(model: Any, use: str) -> list[str]:
-    """The kind of each layer of one use of attention; none where there is no such attention. Of the attention to phrases it is
-    what these are made of."""
+    """The kind of each layer of one use of attention, empty without such attention; for attention to phrases, their origin."""
     encoder, decoder = model.encoder, model.decoder
     if use == "encoder-phrases":
         return [f"phrases of {_level(i)}" for i in range(len(encoder.layers))] if _reads_phrases(encoder) else []

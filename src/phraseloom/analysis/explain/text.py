@@ -17,12 +17,12 @@ from phraseloom.text.vocabulary import EOS, UNK
 
 @dataclass(frozen=True)
 class ExplainedPair:
-    """A sentence pair as a model has it.
+    """A sentence pair as input of a model.
 
-    `source_line`, `target_line`: the raw lines; that of the target is "" where the model made it. `text`: the target as one
-    reads it. `source`, `target`: subword ids without EOS, no more than are shown; `source_total`, `target_total`: how many
-    there were. `phrases`: the sizes of the source phrases, of a model that needs them. `translation`: the model's own one,
-    None where the target was given.
+    `source_line` and `target_line` are the raw lines; the target is "" if the model translated. `text` is the readable target.
+    `source` and `target` are the subword ids that are shown, without EOS; `source_total` and `target_total` count all ids.
+    `phrases` are the sizes of the source phrases, if the model needs them. `translation` is the model's own one, None for a
+    given target.
     """
 
     source_line: str
@@ -37,12 +37,12 @@ class ExplainedPair:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the target is shown, its EOS too."""
+        """Whether the whole target is shown, including EOS."""
         return len(self.target) == self.target_total
 
 
 def texts(tokenizer: Any, pair: ExplainedPair) -> dict[str, Any]:
-    """Target, tokens and words, and which token is of which words."""
+    """The target, tokens, words, and the words of each token."""
     source, target = tokenizer.source, tokenizer.target
     spans = target.words_of_piece(pair.target)
     ends = [EOS] if pair.whole else []
@@ -69,11 +69,11 @@ def _labels(side: Side, ids: list[int]) -> list[str]:
     return [tokens.label(1, i) for i in range(len(ids))]
 
 
-def _words(side: Side, found: list[str], ids: list[int], *, whole: bool) -> list[str]:
-    """As many words as the ids are of: those `found` in the line where they are as many, else what the ids say of each."""
+def _words(side: Side, line_words: list[str], ids: list[int], *, whole: bool) -> list[str]:
+    """The words of the ids: those of the line if their number agrees, else the joined pieces of each word."""
     spans = side.words_of_piece(ids)
     count = spans[-1].stop if spans else 0
-    for words in (found, side.words_of(ids)):
+    for words in (line_words, side.words_of(ids)):
         if len(words) == count or (len(words) > count and not whole):
             return words[:count]
     return [
@@ -82,7 +82,7 @@ def _words(side: Side, found: list[str], ids: list[int], *, whole: bool) -> list
 
 
 def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
-    """log p of the target as `Translator.score` counts it; None where it is not whole, or has no probability."""
+    """log p of the target as in `Translator.score`; None if the target is not whole or has no probability."""
     phrases = None if pair.phrases is None else [pair.phrases]
     ids = (pair.source, pair.target)
     (log_probs,) = score_pairs(translator.model, [ids], translator.config, translator.device, phrases)
@@ -97,19 +97,19 @@ def scores(translator: Any, pair: ExplainedPair) -> dict[str, Any]:
 
 
 def notes(translator: Any, pair: ExplainedPair) -> list[str]:
-    """What is not as it seems: what was cropped, what is unknown, what this model has not."""
-    model, found = translator.model, []
+    """Notes on what was cropped, what is unknown, and what the model lacks."""
+    model, result = translator.model, []
     if pair.source_total > len(pair.source):
-        found.append(f"the source was cropped to {len(pair.source)} subwords of {pair.source_total}")
+        result.append(f"the source was cropped to {len(pair.source)} subwords of {pair.source_total}")
     if not pair.whole:
-        found.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
+        result.append(f"the target is shown up to its subword {len(pair.target)} of {pair.target_total}")
     if not pair.target_total:
-        found.append("the target is blank")
+        result.append("the target is blank")
     if pair.translation is not None and pair.translation.hit_max_length:
-        found.append("the translation reached its maximal length and may be incomplete")
+        result.append("the translation reached its maximal length and may be incomplete")
     for name, ids in (("source", pair.source), ("target", pair.target)):
         if UNK in ids:
-            found.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
+            result.append(f"unknown to the model: {ids.count(UNK)} of {len(ids)} {name} subwords")
     if missing := explainer_of(model).note(model):
-        found.append(missing)
-    return found
+        result.append(missing)
+    return result

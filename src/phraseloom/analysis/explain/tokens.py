@@ -1,4 +1,4 @@
-"""What a model that writes token after token makes of a sentence pair: attention, phrase vectors, the gate; and what it is."""
+"""Explain a model that writes token by token: its description, and attention, phrase vectors and gate of a sentence pair."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ USE_NAMES = {"encoder-self": "encoder", "decoder-self": "decoder", "cross": "cro
 
 
 def note(model: Any) -> str | None:
-    """Where there is no attention to the source."""
+    """A note if the model has no attention to the source."""
     if model.decoder.cross_structures:
         return None
     return "this model attends to no source tokens: its decoder sees one fixed vector of the source"
@@ -41,7 +41,7 @@ def note(model: Any) -> str | None:
 def fill_view(
     view: dict[str, Any], translator: Any, pair: ExplainedPair, batch: Batch, uses: Sequence[str]
 ) -> dict[str, Any]:
-    """With attention, links, phrase vectors and gate. Raises ModelError (NaN), UsageError (no such layer or head)."""
+    """Add attention, links, phrase vectors and gate. Raises ModelError (NaN), UsageError (no such layer or head)."""
     model = translator.model
     looks = model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP)
     for use in uses:
@@ -63,7 +63,7 @@ def fill_view(
 
 
 def _lines(tokenizer: Any, pair: ExplainedPair, use: str) -> tuple[TokenAxis, TokenAxis]:
-    """What stands down and across, of phrases their tokens; without the step behind the target where that is not whole."""
+    """The rows and columns of a use (for phrases, their tokens), without the last step if the target is not whole."""
     keys = TokenAxis(tokens_of(tokenizer.source, [*pair.source, EOS]), "source", len(pair.source) + 1)
     shown = len(pair.target) + pair.whole
     if use in ("encoder-self", "encoder-phrases"):
@@ -75,15 +75,15 @@ def _lines(tokenizer: Any, pair: ExplainedPair, use: str) -> tuple[TokenAxis, To
 
 
 def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | None:
-    """Which target tokens are phrases; where fertility chooses, that of each source token and the share of words."""
+    """Which target tokens are phrases; with a fertility module also the fertility of each source token and the word share."""
     if not isinstance(model.output, WordOrPhraseOutput):
         return None
     is_phrase = [i >= model.output.table.first_phrase for i in pair.target] + [False] * pair.whole
     if model.fertility is None:
         return {"fertility": None, "classes": [], "word_share": None, "is_phrase": is_phrase}
-    given = (batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-    classes_SC = model.fertility(*model.source_states(*given))[0].softmax(-1, dtype=torch.float64)
-    hidden_BTD, _ = model.decode(batch.target_in_BT, model.encode(*given))
+    source = (batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+    classes_SC = model.fertility(*model.source_states(*source))[0].softmax(-1, dtype=torch.float64)
+    hidden_BTD, _ = model.decode(batch.target_in_BT, model.encode(*source))
     share_T = hidden_BTD[0, : len(is_phrase), model.output.width].double()
     refuse_nan(share_T)
     return {
@@ -95,7 +95,7 @@ def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | Non
 
 
 def describe(model: Any) -> str:
-    """Encoder and decoder with their layers, kinds of attention, source phrases, output."""
+    """The encoder and decoder with their layers, kinds of attention, source phrases and output, in one line."""
     parts = [_encoder(model.encoder), _decoder(model.decoder)]
     by_kind: dict[str, list[str]] = {}
     for use, name in USE_NAMES.items():
