@@ -332,7 +332,7 @@ class _Work:
             target_vocabulary=len(target.vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
-            target_vectors=_checked_vectors(target, sampled("target", pairs=min(wanted, LINES))),
+            target_vectors=_checked_vectors(target, sampled("target", pairs=min(sample_pairs, LINES))),
         )
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
