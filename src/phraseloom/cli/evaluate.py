@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -82,6 +81,7 @@ def command(
 
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
+    from phraseloom import results
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report.charts import lengths
@@ -112,11 +112,12 @@ def command(
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
-    report |= {"lines": subset} if subset is not None else {}
-    if plot is not None:
-        lengths.draw(report["by_length"], plot)
-    print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
+    result = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
+    if subset is not None:
+        result = result.model_copy(update={"lines": results.LineSubset.model_validate(subset)})
+    if plot is not None and result.by_length is not None:
+        lengths.draw(result.by_length, plot)
+    print(results.line(result) + "\n" if output == "json" else render(result), end="")
 
 
 def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -61,6 +60,7 @@ def command(
     require_json(by_sentence, output == "json", "--output json")
     sources, targets = _parallel(source, target)
     of_sources = None if trees is None else _parallel(source, trees)[1]
+    from phraseloom import results
     from phraseloom.analysis.activation import USES, activation_shares
     from phraseloom.decoding.translator import Translator
 
@@ -74,7 +74,7 @@ def command(
         text = f"{plural(found.cropped, 'pair')} of more than {limits}: cropped"
         print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
     if output == "json":
-        print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
+        print(results.line(results.ActivationResult.model_validate(plain(asdict(found), by_sentence))))
     else:
         print("\n\n".join(render(found)))
 

@@ -85,13 +85,13 @@ def command(
     found = _measure(models, text, (source, target), trees, device)
     print("\n".join(_tables(found, method, heads, len(text.gold))))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        given = {"source": str(source), "target": str(target), "gold": str(gold)}
+        files = {"source": str(source), "target": str(target), "gold": str(gold)}
         systems = [
             {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in some]} for name, some in found.items()
         ]
-        atomic_write_json(json, {**given, "systems": systems})
+        results.write(json, results.AlignmentResult.model_validate({**files, "systems": systems}))
     if plot is not None:
         _draw(found, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from phraseloom.errors import UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
-    from phraseloom.analysis.contrastive_items import Item
+    from phraseloom.results import ContrastiveGroup, SystemAccuracy
 
 MOST_BINS = 1000
 
@@ -186,6 +185,7 @@ def command(
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
     require_json(by_sentence, output == "json", "--output json")
+    from phraseloom import results
     from phraseloom.analysis.contrastive import contrastive_report
     from phraseloom.analysis.contrastive_items import with_positions
     from phraseloom.cli.analyse import contrastive as contrastive_input
@@ -203,18 +203,19 @@ def command(
     _can_draw(plot, measured)
     judged = _judge(models, found, device, options)
     groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
-    report = {"items": len(found), "distance": kind, "groups": groups}
+    cropped = {name: of_model.cropped for name, of_model in judged.items()}
+    content = {"items": len(found), "distance": kind, "groups": groups, "cropped": cropped}
+    result = results.ContrastiveResult.model_validate(content)
     if scores is not None:
         _write_scores(scores, found, judged)
     if output == "json":
-        cropped = {name: of_model.cropped for name, of_model in judged.items()}
-        print(json.dumps({**report, "cropped": cropped}, ensure_ascii=False, allow_nan=False))
+        print(results.line(result))
     else:
-        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
+        print(_table(result.groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
     if plot is not None:
         from phraseloom.report.charts.contrastive import draw
 
-        draw(groups, plot, estimate=kind == "position")
+        draw(result.groups, plot, estimate=kind == "position")
 
 
 def _can_draw(plot: Path | None, measured: bool) -> None:
@@ -281,28 +282,30 @@ def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged
     write_lines(path, rows)
 
 
-def _table(groups: Sequence[Mapping[str, Any]], distance: str, *, several: bool, markdown: bool) -> str:
+def _table(groups: Sequence[ContrastiveGroup], distance: str, *, several: bool, markdown: bool) -> str:
     """A row for each group and system; columns that say nothing are left out."""
     from phraseloom.report import markup as tables
 
-    named = any(group["category"] for group in groups)
-    measured = any(group["distance"] for group in groups)
+    named = any(group.category for group in groups)
+    measured = any(group.distance for group in groups)
     headers = ["category"] * named + [distance] * measured + ["items", "system", "right %", "95 %"]
     headers += ["difference", "won:lost", "p"] if several else []
     rows: list[list[object]] = []
     for group in groups:
-        label = "all" if group["category"] is None else group["category"] or "–"
-        first = [label] * named + [group["distance"] or "all"] * measured + [group["items"]]
-        for number, entry in enumerate(group["systems"]):
-            low, high = (f"{100 * bound:.1f}" for bound in entry["interval"])
+        label = "all" if group.category is None else group.category or "–"
+        first = [label] * named + [group.distance or "all"] * measured + [group.items]
+        for number, entry in enumerate(group.systems):
+            low, high = (f"{100 * bound:.1f}" for bound in entry.interval)
             row: list[object] = [*([None] * len(first) if number else first)]
-            row += [entry["system"], f"{100 * entry['accuracy']:.1f}", f"{low} … {high}"]
+            row += [entry.system, f"{100 * entry.accuracy:.1f}", f"{low} … {high}"]
             if several:
                 row += _comparison(entry) if number else [None] * 3
             rows.append(row)
     return (tables.markdown if markdown else tables.terminal)(headers, rows)
 
 
-def _comparison(entry: Mapping[str, Any]) -> list[object]:
-    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
-    return [f"{100 * entry['difference']:+.1f}", f"{entry['won']}:{entry['lost']}", p]
+def _comparison(entry: SystemAccuracy) -> list[object]:
+    from phraseloom.report.markup import p_text
+
+    assert entry.difference is not None and entry.p is not None
+    return [f"{100 * entry.difference:+.1f}", f"{entry.won}:{entry.lost}", p_text(entry.p)]

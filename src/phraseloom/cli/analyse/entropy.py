@@ -80,11 +80,11 @@ def command(
     found = _measure(models, source, target, trees, device)
     print(_table(found, mean))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        given = {"source": str(source), "target": None if target is None else str(target)}
+        files = {"source": str(source), "target": None if target is None else str(target)}
         systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
-        atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
+        results.write(json, results.EntropyResult.model_validate({**files, "unit": "nats", "systems": systems}))
     if plot is not None:
         _draw(found, mean, plot)
 

@@ -13,6 +13,7 @@ from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
+    from phraseloom.results import NeighboursResult
 
 
 Of = Literal["source", "target"]
@@ -62,12 +63,11 @@ def command(
     lines = None if text is None else list(read_lines(text, invalid="stop"))
     embeddings = [load_embeddings(path, side) for path in models]
     found = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
-    given = {"side": side, "text": None if text is None else str(text)}
     print("\n".join(_text(found, side, "the vocabulary" if text is None else str(text))))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        atomic_write_json(json, given | _plain(found))
+        results.write(json, _result(found, side, text))
     if plot is not None:
         from phraseloom.report.charts.neighbours import draw
 
@@ -107,30 +107,34 @@ def _row(token: Token, *, two: bool, counted: bool) -> list[object]:
     return row
 
 
-def _plain(found: Neighbours) -> dict[str, Any]:
+def _result(found: Neighbours, side: str, text: Path | None) -> NeighboursResult:
     """Everything but the cosines of all pairs."""
+    from phraseloom import results
+
     two = len(found.models) == 2
     tokens = [
-        {
-            "piece": token.piece,
-            "count": token.count,
+        results.TokenNeighbours(
+            piece=token.piece,
+            count=token.count,
             **({"shared": token.shared} if two else {}),
-            "neighbours": [[[n.piece, n.cosine] for n in some] for some in token.neighbours],
-        }
+            neighbours=[[[n.piece, n.cosine] for n in of_model] for of_model in token.neighbours],
+        )
         for token in found.tokens
     ]
-    agreement = {
+    agreement: dict[str, Any] = {
         "overlap": found.overlap,
         "chance": found.chance,
         "pairs": len(found.pairs[0]),
         "pearson": found.pearson,
         "spearman": found.spearman,
     }
-    return {
-        "models": found.models,
-        "neighbours": found.count,
-        "candidates": found.candidates,
-        "zero": found.zero,
+    return results.NeighboursResult(
+        side=side,
+        text=None if text is None else str(text),
+        models=found.models,
+        neighbours=found.count,
+        candidates=found.candidates,
+        zero=found.zero,
         **(agreement if two else {}),
-        "tokens": tokens,
-    }
+        tokens=tokens,
+    )

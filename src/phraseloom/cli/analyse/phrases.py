@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +38,7 @@ def command(
 
     Example: phraseloom analyse phrases runs/mine -s test.en
     """
+    from phraseloom import results
     from phraseloom.analysis.phrases import source_phrases
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import UsageError
@@ -55,7 +55,7 @@ def command(
         limit = translator.config.max_input_tokens
         print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
     if output == "json":
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        print(results.line(results.SourcePhrasesResult.model_validate(asdict(found))))
         return
     for sentence in found.sentences:
         print(" ".join(_phrase(phrase, level) for phrase in sentence))

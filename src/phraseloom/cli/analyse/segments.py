@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
+    from phraseloom.results import SegmentsResult
 
 
 Output = Literal["text", "json"]
@@ -65,6 +65,7 @@ def command(
         )
     if phrases is not None and target is None:
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
+    from phraseloom import results
     from phraseloom.analysis.gold import same_length
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
@@ -87,20 +88,22 @@ def command(
     )
     sizes = lengths_of(found)
     if output == "json":
-        print(json.dumps(_plain(found, sizes, forced), ensure_ascii=False, allow_nan=False))
+        print(results.line(_result(found, sizes, forced)))
     else:
         print("\n".join(_text(found[:sentences], sizes, forced)))
 
 
-def _plain(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> dict[str, Any]:
-    result: dict[str, Any] = {"lengths": {str(size): count for size, count in sizes.items()}}
+def _result(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> SegmentsResult:
+    from phraseloom.results import SegmentsResult
+
+    content: dict[str, Any] = {"lengths": {str(size): count for size, count in sizes.items()}}
     if forced is not None:
-        result |= {"left_out": forced.left_out}
-        result |= {"phrases": forced.phrases} if forced.phrases else {}
+        content |= {"left_out": forced.left_out}
+        content |= {"phrases": forced.phrases} if forced.phrases else {}
     sentences = [
         None if one is None else {**asdict(one), "segments": [s._asdict() for s in one.segments]} for one in found
     ]
-    return {**result, "sentences": sentences}
+    return SegmentsResult.model_validate({**content, "sentences": sentences})
 
 
 def _text(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> Iterator[str]:

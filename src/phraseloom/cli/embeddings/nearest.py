@@ -50,12 +50,11 @@ def command(
         )
     )
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
         neighbours = {token: [[one.token, one.cosine] for one in some] for token, some in found.items()}
-        atomic_write_json(
-            json, {"file": str(file), "count": count, "phrases_only": phrases_only, "neighbours": neighbours}
-        )
+        options = {"file": str(file), "count": count, "phrases_only": phrases_only}
+        results.write(json, results.NearestResult.model_validate({**options, "neighbours": neighbours}))
 
 
 def _token(text: str) -> str:
