@@ -121,23 +121,23 @@ def command(
 
 
 def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
-    """name → files, one a run: a file is its own name, unless there is no such file and it reads NAME=FILE,FILE."""
+    """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE."""
     from pathlib import Path
 
     from phraseloom.errors import UsageError
 
-    found: dict[str, list[str]] = {}
+    runs: dict[str, list[str]] = {}
     for text in hypotheses:
         name, equals, files = text.partition("=")
         several = equals and name and not Path(text).exists()
         paths = [part for part in files.split(",") if part] if several else [text]
         name = name if several else text
-        if name in found:
+        if name in runs:
             raise UsageError(f"{name} is given twice")
         if not paths:
             raise UsageError(f"{text} names no file", hint="NAME=FILE,FILE: the translations of the seeds of a system")
-        found[name] = paths
-    return found
+        runs[name] = paths
+    return runs
 
 
 def _edges(text: str | None) -> list[int]:
@@ -161,7 +161,7 @@ def _edges(text: str | None) -> list[int]:
 def _texts(
     hypotheses: Sequence[str], reference: Sequence[str], source: str | None, lines: str | None
 ) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None, dict[str, Any] | None]:
-    """(file → its lines, references, source), all with the same number of lines, and what `lines` chose."""
+    """(file → lines, references, source), all with the same number of lines, and the subset that `lines` names."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel, read_line_numbers, take
@@ -198,7 +198,7 @@ def _texts(
 
 
 def _read(path: str) -> list[str]:
-    """The lines of a file; what the reader changed is said on standard error."""
+    """The lines of a file. Changes by the reader are noted on standard error."""
     from phraseloom.text.lines import LineReport, read_lines, read_stream
 
     report = LineReport()

@@ -1,4 +1,4 @@
-"""`phraseloom analyse coverage`: do the phrase slots that a model's attention fires on cover the gold phrases?"""
+"""`phraseloom analyse coverage`: how well the attention to phrase slots covers gold phrases."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def command(
 
     paths = [path for path in (source, target, phrases, alignments, trees) if path is not None]
     lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
-    same_length({str(path): some for path, some in lines.items()})
-    wanted = [k.strip() for k in (kinds or "").split(",") if k.strip()]
+    same_length({str(path): texts for path, texts in lines.items()})
+    requested = [k.strip() for k in (kinds or "").split(",") if k.strip()]
     links = lines[alignments] if alignments else None
-    gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=wanted)
-    if wanted and not any(gold):
-        raise DataError(f"no phrase of two and more source words is of the kind {', '.join(wanted)}", file=phrases)
+    gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=requested)
+    if requested and not any(gold):
+        raise DataError(f"no phrase of two and more source words is of the kind {', '.join(requested)}", file=phrases)
     translator = Translator.from_pretrained(model, device=device)
     of_source = lines[trees] if trees else None
     measured = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
