@@ -117,7 +117,7 @@ def test_pictures(folder: Path, command: Command, tmp_path: Path, models: list[s
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["a", "b", "a"], 2, "one model or two are looked at, not 3"),
+        (["a", "b", "a"], 2, "give one or two models, not 3"),
         (["a", "a"], 2, "a is given twice"),
         (["lm"], 1, "this is a language model"),
         (["a", "nothing"], 1, "not found"),

@@ -82,7 +82,7 @@ def test_given_pairs(folder: Path, command: Command) -> None:
 def test_own_translations(folder: Path, command: Command) -> None:
     done = command(*arguments(folder, "--output", "json", t="", phrases=""))
     told = json.loads(done.out)
-    assert set(told) == {"lengths", "sentences"}
+    assert set(told) == {"format", "kind", "lengths", "sentences"}
     assert len(told["sentences"]) == 3
     assert told["sentences"][2] == {"source": [], "target": [], "segments": [], "log_prob": 0.0}
     for one in told["sentences"]:

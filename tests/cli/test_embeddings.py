@@ -265,7 +265,7 @@ def test_the_nearest_tokens(command: Command) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (0, NEAREST, "")
     found = json.loads(Path("n.json").read_bytes())
     assert {name: value for name, value in found.items() if name != "neighbours"} == {
-        "file": "small.vec", "count": 2, "phrases_only": False,
+        "format": 1, "kind": "nearest", "file": "small.vec", "count": 2, "phrases_only": False,
     }  # fmt: skip
     assert list(found["neighbours"]) == ["went", "went_to"]
     assert [token for token, _ in found["neighbours"]["went_to"]] == ["go", "went"]

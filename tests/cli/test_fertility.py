@@ -39,7 +39,8 @@ def test_train_and_evaluate(command: Command) -> None:
     assert (done.code, done.err) == (0, "")
     found = evaluate_fertility("new", Path("s"), Path("l"))
     data = json.loads(Path("scores.json").read_bytes())
-    assert data == {"model": "new", "source": "s", "labels": "l", **plain(found.as_dict())}
+    given = {"format": 1, "kind": "fertility", "model": "new", "source": "s", "labels": "l"}
+    assert data == {**given, **plain(found.as_dict())}
     assert command("fertility", "evaluate", "new", *TEXT, "--json", "rows.json", "--by-sentence").code == 0
     rows = json.loads(Path("rows.json").read_bytes())["by_sentence"]["classes"]
     for name, of_class in rows.items():

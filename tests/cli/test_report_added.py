@@ -74,5 +74,5 @@ def test_what_a_report_does_not_show_is_said(models: Path, command: Command) -> 
     for file, verb in {"out": "translate", "explained": "explain", "found": "inspect", "scored": "score"}.items():
         done = command("report", "base", "-o", "r.html", "--add", f"base={file}.json")
         assert (done.code, done.is_one_line_of("report")) == (1, True), done.err
-        assert f"{file}.json: a report does not show what {verb} writes" in done.err
+        assert f"{file}.json: JSON of {verb}, which is not a result" in done.err
     assert not (models / "r.html").exists()

@@ -68,13 +68,13 @@ def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> Non
     ("arguments", "says"),
     [
         (["002-tabel1"], "did you mean 002-table1"),
-        (["002-table1", "--rows", "bass"], "row 'bass' is not there"),
+        (["002-table1", "--rows", "bass"], "row 'bass' does not exist"),
         (["002-table1", "--seeds", "1,x"], "whole numbers from 0"),
         (["002-table1", "--seeds", "1,1"], "each once"),
-        (["002-table1", "--rows", ","], "--rows names nothing"),
+        (["002-table1", "--rows", ","], "--rows is empty"),
         (["002-table1", "--scale", "large"], "large"),
-        (["002-table1", "--index", "."], "002-table1 is not made"),
-        (["002-table1", "--recompute", "."], "002-table1 is not made"),
+        (["002-table1", "--index", "."], "002-table1 is not reproduced"),
+        (["002-table1", "--recompute", "."], "002-table1 is not reproduced"),
         (["002-table1", "--scale", "paper", "--plan", "--gpu", "abacus"], "known are V100"),
     ],
 )

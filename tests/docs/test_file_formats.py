@@ -32,6 +32,14 @@ def test_every_version_of_the_code_is_on_the_page() -> None:
             )
 
 
+def test_every_kind_of_result_is_on_the_page() -> None:
+    from phraseloom.results import BY_KIND
+
+    rows = re.findall(r"^\| `(\w+)` \| `([a-z ]+?)(?: -[^`]*)?` \| `(\w+)` \|$", TEXT, re.MULTILINE)
+    classes = {kind: (cls.command.partition(" --")[0], cls.__name__) for kind, cls in BY_KIND.items()}
+    assert {kind: (command, name) for kind, command, name in rows} == classes
+
+
 def test_a_line_of_translate() -> None:
     """Every key that `translate --output json` can write is on the page."""
     from phraseloom.decoding.translation import Translation

@@ -15,14 +15,19 @@ from phraseloom.errors import DataError, UsageError
 
 matplotlib = pytest.importorskip("matplotlib")
 from phraseloom.report.charts.contrastive import draw
+from phraseloom.results import ContrastiveGroup
 
 
 def groups(
     categories: Iterable[str] = "a", systems: tuple[str, ...] = ("runs/one", "runs/two")
-) -> list[dict[str, Any]]:
+) -> list[ContrastiveGroup]:
     items = [Item("s", "c", "w", c, d) for c in categories for d in range(7) for _ in range(d + 11)]
     half = JudgedItem([n % 2 + 0.0 for n in range(len(items))], [0.5] * len(items), [False] * len(items), 0)
-    return contrastive_report(items, dict.fromkeys(systems, half), range(4))
+    return typed(contrastive_report(items, dict.fromkeys(systems, half), range(4)))
+
+
+def typed(report: list[dict[str, Any]]) -> list[ContrastiveGroup]:
+    return [ContrastiveGroup.model_validate(group) for group in report]
 
 
 def words(path: Path) -> set[str]:
@@ -57,5 +62,5 @@ def test_what_cannot_be_drawn(tmp_path: Path) -> None:
         draw(groups("abcdefghijklm"), tmp_path / "p.png")
     item = [Item("s", "c", "w")]
     with pytest.raises(DataError, match="no item has a distance"):
-        draw(contrastive_report(item, {"x": JudgedItem([1.0], [0.0], [False], 0)}), tmp_path / "p.png")
+        draw(typed(contrastive_report(item, {"x": JudgedItem([1.0], [0.0], [False], 0)})), tmp_path / "p.png")
     assert not any(tmp_path.iterdir())

@@ -41,49 +41,53 @@ def test_several_runs_are_compared_as_seeds() -> None:
     """Score, deviation and interval of three runs each are those of metrics/seeds.py, on the same resamples."""
     base, new = [BASE, text(4, 0.42), text(5, 0.38)], [NEW, OTHER, text(6, 0.28)]
     found = evaluate({"base": base, "new": new}, [REFERENCE], SCORERS, bootstrap=60)
-    score = found["systems"][1]["scores"][0]
+    score = found.systems[1].scores[0]
     flat = bootstrap_values(SCORERS[0], rows(*base, *new), samples=60)
     first, second = scores(*base), scores(*new)
     wanted = compare_seeds(SeedScores(second.scores, flat[3:]), SeedScores(first.scores, flat[:3]))
-    assert score["runs"] == pytest.approx(list(second.scores))
-    assert score["value"] == pytest.approx(statistics.mean(second.scores))
-    assert score["deviation"] == pytest.approx(statistics.stdev(second.scores))
-    tested = found["bootstrap"]["results"][1]
-    assert not tested["one_seed"]
+    assert score.runs == pytest.approx(list(second.scores))
+    assert score.value == pytest.approx(statistics.mean(second.scores))
+    assert score.deviation == pytest.approx(statistics.stdev(second.scores))
+    assert found.bootstrap is not None
+    tested = found.bootstrap.results[1]
+    assert not tested.one_seed
     for key, value in (("", wanted.mean), ("_low", wanted.low), ("_high", wanted.high)):
-        assert tested[f"difference{key}"] == pytest.approx(value)
-    assert tested["p"] == pytest.approx(wanted.p)
+        assert getattr(tested, f"difference{key}") == pytest.approx(value)
+    assert tested.p == pytest.approx(wanted.p)
     shown = render(found)
     assert "new (3 runs)" in shown and "± " in shown and "Intervals hold sentences and seeds" in shown
 
 
 def test_one_run_is_between_these_two_runs() -> None:
     found = evaluate({"base": [BASE], "new": [NEW, OTHER]}, [REFERENCE], SCORERS, bootstrap=60)
-    tested = found["bootstrap"]["results"][1]
-    assert tested["one_seed"] and tested["difference_low"] < tested["difference"] < tested["difference_high"]
+    assert found.bootstrap is not None
+    tested = found.bootstrap.results[1]
+    assert tested.one_seed and tested.difference_low < tested.difference < tested.difference_high  # type: ignore[operator]
     assert "say nothing about other seeds" in render(found)
-    assert found["systems"][0]["scores"][0]["deviation"] is None
+    assert found.systems[0].scores[0].deviation is None
 
 
 def test_pairs_have_the_p_of_holm() -> None:
     found = evaluate({"a": [BASE], "b": [NEW], "c": [OTHER]}, [REFERENCE], SCORERS, bootstrap=60, pairs=True)
-    pairs = found["bootstrap"]["pairs"]
-    assert [(p["system"], p["other"]) for p in pairs] == [("b", "a"), ("c", "a"), ("c", "b")]
-    assert [p["p_holm"] for p in pairs] == holm([p["p"] for p in pairs])
+    pairs = found.bootstrap and found.bootstrap.pairs
+    assert pairs
+    assert [(p.system, p.other) for p in pairs] == [("b", "a"), ("c", "a"), ("c", "b")]
+    assert [p.p_holm for p in pairs] == holm([p.p for p in pairs])
     for pair, (one, other) in zip(pairs, ((NEW, BASE), (OTHER, BASE), (OTHER, NEW)), strict=True):
         wanted = compare_seeds(scores(one), scores(other))
-        assert (pair["difference"], pair["p"]) == pytest.approx((wanted.mean, wanted.p))
+        assert (pair.difference, pair.p) == pytest.approx((wanted.mean, wanted.p))
 
 
 def test_groups_of_length_are_drawn_by_themselves() -> None:
     by = ByLength(REFERENCE, (8, 16))
-    found = evaluate({"base": [BASE], "new": [NEW]}, [REFERENCE], SCORERS, by_length=by, bootstrap=60)["by_length"]
+    found = evaluate({"base": [BASE], "new": [NEW]}, [REFERENCE], SCORERS, by_length=by, bootstrap=60).by_length
+    assert found is not None
     lengths = [len(line.split()) for line in REFERENCE]
-    for g, group in enumerate(found["systems"][1]["groups"]):
-        inside = [i for i, n in enumerate(lengths) if n > group["above"] and n <= (group["up_to"] or 99)]
-        assert group["sentences"] == len(inside)
-        assert (group["bootstrap"] is None) == (len(inside) < 30)
-        assert found["systems"][0]["groups"][g]["label"] == group["label"]
+    for g, group in enumerate(found.systems[1].groups):
+        inside = [i for i, n in enumerate(lengths) if n > group.above and n <= (group.up_to or 99)]
+        assert group.sentences == len(inside)
+        assert (group.bootstrap is None) == (len(inside) < 30)
+        assert found.systems[0].groups[g].label == group.label
 
 
 def test_other_numbers_of_lines_are_refused() -> None:
@@ -93,7 +97,7 @@ def test_other_numbers_of_lines_are_refused() -> None:
 
 def test_without_resamples() -> None:
     found = evaluate({"a": [BASE]}, [REFERENCE], SCORERS, by_length=ByLength(REFERENCE, (8, 16)))
-    assert "bootstrap" not in found
-    assert all(group["bootstrap"] is None for group in found["by_length"]["systems"][0]["groups"])
+    assert "bootstrap" not in found.as_json() and found.by_length is not None
+    assert all(group.bootstrap is None for group in found.by_length.systems[0].groups)
     with pytest.raises(UsageError, match="one resample"):
         evaluate({"a": [BASE]}, [REFERENCE], SCORERS, bootstrap=1)

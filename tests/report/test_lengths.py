@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,12 @@ from phraseloom.errors import DataError, UsageError
 from phraseloom.metrics.bleu import make_scorer
 from phraseloom.report.charts import lengths, plots
 from phraseloom.report.evaluation import ByLength, evaluate
+from phraseloom.results import LengthScores
 
 pytest.importorskip("matplotlib")
 
 
-def part(systems: int = 3, bootstrap: int = 20, *, long: int = 2) -> dict[str, Any]:
+def part(systems: int = 3, bootstrap: int = 20, *, long: int = 2) -> LengthScores:
     """40 short sentences, 40 longer ones and `long` with more tokens, each system with more errors than the one before."""
     rng = np.random.default_rng(1)
     words = [5] * 40 + [20] * 40 + [40] * long
@@ -36,18 +36,18 @@ def part(systems: int = 3, bootstrap: int = 20, *, long: int = 2) -> dict[str, A
         by_length=by,
         bootstrap=bootstrap,
     )
-    found: dict[str, Any] = report["by_length"]
-    return found
+    assert report.by_length is not None
+    return report.by_length
 
 
-def svg(part: dict[str, Any], folder: Path) -> str:
+def svg(part: LengthScores, folder: Path) -> str:
     return lengths.draw(part, folder / "picture.svg").read_bytes().decode()
 
 
 def test_everything_that_the_picture_must_say(tmp_path: Path) -> None:
     found = part()
     text = svg(found, tmp_path)
-    signature = found["signature"]
+    signature = found.signature
     for said in (
         "≤15", "40 sentences", "31–45", "2 sentences", "system0", "system2", "difference to system0", signature,
         "source tokens before subwords", "20 resamples", "hollow: fewer than 30",
@@ -74,10 +74,8 @@ def test_whiskers_stand_where_the_resamples_end(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(Axes, "vlines", vlines)
     lengths.draw(found, tmp_path / "picture.png")
-    tested = [s["groups"][i]["bootstrap"] for s in found["systems"] for i in range(2)]
-    expected = [(t["low"], t["high"]) for t in tested] + [
-        (t["difference_low"], t["difference_high"]) for t in tested[2:]
-    ]
+    tested = [s.groups[i].bootstrap for s in found.systems for i in range(2)]
+    expected = [(t.low, t.high) for t in tested if t] + [(t.difference_low, t.difference_high) for t in tested[2:] if t]
     assert sorted(drawn) == sorted(expected)
 
 
@@ -92,9 +90,9 @@ def test_forms_and_numbers_of_systems(tmp_path: Path, ending: str, systems: int)
 
 def test_names_are_text_and_not_mathematics(tmp_path: Path) -> None:
     found = part(2)
-    for system, name in zip(found["systems"], ("a/$_{$.de", "b/\x1b[31m$x^2$.de"), strict=True):
-        system["name"] = name
-    text = svg(found, tmp_path)
+    names = ("a/$_{$.de", "b/\x1b[31m$x^2$.de")
+    systems = [s.model_copy(update={"name": name}) for s, name in zip(found.systems, names, strict=True)]
+    text = svg(found.model_copy(update={"systems": systems}), tmp_path)
     assert "$x^2$" in text
     assert "$_{$" in text
     assert "\x1b" not in text
@@ -110,14 +108,12 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = part(2, bootstrap=0)
     with pytest.raises(UsageError, match=r"not 'x\.jpeg'"):
         lengths.check(tmp_path / "x.jpeg")
-    empty = copy.deepcopy(found)
-    for system in empty["systems"]:
-        for group in system["groups"]:
-            group["score"] = None
+    groups = [group.model_copy(update={"score": None}) for group in found.systems[0].groups]
+    empty = [system.model_copy(update={"groups": groups}) for system in found.systems]
     with pytest.raises(DataError, match="no group"):
-        lengths.draw(empty, tmp_path / "x.png")
+        lengths.draw(found.model_copy(update={"systems": empty}), tmp_path / "x.png")
     with pytest.raises(UsageError, match="8 systems"):
-        lengths.draw({**found, "systems": found["systems"] * 4}, tmp_path / "x.png")
+        lengths.draw(found.model_copy(update={"systems": found.systems * 4}), tmp_path / "x.png")
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"phraseloom\[plot\]|cannot be drawn"):
         lengths.check(tmp_path / "x.png")

@@ -1,4 +1,4 @@
-"""Results of other verbs: each form is known by its keys, and what is not whole is refused with its file."""
+"""Parts of a report from the files of other commands; damaged files are refused with their name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from phraseloom.errors import CorruptError, DataError
-from phraseloom.report.run.parts import KINDS, NOT_SHOWN, read_part
+from phraseloom import results
+from phraseloom.errors import DataError
+from phraseloom.report.run.parts import ORDER, read_part
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}
@@ -92,7 +93,19 @@ EXAMPLES: dict[str, dict[str, Any]] = {
             "cross": [
                 {
                     "layer": 1,
-                    "orders": [{"order": 2, "covered": {"share": SHARE, "chance": 0.2}, "lift": SHARE}],
+                    "slots": [1, 2],
+                    "orders": [
+                        {
+                            "order": 2,
+                            "mass": SHARE,
+                            **{
+                                key: {"share": 0.1, "chance": 0.2} for key in ("exact", "inside", "crossing", "outside")
+                            },
+                            "covered": {"share": SHARE, "chance": 0.2},
+                            "lift": SHARE,
+                        }
+                    ],
+                    "strongest": {},
                 }
             ]
         },
@@ -139,7 +152,7 @@ def write(path: Path, value: Any) -> Path:
 
 
 def test_every_kind_has_an_example() -> None:
-    assert set(EXAMPLES) == set(KINDS)
+    assert set(EXAMPLES) == set(ORDER)
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -181,7 +194,7 @@ def test_segments_of_own_translations(tmp_path: Path) -> None:
 
 
 def damaged(value: Any) -> list[Any]:
-    """The value with each of its inner keys gone, once each."""
+    """The value with each of its inner keys missing, once each."""
     found = []
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -203,26 +216,18 @@ def test_what_is_not_whole_is_refused_or_read(kind: str, tmp_path: Path) -> None
             assert error.file == path
 
 
-@pytest.mark.parametrize("value", [[], {}, {"systems": []}, 3, {"sentences": 1, "systems": 4}])
-def test_what_no_verb_wrote(value: Any, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not the JSON of a verb"):
-        read_part("m", write(tmp_path / "r.json", value))
-    (tmp_path / "r.json").write_bytes(b"{")
-    with pytest.raises(CorruptError):
-        read_part("m", tmp_path / "r.json")
-
-
-@pytest.mark.parametrize(("verb", "keys", "hint"), NOT_SHOWN)
-@pytest.mark.parametrize("form", ["{}", "[{}]", "{}\n{}\n"])
-def test_what_other_verbs_wrote_is_named(
-    verb: str, keys: tuple[str, ...], hint: str | None, form: str, tmp_path: Path
-) -> None:
-    """As one object, in a list, and as the first of several lines."""
-    path = tmp_path / "r.json"
-    path.write_bytes(form.replace("{}", json.dumps(dict.fromkeys(keys, 1))).encode())
-    with pytest.raises(DataError, match=f"a report does not show what {verb} writes") as error:
+def test_results_that_a_report_does_not_show(tmp_path: Path) -> None:
+    value = {"kind": "nearest", "file": "v", "count": 1, "phrases_only": False, "neighbours": {"a": [["b", 0.5]]}}
+    path = write(tmp_path / "r.json", value)
+    with pytest.raises(DataError, match="a report does not show what embeddings nearest writes") as error:
         read_part("m", path)
-    assert (error.value.file, error.value.hint) == (path, hint)
+    assert error.value.file == path
+
+
+def test_lists_of_different_lengths_are_refused(tmp_path: Path) -> None:
+    tokens = [{**TWO_MODELS["tokens"][0], "neighbours": [[["b", 0.75]], []]}, TWO_MODELS["tokens"][1]]
+    with pytest.raises(DataError, match="not a complete result of analyse neighbours"):
+        read_part("x", write(tmp_path / "r.json", {**TWO_MODELS, "tokens": tokens}))
 
 
 def test_every_verb_that_writes_json_is_shown_or_named() -> None:
@@ -230,6 +235,6 @@ def test_every_verb_that_writes_json_is_shown_or_named() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "commands.md").read_bytes().decode()
     sections = dict(re.findall(r"(?ms)^## phraseloom ([a-z ]+)\n(.*?)(?=^## |\Z)", text))
     writing = {name for name, about in sections.items() if re.search(r"(?m)^\| `--json\b|^\| `.*--output.*json", about)}
-    known = {kind.verb for kind in KINDS.values()} | {verb.partition(" --")[0] for verb, _, _ in NOT_SHOWN}
+    known = {cls.command.partition(" --")[0] for cls in results.CLASSES} | {row[0] for row in results.NOT_RESULTS}
     assert len(writing) > 15
     assert writing <= known, writing - known

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from phraseloom import results
 from phraseloom.metrics.ratio import mcnemar, wilson
 from phraseloom.phrases.sample import JudgedPhrase, Sheet
 from phraseloom.report.phrase_sample import render, tally
@@ -31,10 +32,9 @@ def sheet(*systems: str) -> Sheet:
 
 def test_the_numbers_of_the_paper() -> None:
     found = tally(sheet())
-    assert (found["systems"], found["phrases"], found["judged"]) == (["new", "base"], 101, 100)
+    assert (found.systems, found.phrases, found.judged) == (["new", "base"], 101, 100)
     rounded = [
-        (c["category"], c["phrases"], c["share"], *(round(s["accuracy"], 2) for s in c["scores"]))
-        for c in found["categories"]
+        (c.category, c.phrases, c.share, *(round(s.accuracy or 0, 2) for s in c.scores)) for c in found.categories
     ]
     assert rounded == [
         ("CN", 16, 0.16, 0.62, 0.25),
@@ -42,26 +42,26 @@ def test_the_numbers_of_the_paper() -> None:
         ("CO", 56, 0.56, 0.71, 0.54),
         ("all", 100, 1.0, 0.64, 0.5),
     ]
-    scores = found["categories"][0]["scores"]
+    scores = found.categories[0].scores
     low, high = wilson(10, 16)
-    assert scores[0] == {"system": "new", "correct": 10, "accuracy": 0.625, "low": low, "high": high}
+    assert scores[0].model_dump() == {"system": "new", "correct": 10, "accuracy": 0.625, "low": low, "high": high}
     # of 16, new has the first 10 right, base the last 4; of 28 they share 2, of 56 14
-    tests = [c["first_against"][0] for c in found["categories"]]
-    assert [(t["won"], t["lost"]) for t in tests] == [(10, 4), (12, 14), (26, 16), (48, 34)]
-    assert tests[3]["p"] == mcnemar(48, 34)
-    assert tests[3]["difference"] == pytest.approx(0.14)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    tests = [c.first_against[0] for c in found.categories]
+    assert [(t.won, t.lost) for t in tests] == [(10, 4), (12, 14), (26, 16), (48, 34)]
+    assert tests[3].p == mcnemar(48, 34)
+    assert tests[3].difference == pytest.approx(0.14)
+    assert json.loads(results.line(found)) == found.as_json()
 
 
 def test_where_phrases_were_found() -> None:
-    reference, base = tally(sheet())["found"]
-    assert (reference["place"], reference["system"]) == ("found in reference", "new")
-    counts = [(k["kind"], k["phrases"], k["judged"], k["correct"]) for k in reference["kinds"]]
+    reference, base = tally(sheet()).found
+    assert (reference.place, reference.system) == ("found in reference", "new")
+    counts = [(k.kind, k.phrases, k.judged, k.correct) for k in reference.kinds]
     assert counts == [("exact", 64, 64, 64), ("scattered", 0, 0, 0), ("partly", 36, 36, 0), ("absent", 1, 0, 0)]
-    assert (base["place"], base["system"]) == ("found by base", "base")
-    assert [k["phrases"] for k in base["kinds"]] == [26, 25, 25, 25]
-    assert sum(k["judged"] for k in base["kinds"]) == 100
-    assert sum(k["correct"] for k in base["kinds"]) == 50
+    assert (base.place, base.system) == ("found by base", "base")
+    assert [k.phrases for k in base.kinds] == [26, 25, 25, 25]
+    assert sum(k.judged for k in base.kinds) == 100
+    assert sum(k.correct for k in base.kinds) == 50
 
 
 def test_the_text() -> None:
@@ -86,7 +86,7 @@ def test_the_page_shows_this(root: Path) -> None:
 def test_a_category_without_phrases_and_one_more() -> None:
     rows = [JudgedPhrase(1, 1, "a b", "other", [True], ["exact"]), JudgedPhrase(2, 1, "a b", "VP", [False], ["absent"])]
     found = tally(Sheet(["new"], PLACES[:1], rows))
-    assert [(c["category"], c["phrases"], c["scores"][0]["accuracy"]) for c in found["categories"]] == [
+    assert [(c.category, c.phrases, c.scores[0].accuracy) for c in found.categories] == [
         ("CN", 0, None), ("VP", 1, 0.0), ("CO", 0, None), ("other", 1, 1.0), ("all", 2, 0.5),
     ]  # fmt: skip
     text = render(found)
@@ -96,7 +96,7 @@ def test_a_category_without_phrases_and_one_more() -> None:
 
 def test_nothing_judged_yet() -> None:
     found = tally(Sheet(["new", "base"], PLACES, [JudgedPhrase(1, 1, "a b", None, None, ["exact", "partly"])]))
-    assert json.dumps(found, allow_nan=False)
+    assert results.line(found)
     text = render(found)
     assert text.startswith(
         "0 of 1 phrase judged, 1 open\n\nthe words of the phrase  found in reference  found by base\n"
@@ -107,6 +107,6 @@ def test_nothing_judged_yet() -> None:
 def test_a_system_whose_column_was_deleted() -> None:
     rows = [JudgedPhrase(1, 1, "a b", "CN", [True], ["exact", "partly"])]
     found = tally(Sheet(["new"], PLACES, rows))
-    assert [k["judged"] for k in found["found"][1]["kinds"]] == [0, 0, 0, 0]
-    assert [k["phrases"] for k in found["found"][1]["kinds"]] == [0, 0, 1, 0]
+    assert [k.judged for k in found.found[1].kinds] == [0, 0, 0, 0]
+    assert [k.phrases for k in found.found[1].kinds] == [0, 0, 1, 0]
     assert render(found)

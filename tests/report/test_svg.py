@@ -102,7 +102,7 @@ def test_more_series_than_colours_still_look_different() -> None:
 
 def test_texts_are_escaped() -> None:
     bad = '</title><script>alert(1)</script>"&'
-    series = [svg.Series(bad, [(1, 2)], look=n) for n in range(2)]
+    series = [svg.Series(bad, [(1, 2)], style=n) for n in range(2)]
     for html in (
         svg.lines(bad, series, svg.Axes(bad, bad, places=[(1, bad)], level=(2, bad))),
         svg.dots(bad, [svg.Dot(bad, 1)], x=bad),
@@ -120,6 +120,6 @@ def test_nothing_to_draw() -> None:
 
 def test_many_places_take_the_whole_width() -> None:
     places = [(float(i), str(i)) for i in range(17)]
-    series = [svg.Series(str(n), [(p, 1.0) for p, _ in places], look=n) for n in range(3)]
+    series = [svg.Series(str(n), [(p, 1.0) for p, _ in places], style=n) for n in range(3)]
     assert 'class="chart wide"' in svg.lines("t", series, svg.Axes("x", "y", places=places))
     assert 'class="chart"' in svg.lines("t", series[:1], svg.Axes("x", "y", places=places))

@@ -161,7 +161,7 @@ def test_a_signal_stops_politely_and_the_same_command_goes_on(tmp_path: Path) ->
 
     helper = threading.Thread(target=stop)
     helper.start()
-    with pytest.raises(InterruptedRun, match="goes on"):
+    with pytest.raises(InterruptedRun, match="to resume"):
         run(tmp_path, [step])
     helper.join()
     assert (step.folder / "run" / "saved").exists()

@@ -88,7 +88,7 @@ def test_the_sums_of_sentences_stand_beside_the_numbers(tmp_path: Path) -> None:
     assert single.statistics[""].tolist() == [[1, 2], [5, 2]]
     for wrong in ("flat", "words", "layers.0.rows", "nothing"):
         found = metric("perplexity", wrong, form="exp")
-        assert f"what stands at {wrong} does not make the numbers at perplexity" in found.missing
+        assert f"the sums at {wrong} do not give the numbers at perplexity" in found.missing
 
 
 def test_texts_and_chosen_lines(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_run_folders(tmp_path: Path) -> None:
     data = {"kind": "run", "title": "t", "read": "perplexity", "folder": "{look}/run"}
     assert read.measure(RunMetric.model_validate(data), place).value == 7.5
     missing = read.measure(RunMetric.model_validate({**data, "read": "parameters"}), place)
-    assert "does not say its parameters" in missing.missing
+    assert "the run has no parameters" in missing.missing
 
 
 VALIDATIONS = [(100, 40.0, None), (200, 20.0, 5.0), (300, 5.0, 15.0), (400, 6.0, 14.0)]

@@ -251,7 +251,7 @@ def test_chosen_rows(make: Callable[..., Any]) -> None:
     assert {row for _, row, _ in result.measured} == {"new"}
     with pytest.raises(UsageError, match="row 'old' is not run at scale tiny: lost"):
         make(rows=["old"])
-    with pytest.raises(UsageError, match="row 'odd' is not there"):
+    with pytest.raises(UsageError, match="row 'odd' does not exist"):
         make(rows=["odd"])
 
 
@@ -268,7 +268,7 @@ def test_the_plan_counts_and_estimates(make: Callable[..., Any], tmp_path: Path)
     assert estimate.target_tokens == 500
     assert estimate.seconds(Speed(1e9, "")) == pytest.approx(estimate.flop / 1e9)
     assert "1 GFLOP/s as given" in text
-    assert "25 + 25 tokens a sentence" in text
+    assert "25 + 25 tokens per sentence" in text
     assert "not run: Old: lost" in text
     assert "train 0/2" in text
     assert not (tmp_path / "made").exists()

@@ -80,10 +80,11 @@ def command(
     sources = [source, reference, trees, *inputs.places_of(systems, outputs or [])]
     check_outputs({"-o": output}, inputs=sources, overwrite=overwrite)
     files = inputs.parse_outputs(outputs or [], systems)
-    strangers = [name for name in files if name not in {s.name for s in systems}]
-    if strangers:
+    unknown = [name for name in files if name not in {s.name for s in systems}]
+    if unknown:
         raise UsageError(
-            f"--outputs of {strangers[0]}: no such run", hint=f"they are called {systems[0].name} and {systems[1].name}"
+            f"--outputs of {unknown[0]}: no such run",
+            hint=f"the runs are called {systems[0].name} and {systems[1].name}",
         )
     if files and len(files) == 1 and source is None:
         raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
@@ -96,8 +97,8 @@ def command(
     translations = inputs.read_outputs(files, text)
     lacks: list[dict[str, Any]] = []
     sides = _sides(systems, known, text, translations, alignments, device, lacks)
-    scores, found = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
-    _write(build(known, scores=scores, sentences=found, lacks=lacks), output)
+    scores, differences = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
+    _write(build(known, scores=scores, sentences=differences, lacks=lacks), output)
 
 
 def _sides(
@@ -109,7 +110,7 @@ def _sides(
     device: str,
     lacks: list[dict[str, Any]],
 ) -> list[SystemSide]:
-    """Both systems on the texts; none where nothing was asked for or one of them cannot translate."""
+    """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
     from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.report import translates
@@ -127,9 +128,9 @@ def _sides(
 
     sides = []
     for system in systems:
-        given = translations.get(system.name, [None] * len(system.folders))
+        outputs = translations.get(system.name, [None] * len(system.folders))
         runs = []
-        for folder, lines in zip(system.folders, given, strict=True):
+        for folder, lines in zip(system.folders, outputs, strict=True):
             try:
                 runs.append(
                     translate_and_score(

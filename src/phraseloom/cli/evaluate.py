@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -82,6 +81,7 @@ def command(
 
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
+    from phraseloom import results
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report.charts import lengths
@@ -112,31 +112,32 @@ def command(
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    report = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
-    report |= {"lines": subset} if subset is not None else {}
-    if plot is not None:
-        lengths.draw(report["by_length"], plot)
-    print(json.dumps(report, ensure_ascii=False) + "\n" if output == "json" else render(report), end="")
+    result = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
+    if subset is not None:
+        result = result.model_copy(update={"lines": results.LineSubset.model_validate(subset)})
+    if plot is not None and result.by_length is not None:
+        lengths.draw(result.by_length, plot)
+    print(results.line(result) + "\n" if output == "json" else render(result), end="")
 
 
 def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
-    """name → files, one a run: a file is its own name, unless there is no such file and it reads NAME=FILE,FILE."""
+    """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE."""
     from pathlib import Path
 
     from phraseloom.errors import UsageError
 
-    found: dict[str, list[str]] = {}
+    runs: dict[str, list[str]] = {}
     for text in hypotheses:
         name, equals, files = text.partition("=")
         several = equals and name and not Path(text).exists()
         paths = [part for part in files.split(",") if part] if several else [text]
         name = name if several else text
-        if name in found:
+        if name in runs:
             raise UsageError(f"{name} is given twice")
         if not paths:
             raise UsageError(f"{text} names no file", hint="NAME=FILE,FILE: the translations of the seeds of a system")
-        found[name] = paths
-    return found
+        runs[name] = paths
+    return runs
 
 
 def _edges(text: str | None) -> list[int]:
@@ -160,7 +161,7 @@ def _edges(text: str | None) -> list[int]:
 def _texts(
     hypotheses: Sequence[str], reference: Sequence[str], source: str | None, lines: str | None
 ) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None, dict[str, Any] | None]:
-    """(file → its lines, references, source), all with the same number of lines, and what `lines` chose."""
+    """(file → lines, references, source), all with the same number of lines, and the subset that `lines` names."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel, read_line_numbers, take
@@ -197,7 +198,7 @@ def _texts(
 
 
 def _read(path: str) -> list[str]:
-    """The lines of a file; what the reader changed is said on standard error."""
+    """The lines of a file. Changes by the reader are noted on standard error."""
     from phraseloom.text.lines import LineReport, read_lines, read_stream
 
     report = LineReport()

@@ -99,6 +99,7 @@ def command(
     from phraseloom.cli import report_input as inputs
     from phraseloom.files import atomic_write_json, atomic_write_text
     from phraseloom.report.run.page import report_page
+    from phraseloom.report.run.parts import read_part
     from phraseloom.report.run.report import build
     from phraseloom.report.run.runs import parse_systems, read_system
 
@@ -123,7 +124,7 @@ def command(
     material = inputs.material(text, items, fertility, most)
     measured, lacks = _measure(systems, known, material, translations, device)
     parts = _parts(measured, translations, test, text, items, edges, lacks)
-    parts += [inputs.read_part(name, path) for name, path in named]
+    parts += [read_part(name, path) for name, path in named]
     about = {
         "test sources": source,
         "references": reference,
@@ -144,14 +145,14 @@ def _measure(
     translations: dict[str, list[list[str]]],
     device: str,
 ) -> tuple[dict[str, dict[str, list[Any]]], list[dict[str, str | None]]]:
-    """By kind and system what was measured, and what could not be; a run without a model is left out (its facts say so)."""
+    """The measurements by kind and system, and what is missing. Runs without a model are left out."""
     from dataclasses import replace
 
     from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.run.parts import split_lacks
     from phraseloom.report.run.report import translates
 
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_system: dict[str, list[dict[str, Any]]] = {}
     if material.is_empty:
         return {}, []
     from phraseloom.analysis.measurements import measure_model
@@ -159,13 +160,13 @@ def _measure(
     others: list[dict[str, str | None]] = []
     for system, facts in zip(systems, known, strict=True):
         if not translates(facts):
-            others.append({"system": system.name, "what": "whatever is about translations", "why": NO_TRANSLATION})
+            others.append({"system": system.name, "what": "everything about translations", "why": NO_TRANSLATION})
         if not translates(facts) or not all(run["has_model"] for run in facts["runs"]):
             continue
-        one = replace(material, translate=material.translate and system.name not in translations)
-        if not one.is_empty:
-            found[system.name] = [measure_model(folder, one, device=device, say=say) for folder in system.folders]
-    measured, lacks = split_lacks(found)
+        own = replace(material, translate=material.translate and system.name not in translations)
+        if not own.is_empty:
+            by_system[system.name] = [measure_model(folder, own, device=device, say=say) for folder in system.folders]
+    measured, lacks = split_lacks(by_system)
     return measured, others + lacks
 
 

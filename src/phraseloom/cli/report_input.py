@@ -1,4 +1,4 @@
-"""What `phraseloom report` and `diff` read: texts, translations, results of other verbs; and what they may write."""
+"""The input files of `phraseloom report` and `diff`: texts, translations, and results of other commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from phraseloom.align.links import Gold
     from phraseloom.analysis.contrastive_items import Item
     from phraseloom.analysis.measurements import Material
-    from phraseloom.report.run.parts import Part, ScoredOn
+    from phraseloom.report.run.parts import ScoredOn
     from phraseloom.report.run.runs import System
 
 
@@ -22,7 +22,7 @@ NO_TRANSLATION = "it is a language model, which does not translate"
 
 @dataclass(frozen=True)
 class ParallelText:
-    """Parallel lines as far as they were given, with the files they are from."""
+    """Parallel lines and their files; None for those that were not given."""
 
     sources: list[str] | None = None
     references: list[str] | None = None
@@ -37,54 +37,56 @@ class ParallelText:
 def is_page(page: Path, endings: Sequence[str] = (".html", ".htm")) -> None:
     """Raise UsageError for a name without one of the `endings`."""
     if page.suffix.lower() not in endings:
-        raise UsageError(f"{page.name!r} is no name of a page", hint=f"it ends in {' or '.join(endings)}")
+        raise UsageError(f"{page.name!r} is not the name of a page", hint=f"it ends in {' or '.join(endings)}")
 
 
 def places_of(systems: Sequence[System], outputs: Sequence[str]) -> list[Path]:
-    """The folders of systems and the files that `--outputs` may mean: what a page must not replace."""
+    """The folders of systems and the files that `--outputs` may name, which the page must not replace."""
     files = [text.partition("=")[2] for text in outputs]
     folders = [Path(folder) for system in systems for folder in system.folders]
-    return folders + [Path(name) for rest in files for name in {rest, *rest.split(",")} if name]
+    return folders + [Path(name) for text in files for name in {text, *text.split(",")} if name]
 
 
 def named(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
     """`NAME=…` of an option, in order. Raises UsageError where a part is empty."""
-    found = []
+    pairs = []
     for text in texts:
-        name, equals, rest = text.partition("=")
-        if not (name.strip() and equals and rest):
-            raise UsageError(f"{option} {text}: not NAME=FILE", hint="the name stands before the first =")
-        found.append((name.strip(), rest))
-    return found
+        name, equals, files = text.partition("=")
+        if not (name.strip() and equals and files):
+            raise UsageError(f"{option} {text}: not NAME=FILE", hint="write the name before the first =")
+        pairs.append((name.strip(), files))
+    return pairs
 
 
 def parse_added(texts: Sequence[str]) -> list[tuple[str, Path]]:
-    """The names and files of `--add`, which must be there."""
+    """The names and existing files of `--add`."""
     from phraseloom.files import require_file
 
     return [(name, require_file(file, "result")) for name, file in named(texts, "--add")]
 
 
 def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, list[Path]]:
-    """System → files of translations, one for each run of a system that has runs. Raises UsageError."""
+    """System → files of translations, one for each of its runs if it has any. Raises UsageError."""
     from phraseloom.files import require_file
 
     runs = {system.name: len(system.folders) for system in systems}
-    found: dict[str, list[Path]] = {}
-    for name, rest in named(texts, "--outputs"):
-        files = [rest] if Path(rest).is_file() else rest.split(",")
-        if name in found:
-            raise UsageError(f"--outputs of {name} are given twice", hint="files of several runs have commas between")
+    result: dict[str, list[Path]] = {}
+    for name, text in named(texts, "--outputs"):
+        files = [text] if Path(text).is_file() else text.split(",")
+        if name in result:
+            raise UsageError(
+                f"--outputs of {name} are given twice", hint="separate the files of several runs by commas"
+            )
         if runs.get(name, len(files)) != len(files):
             raise UsageError(
                 f"--outputs of {name} are {plural(len(files), 'file')}, but it has {plural(runs[name], 'run')}"
             )
-        found[name] = [require_file(file, "translation") for file in files]
-    return found
+        result[name] = [require_file(file, "translation") for file in files]
+    return result
 
 
 def lines_of(path: Path) -> list[str]:
-    """The lines of a text; bad UTF-8 is refused."""
+    """The lines of a text. Raises DataError for invalid UTF-8."""
     from phraseloom.text.lines import read_lines
 
     return list(read_lines(path, invalid="stop"))
@@ -100,7 +102,7 @@ def read_texts(
     base: int = 0,
     reverse: bool = False,
 ) -> ParallelText:
-    """The texts that were given, all of one number of lines. Raises UsageError, DataError, FileProblem."""
+    """The given texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import check_parallel
 
@@ -110,7 +112,7 @@ def read_texts(
         raise UsageError("--gold links words of test sources and references", hint="give --test-source and --reference")
     files = {"source": source, "reference": reference, "trees": trees}
     lines = {name: lines_of(require_file(path, name)) for name, path in files.items() if path is not None}
-    check_parallel({str(files[name]): some for name, some in lines.items()}) if lines else None
+    check_parallel({str(files[name]): texts for name, texts in lines.items()}) if lines else None
     links = None
     if gold is not None and source is not None and reference is not None:
         from phraseloom.cli.align import gold_links
@@ -129,7 +131,7 @@ def read_texts(
 
 
 def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, Path] | None:
-    """Two files that go together. Raises UsageError for one alone, FileProblem where one is missing."""
+    """Two files that go together. Raises UsageError if only one is given, FileProblem if one does not exist."""
     from phraseloom.files import require_file
 
     if first is None and second is None:
@@ -140,7 +142,7 @@ def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, P
 
 
 def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]:
-    """The contrastive items of all files, and where bins of distances end."""
+    """The contrastive items of all files, and the upper edges of the distance bins."""
     from phraseloom.cli.analyse import contrastive as contrastive_input
 
     edges = contrastive_input.edges(bins)
@@ -153,7 +155,7 @@ def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]
 def read_test(
     text: ParallelText, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
 ) -> ScoredOn | None:
-    """What translations are scored on; None without a reference. Raises UsageError, DataError."""
+    """The reference and metrics that score translations; None without a reference. Raises UsageError, DataError."""
     from phraseloom.metrics.bleu import make_scorer, read_line_numbers
     from phraseloom.report.run.parts import ScoredOn
 
@@ -171,21 +173,21 @@ def read_test(
 
 
 def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dict[str, list[list[str]]]:
-    """System → lines of each run, as many as references. Raises DataError."""
-    found = {name: [lines_of(path) for path in paths] for name, paths in files.items()}
+    """System → lines of each run. Raises DataError if their number is not that of the references."""
+    result = {name: [lines_of(path) for path in paths] for name, paths in files.items()}
     for name, paths in files.items():
-        for path, lines in zip(paths, found[name], strict=True):
+        for path, lines in zip(paths, result[name], strict=True):
             if text.references is not None and len(lines) != len(text.references):
                 raise DataError(
                     f"{plural(len(lines), 'line')}, but {text.reference_file} has {len(text.references)}",
                     file=path,
                     hint="the files must be parallel, line by line",
                 )
-    return found
+    return result
 
 
 def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
-    """What models are measured on."""
+    """The data on which models are measured."""
     from phraseloom.analysis.measurements import Material
 
     return Material(
@@ -202,15 +204,8 @@ def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, P
     )
 
 
-def read_part(name: str, path: Path) -> Part:
-    """A result of another verb."""
-    from phraseloom.report.run.parts import read_part
-
-    return read_part(name, path)
-
-
 def files_with_checksums(files: Mapping[str, Path | None]) -> dict[str, Any]:
-    """What was read: name → `name of the file (first 12 digits of its sha256)`."""
+    """Name → `file name (first 12 digits of its sha256)` of the files that were read."""
     from phraseloom.files import sha256_file
 
     return {what: f"{path.name} (sha256 {sha256_file(path)[:12]}…)" for what, path in files.items() if path is not None}

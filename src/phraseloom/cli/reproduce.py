@@ -1,4 +1,4 @@
-"""`phraseloom reproduce`: reproduce a table or figure of a paper, at toy, small or the paper's scale."""
+"""`phraseloom reproduce`: reproduce a table or figure of a paper at tiny, small or the paper's scale."""
 
 from __future__ import annotations
 
@@ -88,15 +88,17 @@ def command(
         from phraseloom.reproduce.writing import write_index
 
         if table is not None:
-            raise UsageError(f"--index lists the tables that are there; {table} is not made", hint="call it alone")
+            raise UsageError(f"--index only lists existing tables; {table} is not reproduced", hint="call it alone")
         print(write_index(index))
         return
     if recompute is not None:
-        from phraseloom.reproduce.stored import recompute as judge_again
+        from phraseloom.reproduce.stored import recompute as recompute_table
 
         if table is not None:
-            raise UsageError(f"--recompute reads the table of a folder; {table} is not made", hint="call it alone")
-        judge_again(recompute)
+            raise UsageError(
+                f"--recompute only reads the table of a folder; {table} is not reproduced", hint="call it alone"
+            )
+        recompute_table(recompute)
         print(recompute / "table.md")
         return
     place = recipes or recipes_folder()
@@ -133,7 +135,7 @@ def command(
     if result.failures and options.trains:
         names = ", ".join(f"{task}/{row}".strip("/") for task, row in result.failures)
         raise PhraseloomError(
-            f"failed: {names}", file=target / "table.md", hint="the table says why; the same command tries again"
+            f"failed: {names}", file=target / "table.md", hint="the table says why; run the same command to try again"
         )
 
 
@@ -142,7 +144,7 @@ def _names(text: str, option: str) -> list[str]:
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(f"{option} names nothing")
+        raise UsageError(f"{option} is empty")
     return names
 
 

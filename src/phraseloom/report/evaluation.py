@@ -1,9 +1,8 @@
-"""The report of `phraseloom evaluate`, `report` and `diff`: scores of several systems as plain data, and as text.
+"""The scores of several systems: `evaluate` computes them, for the commands evaluate, report and diff; `render` prints them.
 
 A system has the translations of one or more runs (seeds); its score is the mean of the corpus scores of its runs. Intervals and
-p are those of metrics/seeds.py: with several runs of both systems they are about training, with one about these runs alone.
-The plain data (a dictionary) is what `--output json` prints; `render` makes the text of it. Every score carries the sacreBLEU
-signature that says how it was computed.
+p are those of metrics/seeds.py: with several runs of both systems they are about training, with one run only about these runs.
+Every score carries the sacreBLEU signature that says how it was computed.
 """
 
 from __future__ import annotations
@@ -19,17 +18,31 @@ from phraseloom.errors import UsageError, escape_controls
 from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, check_parallel, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
 from phraseloom.metrics.seeds import LEVEL, SeedScores, compare_seeds, seed_deviation
-from phraseloom.report.markup import terminal
+from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.runs import mean
+from phraseloom.results import (
+    BootstrapTests,
+    LengthGroupScore,
+    LengthScores,
+    MeanScore,
+    MetricScore,
+    MetricTest,
+    PairTest,
+    ScoreComparison,
+    ScoresResult,
+    SystemLengths,
+    SystemScores,
+    TestedScore,
+)
 
 Lines = Sequence[str]
 COMPARED = ("difference", "difference_low", "difference_high", "p", "one_seed")
-ONE_RUN = "One run of a system: its intervals and p are about these runs on other sentences, and say nothing about other seeds."
+ONE_RUN = "If a system has one run, intervals and p are about these runs on other sentences and say nothing about other seeds."
 
 
 @dataclass(frozen=True)
 class ByLength:
-    """BLEU by source length: the source lines, the edges of the groups, and the tokenizer that counts."""
+    """BLEU by source length: the source lines, the edges of the groups, and the tokeniser that counts."""
 
     source: Sequence[str]
     edges: Sequence[int]
@@ -46,12 +59,12 @@ def evaluate(
     bootstrap: int = 0,
     seed: int = SEED,
     pairs: bool = False,
-) -> dict[str, Any]:
-    """Score every system; the first one is the baseline of the comparisons.
+) -> ScoresResult:
+    """Score every system. The first one is the baseline of the comparisons.
 
-    `systems` name → the lines of each run; `references` one list of lines per file; `bootstrap` resamples, 0 = no intervals;
-    `pairs` adds the comparison of every system with every other one. Raises DataError where line counts differ, UsageError for
-    a single resample, which has no variance.
+    `systems`: name → the lines of each run; `references`: the lines of each file; `bootstrap`: number of resamples, 0 for no
+    intervals; `pairs`: also compare every pair of systems. Raises DataError if numbers of lines differ, UsageError for a
+    single resample, which has no variance.
     """
     if bootstrap == 1:
         raise UsageError("one resample has no variance", hint="--bootstrap 1000")
@@ -62,43 +75,58 @@ def evaluate(
     counts = {
         s.name: [[s.statistics(lines, references) for lines in runs] for runs in systems.values()] for s in scorers
     }
-    report: dict[str, Any] = {"sentences": len(references[0]), "references": len(references)}
-    report["systems"] = [
-        {"name": name, "runs": len(runs), "scores": [_score(s, counts[s.name][i]) for s in scorers]}
-        for i, (name, runs) in enumerate(systems.items())
-    ]
+    optional: dict[str, Any] = {}
     if by_length is not None:
         scorer = next(s for s in scorers if s.name == by_length.metric)
-        report["by_length"] = _by_length(by_length, names, scorer, counts[scorer.name], bootstrap, seed)
+        optional["by_length"] = _by_length(by_length, names, scorer, counts[scorer.name], bootstrap, seed)
     if bootstrap:
-        results: list[dict[str, Any]] = []
-        between: list[dict[str, Any]] = []
-        for s in scorers:
-            drawn = _drawn(s, counts[s.name], bootstrap, seed)
-            said = {"signature": f"{s.signature}|bs:{bootstrap}|seed:{seed}"}
-            results += [{"metric": s.name, "system": name, **_tested(drawn, i), **said} for i, name in enumerate(names)]
-            between += [{"metric": s.name, **pair, **said} for pair in _between(names, drawn)] if pairs else []
-        report["bootstrap"] = {"samples": bootstrap, "seed": seed, "baseline": names[0], "results": results}
-        if pairs:
-            report["bootstrap"]["pairs"] = between
-    return report
+        optional["bootstrap"] = _bootstrap_tests(names, scorers, counts, bootstrap, seed, pairs=pairs)
+    scores = [
+        SystemScores(name=name, runs=len(runs), scores=[_score(s, counts[s.name][i]) for s in scorers])
+        for i, (name, runs) in enumerate(systems.items())
+    ]
+    return ScoresResult(sentences=len(references[0]), references=len(references), systems=scores, **optional)
 
 
-def _score(scorer: Scorer, of_runs: Sequence[np.ndarray]) -> dict[str, Any]:
+def _score(scorer: Scorer, of_runs: Sequence[np.ndarray]) -> MetricScore:
     scores = [scorer.score(rows.sum(0)) for rows in of_runs]
     values = [s.value for s in scores]
-    return {
-        "name": scorer.name,
-        "value": mean(values),
-        "deviation": seed_deviation(values),
-        "runs": values,
-        "signature": scorer.signature,
-        "detail": scores[0].detail if len(scores) == 1 else "",
-        "higher_is_better": scorer.higher_is_better,
-    }
+    return MetricScore(
+        name=scorer.name,
+        value=mean(values),
+        deviation=seed_deviation(values),
+        runs=list(values),
+        signature=scorer.signature,
+        detail=scores[0].detail if len(scores) == 1 else "",
+        higher_is_better=scorer.higher_is_better,
+    )
 
 
-def _drawn(scorer: Scorer, counts: Sequence[Sequence[np.ndarray]], samples: int, seed: int) -> list[SeedScores]:
+def _bootstrap_tests(
+    names: Sequence[str],
+    scorers: Sequence[Scorer],
+    counts: Mapping[str, Sequence[Sequence[np.ndarray]]],
+    samples: int,
+    seed: int,
+    *,
+    pairs: bool,
+) -> BootstrapTests:
+    tests: list[MetricTest] = []
+    between: list[PairTest] = []
+    for s in scorers:
+        resampled = _resampled(s, counts[s.name], samples, seed)
+        signature = f"{s.signature}|bs:{samples}|seed:{seed}"
+        tests += [
+            MetricTest(metric=s.name, system=name, **_tested(resampled, i), signature=signature)
+            for i, name in enumerate(names)
+        ]
+        if pairs:
+            between += _pair_tests(s.name, names, resampled, signature)
+    optional: dict[str, Any] = {"pairs": between} if pairs else {}
+    return BootstrapTests(samples=samples, seed=seed, baseline=names[0], results=tests, **optional)
+
+
+def _resampled(scorer: Scorer, counts: Sequence[Sequence[np.ndarray]], samples: int, seed: int) -> list[SeedScores]:
     """The scores of the runs of each system, on the same resamples."""
     flat = [rows for of_runs in counts for rows in of_runs]
     whole = np.array([scorer.value(rows.sum(0)) for rows in flat])
@@ -107,28 +135,27 @@ def _drawn(scorer: Scorer, counts: Sequence[Sequence[np.ndarray]], samples: int,
     return [SeedScores(whole[a:b], sampled[a:b]) for a, b in pairwise(ends)]
 
 
-def _tested(drawn: Sequence[SeedScores], i: int) -> dict[str, Any]:
-    """The score of a system with its interval, and its comparison with the first one; None for the first itself."""
-    alone = compare_seeds(drawn[i])
-    found = {"value": alone.mean, "low": alone.low, "high": alone.high}
-    return found | (_compared(drawn[i], drawn[0]) if i else dict.fromkeys(COMPARED))
+def _tested(resampled: Sequence[SeedScores], i: int) -> dict[str, Any]:
+    """The score of system i with its interval, and its comparison with the first system; None for the first itself."""
+    alone = compare_seeds(resampled[i])
+    compared = _compared(resampled[i], resampled[0]) if i else dict.fromkeys(COMPARED)
+    return {"value": alone.mean, "low": alone.low, "high": alone.high, **compared}
 
 
-def _compared(one: SeedScores, other: SeedScores) -> dict[str, Any]:
-    d = compare_seeds(one, other)
+def _compared(scores: SeedScores, other: SeedScores) -> dict[str, Any]:
+    d = compare_seeds(scores, other)
     return dict(zip(COMPARED, (d.mean, d.low, d.high, d.p, d.one_seed), strict=True))
 
 
-def _between(names: Sequence[str], drawn: Sequence[SeedScores]) -> list[dict[str, Any]]:
-    """Every system against every one before it, with the p of Holm for their number."""
-    found = [
-        {"system": names[i], "other": names[j], **_compared(drawn[i], drawn[j])}
-        for i in range(len(names))
-        for j in range(i)
+def _pair_tests(metric: str, names: Sequence[str], resampled: Sequence[SeedScores], signature: str) -> list[PairTest]:
+    """Every system against every system before it, with Holm's correction for their number."""
+    pairs = [(i, j) for i in range(len(names)) for j in range(i)]
+    compared = [_compared(resampled[i], resampled[j]) for i, j in pairs]
+    corrected = holm([test["p"] for test in compared])
+    return [
+        PairTest(metric=metric, system=names[i], other=names[j], **test, p_holm=p, signature=signature)
+        for (i, j), test, p in zip(pairs, compared, corrected, strict=True)
     ]
-    for pair, p in zip(found, holm([pair["p"] for pair in found]), strict=True):
-        pair["p_holm"] = p
-    return found
 
 
 def _by_length(
@@ -138,144 +165,137 @@ def _by_length(
     counts: Sequence[Sequence[np.ndarray]],
     bootstrap: int,
     seed: int,
-) -> dict[str, Any]:
-    """Groups of each system; with `bootstrap` each group of at least `FEWEST` sentences is resampled by itself."""
+) -> LengthScores:
+    """The groups of each system. With `bootstrap`, each group of at least `FEWEST` sentences is resampled on its own."""
     lengths = count_tokens(options.source, tokenize=options.tokenize)
     groups = [[bleu_by_length(scorer, rows, lengths, edges=options.edges) for rows in of_runs] for of_runs in counts]
-    drawn: list[list[SeedScores] | None] = []
+    resampled: list[list[SeedScores] | None] = []
     for group in groups[0][0]:
         inside = group.holds(lengths)
         enough = bool(bootstrap) and group.sentences >= FEWEST
-        chosen = [[rows[inside] for rows in of_runs] for of_runs in counts] if enough else []
-        drawn.append(_drawn(scorer, chosen, bootstrap, seed) if enough else None)
-    found: dict[str, Any] = {"metric": scorer.name, "signature": scorer.signature, "source_tokens": options.tokenize}
-    found["systems"] = [
-        {"name": name, "groups": [_group(of_runs, g, tested, i) for g, tested in enumerate(drawn)]}
+        subset = [[rows[inside] for rows in of_runs] for of_runs in counts] if enough else []
+        resampled.append(_resampled(scorer, subset, bootstrap, seed) if enough else None)
+    optional: dict[str, Any] = {"baseline": names[0], "samples": bootstrap, "seed": seed} if bootstrap else {}
+    systems = [
+        SystemLengths(name=name, groups=[_group(of_runs, g, tested, i) for g, tested in enumerate(resampled)])
         for i, (name, of_runs) in enumerate(zip(names, groups, strict=True))
     ]
-    return found | ({"baseline": names[0], "samples": bootstrap, "seed": seed} if bootstrap else {})
+    signature, tokenize = scorer.signature, options.tokenize
+    return LengthScores(metric=scorer.name, signature=signature, source_tokens=tokenize, systems=systems, **optional)
 
 
 def _group(
-    of_runs: Sequence[Sequence[LengthGroup]], g: int, tested: Sequence[SeedScores] | None, i: int
-) -> dict[str, Any]:
+    of_runs: Sequence[Sequence[LengthGroup]], g: int, resampled: Sequence[SeedScores] | None, i: int
+) -> LengthGroupScore:
     group = of_runs[0][g]
     scores = [s.value for run in of_runs if (s := run[g].score) is not None]
-    return {
-        "label": group.label,
-        "above": group.above,
-        "up_to": group.up_to,
-        "sentences": group.sentences,
-        "score": {"value": mean(scores), "deviation": seed_deviation(scores)} if scores else None,
-        "bootstrap": None if tested is None else _tested(tested, i),
-    }
+    return LengthGroupScore(
+        label=group.label,
+        above=group.above,
+        up_to=group.up_to,
+        sentences=group.sentences,
+        score=MeanScore(value=mean(scores), deviation=seed_deviation(scores)) if scores else None,
+        bootstrap=None if resampled is None else TestedScore(**_tested(resampled, i)),
+    )
 
 
-def render(report: Mapping[str, Any]) -> str:
-    """The report of `evaluate` as text for a terminal, with a final newline."""
-    parts = [_scores(report)]
-    if "by_length" in report:
-        parts.append(_lengths(report["by_length"]))
-    if "bootstrap" in report:
-        parts.append(_bootstrap(report["bootstrap"]))
+def render(result: ScoresResult) -> str:
+    """The result as text for a terminal, with a final newline."""
+    parts = [_scores(result)]
+    if result.by_length is not None:
+        parts.append(_lengths(result.by_length))
+    if result.bootstrap is not None:
+        parts.append(_bootstrap(result.bootstrap))
     return "\n\n".join(parts) + "\n"
 
 
-def _scores(report: Mapping[str, Any]) -> str:
-    first = report["systems"][0]["scores"]
-    headers = ["system", *(s["name"] for s in first)]
-    rows = [[_named(r), *(_value(s) for s in r["scores"])] for r in report["systems"]]
-    several = f", {report['references']} references" if report["references"] > 1 else ""
-    subset = report.get("lines")
-    number, of = f"{report['sentences']:,}", f" of {subset['of']:,} sentences" if subset else " sentences"
-    chosen = f", those of {escape_controls(subset['file'])}" if subset else ""
-    lines = [f"{number}{of}{several}{chosen}", "", terminal(headers, rows), ""]
+def _scores(result: ScoresResult) -> str:
+    first, subset = result.systems[0].scores, result.lines
+    rows = [[_named(system), *map(_value, system.scores)] for system in result.systems]
+    several = f", {result.references} references" if result.references > 1 else ""
+    number, of = f"{result.sentences:,}", f" of {subset.of:,} sentences" if subset else " sentences"
+    chosen = f", those of {escape_controls(subset.file)}" if subset else ""
+    lines = [f"{number}{of}{several}{chosen}", "", terminal(["system", *(s.name for s in first)], rows), ""]
     if len(rows) == 1:
-        lines += [f"{s['name']}: {s['detail']}" for s in first if s["detail"]]
-    lines += [f"{s['name']}: {s['signature']}" for s in first]
+        lines += [f"{s.name}: {s.detail}" for s in first if s.detail]
+    lines += [f"{s.name}: {s.signature}" for s in first]
     return "\n".join(lines)
 
 
-def _lengths(part: Mapping[str, Any]) -> str:
-    systems, groups = part["systems"], part["systems"][0]["groups"]
-    tokens = "as they stand" if part["source_tokens"] == "none" else f"of sacreBLEU's {part['source_tokens']}"
-    title = f"{part['metric']} by source length (tokens {tokens}; {part['metric']}: {part['signature']})"
-    if "samples" in part:
-        against = f"; differences to {part['baseline']}" if len(systems) > 1 else ""
-        title += f"\n{part['samples']:,} resamples of the sentences of each group, seed {part['seed']}{against}"
-        if any(0 < g["sentences"] < FEWEST for g in groups):
+def _lengths(part: LengthScores) -> str:
+    systems, groups = part.systems, part.systems[0].groups
+    tokens = "as they stand" if part.source_tokens == "none" else f"of sacreBLEU's {part.source_tokens}"
+    title = f"{part.metric} by source length (tokens {tokens}; {part.metric}: {part.signature})"
+    if part.samples is not None:
+        against = f"; differences to {part.baseline}" if len(systems) > 1 else ""
+        title += f"\n{part.samples:,} resamples of the sentences of each group, seed {part.seed}{against}"
+        if any(0 < group.sentences < FEWEST for group in groups):
             title += f"\nno intervals for groups of fewer than {FEWEST} sentences"
         return f"{title}\n\n{terminal(*_resampled_lengths(part))}"
-    headers, rows = ["source tokens", "sentences", *(s["name"] for s in systems)], []
+    headers, rows = ["source tokens", "sentences", *(s.name for s in systems)], []
     for i, group in enumerate(groups):
-        of_systems = [s["groups"][i]["score"] for s in systems]
-        rows.append([group["label"], group["sentences"], *(float(s["value"]) if s else None for s in of_systems)])
+        of_systems = [system.groups[i].score for system in systems]
+        rows.append([group.label, group.sentences, *(float(s.value) if s else None for s in of_systems)])
     return f"{title}\n\n{terminal(headers, rows)}"
 
 
-def _resampled_lengths(part: Mapping[str, Any]) -> tuple[list[str], list[list[object]]]:
-    """Headers and rows, one row a group and system."""
-    several = len(part["systems"]) > 1
-    headers = ["source tokens", "sentences", "system", part["metric"], "95 % interval"]
+def _resampled_lengths(part: LengthScores) -> tuple[list[str], list[list[object]]]:
+    """Headers and rows, one row per group and system."""
+    several = len(part.systems) > 1
+    headers = ["source tokens", "sentences", "system", part.metric, "95 % interval"]
     headers += ["difference", "95 % interval", "p"] if several else []
     rows: list[list[object]] = []
-    for i, group in enumerate(part["systems"][0]["groups"]):
-        for number, system in enumerate(part["systems"]):
-            place = [None, None] if number else [group["label"], group["sentences"]]
-            found, score = system["groups"][i]["bootstrap"], system["groups"][i]["score"]
-            row = [*place, system["name"], float(score["value"]) if score else None]
-            row += [f"{found['low']:.2f} … {found['high']:.2f}" if found else None]
-            if found and number:
-                ends = f"{found['difference_low']:+.2f} … {found['difference_high']:+.2f}"
-                row += [f"{found['difference']:+.2f}", ends, _p(found["p"])]
+    for i in range(len(part.systems[0].groups)):
+        for number, system in enumerate(part.systems):
+            group = system.groups[i]
+            place = [None, None] if number else [group.label, group.sentences]
+            row = [*place, system.name, float(group.score.value) if group.score else None]
+            row += [f"{group.bootstrap.low:.2f} … {group.bootstrap.high:.2f}"] if group.bootstrap else [None]
+            row += _difference(group.bootstrap) if group.bootstrap and number else []
             rows.append([*row, *[None] * (len(headers) - len(row))])
     return headers, rows
 
 
-def _bootstrap(part: Mapping[str, Any]) -> str:
+def _difference(test: ScoreComparison) -> list[object]:
+    """The cells difference, 95 % interval and p; empty for the baseline."""
+    if test.difference is None or test.p is None:
+        return [None] * 3
+    ends = f"{test.difference_low:+.2f} … {test.difference_high:+.2f}"
+    return [f"{test.difference:+.2f}", ends, p_text(test.p)]
+
+
+def _bootstrap(part: BootstrapTests) -> str:
     headers = ["metric", "system", "score", "95 % interval", "difference", "95 % interval", "p"]
-    rows = []
-    for r in part["results"]:
-        system = r["system"] + (" (baseline)" if r["difference"] is None else "")
-        row = [r["metric"], system, float(r["value"]), f"{r['low']:.2f} … {r['high']:.2f}"]
-        if r["difference"] is None:
-            row += [None] * 3
-        else:
-            ends = f"{r['difference_low']:+.2f} … {r['difference_high']:+.2f}"
-            row += [f"{r['difference']:+.2f}", ends, _p(r["p"])]
-        rows.append(row)
-    title = f"Paired bootstrap against {part['baseline']}: {part['samples']:,} resamples, seed {part['seed']}"
-    one_run = any(r["one_seed"] for r in part["results"])
+    rows: list[list[object]] = []
+    for test in part.results:
+        system = test.system + (" (baseline)" if test.difference is None else "")
+        rows.append([test.metric, system, float(test.value), f"{test.low:.2f} … {test.high:.2f}", *_difference(test)])
+    title = f"Paired bootstrap against {part.baseline}: {part.samples:,} resamples, seed {part.seed}"
+    one_run = any(test.one_seed for test in part.results)
     notes = "p: two-sided, of no difference. " + (ONE_RUN if one_run else "Intervals hold sentences and seeds.") + "\n"
-    signatures = "\n".join(f"{m}: {s}" for m, s in {r["metric"]: r["signature"] for r in part["results"]}.items())
-    between = _pairs(part) if part.get("pairs") else ""
+    signatures = "\n".join(f"{m}: {s}" for m, s in {test.metric: test.signature for test in part.results}.items())
+    between = _pairs(part, part.pairs) if part.pairs else ""
     return f"{title}\n\n{terminal(headers, rows)}\n\n{notes}{between}{signatures}"
 
 
-def _named(system: Mapping[str, Any]) -> str:
-    return system["name"] + (f" ({system['runs']} runs)" if system["runs"] > 1 else "")
+def _named(system: SystemScores) -> str:
+    return system.name + (f" ({system.runs} runs)" if system.runs > 1 else "")
 
 
-def _value(score: Mapping[str, Any]) -> float | str:
-    """A score, with the standard deviation over runs where there are several."""
-    deviation = score["deviation"]
-    return float(score["value"]) if deviation is None else f"{score['value']:.2f} ± {deviation:.2f}"
+def _value(score: MetricScore) -> float | str:
+    """A score, with the standard deviation over runs if there are several."""
+    return float(score.value) if score.deviation is None else f"{score.value:.2f} ± {score.deviation:.2f}"
 
 
-def _p(p: float) -> str:
-    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
-
-
-def _pairs(part: Mapping[str, Any]) -> str:
+def _pairs(part: BootstrapTests, pairs: Sequence[PairTest]) -> str:
     """A matrix for each metric: below the diagonal, the system of the row minus that of the column."""
-    metrics = list(dict.fromkeys(r["metric"] for r in part["results"]))
     text = ""
-    for metric in metrics:
-        values = {r["system"]: r["value"] for r in part["results"] if r["metric"] == metric}
+    for metric in dict.fromkeys(test.metric for test in part.results):
+        values = {test.system: test.value for test in part.results if test.metric == metric}
         names, cells = list(values), {}
-        for pair in (p for p in part["pairs"] if p["metric"] == metric):
-            star = "*" if pair["p_holm"] < LEVEL else " "
-            cells[pair["system"], pair["other"]] = f"{pair['difference']:+.2f} ({pair['p']:.3f}){star}"
+        for pair in (p for p in pairs if p.metric == metric):
+            star = "*" if pair.p_holm < LEVEL else " "
+            cells[pair.system, pair.other] = f"{pair.difference:+.2f} ({pair.p:.3f}){star}"
         headers = ["", metric, "score", *(f"− {i}" for i in range(1, len(names)))]
         rows: list[list[object]] = [
             [str(i), name, float(values[name]), *(cells.get((name, other)) for other in names[:-1])]

@@ -89,6 +89,11 @@ def mono(text: str) -> str:
     return f"<code>{_text(text)}</code>"
 
 
+def p_text(p: float) -> str:
+    """A p value with four decimals."""
+    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
+
+
 def _text(text: str) -> str:
     return escape(escape_controls(text))
 

@@ -1,19 +1,19 @@
-"""Did what the paper says hold here? A claim is a set of comparisons of two numbers; a difference with its p decides.
+"""The verdict on the claims of a paper. A claim is a set of comparisons of two numbers; differences and their p decide.
 
     d = value of one row − value of another (or − a given number), as metrics/seeds.py estimates it
-    a comparison is for the claim if d lies on the side that is claimed (beyond `by`; for "equal": inside ± `within`)
+    a comparison supports the claim if d is on the claimed side (beyond `by`; for "equal": inside ± `within`)
 
-All comparisons of a claim must be for it, so its p is the largest of theirs. If some are against it, its p is the smallest p
-of those times the number of comparisons (Bonferroni), and what it decides is "did not hold". The p of all claims of a table are
-then adjusted by Holm (1979) for their number, and below 0.05 there is a verdict:
+All comparisons of a claim must support it, so its p is the largest of theirs. If some contradict it, its p is the smallest of
+their p times the number of comparisons (Bonferroni), and it decides on "did not hold". The p of all claims of a table are then
+adjusted by Holm (1979) for their number. Below 0.05 there is a verdict:
 
     held, did not hold           p after Holm < 0.05, at least two seeds of every row
     undecided                    p after Holm ≥ 0.05; no interval; or the margin of "equal" is no wider than half the interval
     between these two runs: …    one seed: yes, no or undecided for these two runs, and nothing about training
-    in this run: …               likewise, where numbers of one run are compared
+    in this run: …               the same if numbers of one run are compared
     not learned                  the baseline, or every row that is compared, is below the floor of the table
     path only                    scale tiny: it shows that every part works
-    not measured                 a number is not there
+    not measured                 a number is missing
 
 Parameters are exact: no p, no floor, no seeds.
 """
@@ -61,7 +61,7 @@ ONE_RUN: dict[str, Verdict] = {
 
 @dataclass(frozen=True)
 class Comparison:
-    """One comparison of a claim: in words, the difference, its p against the margin of the claim, and whether it agrees."""
+    """One comparison of a claim: in words, its difference, its p against the margin of the claim, and whether it agrees."""
 
     says: str
     difference: SeedDifference | None
@@ -71,7 +71,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim with its comparisons; `p` and `p_holm` of the claim (the module says how), `reason` for what is not a verdict."""
+    """A claim with its comparisons, `p` and `p_holm` (see the module), and the `reason` if there is no verdict."""
 
     claim: ClaimConfig
     verdict: Verdict
@@ -86,9 +86,9 @@ Seeds = Mapping[int, MeasuredValue]
 
 @dataclass(frozen=True)
 class Draws:
-    """A number of each row and seed on every resample of `sentences` sentences; draws of one `group` are of the same resamples.
+    """A number of each row and seed on every resample of `sentences` sentences. Draws of one `group` share their resamples.
 
-    `sentences` 0: the number is made of sentences, but cannot be drawn (too few, or rows differ).
+    `sentences` is 0 if the number is computed from sentences that cannot be resampled (too few, or different in some rows).
     """
 
     sentences: int
@@ -104,13 +104,13 @@ class Draws:
 def draw(
     rows: Mapping[str, Seeds], label: str = "", *, apart: bool = False, samples: int = SAMPLES, seed: int = SEED
 ) -> Draws | None:
-    """The numbers of one metric (and label) under resampling of the sentences; None where it is not made of sentences.
+    """Resample the sentences of one metric (and label). None if the metric is not computed from sentences.
 
-    `apart`: labels stand for different sentences, so that each is drawn by itself.
+    `apart`: labels are groups of different sentences, so each is resampled on its own.
     """
-    found = {(row, s): m for row, seeds in rows.items() for s, m in seeds.items() if label in m.statistics}
-    counts = [m.statistics[label] for m in found.values()]
-    scorer = next((m.scorer for m in found.values()), None)
+    values = {(row, s): m for row, seeds in rows.items() for s, m in seeds.items() if label in m.statistics}
+    counts = [m.statistics[label] for m in values.values()]
+    scorer = next((m.scorer for m in values.values()), None)
     if scorer is None:
         return None
     group = label if apart else ""
@@ -118,11 +118,11 @@ def draw(
         return Draws(0, group)
     begin = [seed, zlib.crc32(label.encode())] if apart else seed
     drawn = bootstrap_values(scorer, counts, samples=samples, seed=begin)
-    return Draws(len(counts[0]), group, dict(zip(found, drawn, strict=True)))
+    return Draws(len(counts[0]), group, dict(zip(values, drawn, strict=True)))
 
 
 def compare(claim: ClaimConfig, says: str, difference: SeedDifference | None) -> Comparison:
-    """A comparison of a claim from its difference (in the direction of the numbers, not of the claim)."""
+    """A comparison of a claim; `difference` has the sign of the numbers, not of the claim."""
     if difference is None:
         return Comparison(says, None)
     if claim.within is not None:
@@ -137,26 +137,26 @@ def compare(claim: ClaimConfig, says: str, difference: SeedDifference | None) ->
 
 
 def weigh(claim: ClaimConfig, comparisons: Sequence[Comparison]) -> JudgedClaim:
-    """The claim with its p, not yet adjusted for the other claims of its table; without a p its verdict is final."""
-    there = [c for c in comparisons if c.difference is not None]
+    """The claim with its p before Holm's correction. Without a p, its verdict is final."""
+    measured = [c for c in comparisons if c.difference is not None]
     judged = JudgedClaim(claim, "not measured", tuple(comparisons))
-    against = [c for c in there if not c.agrees]
-    if not there or (len(there) < len(comparisons) and not against):
+    against = [c for c in measured if not c.agrees]
+    if not measured or (len(measured) < len(comparisons) and not against):
         return judged
-    if all(c.difference is not None and c.difference.exact for c in there):
+    if all(c.difference is not None and c.difference.exact for c in measured):
         return replace(judged, verdict="did not hold" if against else "held")
-    if any(c.p is None for c in there):
-        reason = next(c.difference.how for c in there if c.p is None and c.difference is not None)
+    if any(c.p is None for c in measured):
+        reason = next(c.difference.how for c in measured if c.p is None and c.difference is not None)
         return replace(judged, verdict="undecided", reason=reason)
-    widest = max(_half_width(c.difference) for c in there)
+    widest = max(_half_width(c.difference) for c in measured)
     if claim.within is not None and widest >= claim.within:
         half = f"half the interval, {widest:.2f}"
         reason = f"the margin of {claim.within:g} is no wider than {half}: it takes more seeds or sentences"
         return replace(judged, verdict="undecided", reason=reason)
     if against:
-        p = min(1.0, len(there) * min(c.p for c in against if c.p is not None))
+        p = min(1.0, len(measured) * min(c.p for c in against if c.p is not None))
     else:
-        p = max(c.p for c in there if c.p is not None)
+        p = max(c.p for c in measured if c.p is not None)
     return replace(judged, verdict="undecided", p=p)
 
 
@@ -167,7 +167,7 @@ def _half_width(difference: SeedDifference | None) -> float:
 
 
 def decide(weighed: Sequence[JudgedClaim]) -> list[JudgedClaim]:
-    """All claims of a table with their verdicts: Holm over those that have a p, then what one seed can say."""
+    """The verdicts on all claims of a table, after Holm's correction of those that have a p."""
     tested = [i for i, judged in enumerate(weighed) if judged.p is not None]
     adjusted = dict(zip(tested, holm([weighed[i].p or 0.0 for i in tested]), strict=True))
     return [_decided(judged, adjusted.get(i)) for i, judged in enumerate(weighed)]
@@ -175,23 +175,23 @@ def decide(weighed: Sequence[JudgedClaim]) -> list[JudgedClaim]:
 
 def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
     verdict = judged.verdict
-    there = [c for c in judged.comparisons if c.difference is not None]
+    measured = [c for c in judged.comparisons if c.difference is not None]
     if p_holm is not None:
-        partial = len(there) < len(judged.comparisons)
+        partial = len(measured) < len(judged.comparisons)
         verdict = "not measured" if partial else "undecided"
         if p_holm < LEVEL:
-            verdict = "held" if all(c.agrees for c in there) else "did not hold"
-    if verdict in TWO_RUNS and any(c.difference is not None and c.difference.one_seed for c in there):
+            verdict = "held" if all(c.agrees for c in measured) else "did not hold"
+    if verdict in TWO_RUNS and any(c.difference is not None and c.difference.one_seed for c in measured):
         same = not judged.claim.than
         verdict = (ONE_RUN if same else TWO_RUNS)[verdict]
     return replace(judged, verdict=verdict, p_holm=p_holm)
 
 
-def difference_of(one: SeedScores, other: SeedScores | float, *, drawable: bool) -> SeedDifference:
-    """The estimate; without an interval where a number is made of sentences that cannot be drawn (`drawable` False)."""
+def difference_of(scores: SeedScores, other: SeedScores | float, *, drawable: bool) -> SeedDifference:
+    """The estimated difference, without an interval if the sentences cannot be resampled (`drawable` False)."""
     if drawable:
-        return compare_seeds(one, other)
-    mean = float(one.scores.mean()) - (other if isinstance(other, float) else float(other.scores.mean()))
-    few = len(one.scores) < 2 or (not isinstance(other, float) and len(other.scores) < 2)
+        return compare_seeds(scores, other)
+    mean = float(scores.scores.mean()) - (other if isinstance(other, float) else float(other.scores.mean()))
+    few = len(scores.scores) < 2 or (not isinstance(other, float) and len(other.scores) < 2)
     how = f"no interval: fewer than {FEWEST} sentences, or not the same ones"
     return SeedDifference(mean, one_seed=few, how=how)

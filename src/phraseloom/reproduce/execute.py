@@ -1,9 +1,9 @@
-"""Running steps: each verb in a process of its own, so many at once, none twice; what fails stops only what needs it.
+"""Run the steps of a table: each command in its own process, `jobs` at a time, none twice.
 
-A step that is not a training begins with an empty folder. A training goes on where its run stopped, unless a corpus that it was
-made of has changed: then it begins anew, and the old folder is kept beside it as `NAME.before`. On SIGINT or SIGTERM the
-running steps are asked to stop (a training saves), and the same command goes on later. One verb is no program's: `concatenate`
-puts its inputs one after the other.
+A failed step stops only the steps that need it. A step that is not a training starts with an empty folder. A training resumes
+its run unless one of its corpora has changed: then it starts again, and the old folder is renamed to `NAME.before`. On SIGINT
+or SIGTERM the running steps are stopped (a training saves), and the same command resumes later. The command `concatenate` is
+built in: it concatenates its inputs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class _Running:
-    """A process, the record of its step, when it began, and the files that it holds."""
+    """A process, the record of its step, its start time, and its open files."""
 
     process: subprocess.Popen[bytes]
     content: dict[str, Any]
@@ -51,9 +51,9 @@ class _Running:
 
 @dataclass
 class Execution:
-    """The steps of a table in the order in which they may run. `flop` by identity: noted in the records.
+    """The steps of a table in an order in which they can run. `flop` by identity is written to the records.
 
-    `jobs`: so many side by side, each with its share of the cores. `program`: what runs a verb (tests put another in).
+    `jobs`: number of parallel steps, each with its share of the cores. `program`: the program that runs a command.
     """
 
     steps: Sequence[Step]
@@ -66,9 +66,9 @@ class Execution:
     _lost: set[str] = field(default_factory=set)  # identities that failed, or whose needs failed, in this run
 
     def run(self) -> dict[str, Record]:
-        """Run what is not done; the record of every step by identity ("new": something it needs failed).
+        """Run the steps that are not done. Returns the record of every step by identity ("new": a step that it needs failed).
 
-        Raises InterruptedRun after a signal, FileProblem where nothing can be written.
+        Raises InterruptedRun after a signal, FileProblem if the folder is not writable.
         """
         self.records = {step.identity: read_record(step) for step in self.steps}
         waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
@@ -85,11 +85,11 @@ class Execution:
             finally:
                 self._stop()
         if stop.is_set:
-            raise InterruptedRun(f"stopped by {stop.name}", hint="the same command goes on from here")
+            raise InterruptedRun(f"stopped by {stop.name}", hint="run the same command to resume")
         return self.records
 
     def _start(self, waiting: list[Step]) -> list[Step]:
-        """Start what can start now; what is left to wait for. What can never start is left out, and said."""
+        """Start the steps that can start now. Returns the steps that must wait; those that can never start are logged."""
         left = []
         for step in waiting:
             lost = next((need for need in step.needs if need.identity in self._lost), None)
@@ -167,7 +167,7 @@ class Execution:
         return os.environ | {"OMP_NUM_THREADS": str(max(1, cores // self.jobs))}
 
     def _collect(self) -> None:
-        """Take in the steps that have ended."""
+        """Finish the steps whose processes have ended."""
         for step in [s for s in self.steps if s.identity in self._running]:
             running = self._running[step.identity]
             code = running.process.poll()
@@ -192,7 +192,7 @@ class Execution:
         self.records[step.identity] = record
 
     def _stop(self) -> None:
-        """End what runs: a training saves on SIGTERM."""
+        """Terminate the running steps. A training saves on SIGTERM."""
         for running in self._running.values():
             running.process.terminate()
         for step in [s for s in self.steps if s.identity in self._running]:
@@ -211,14 +211,14 @@ class Execution:
 
 
 def _put_aside(folder: Path) -> None:
-    """Keep a folder under another name, in place of what was kept before."""
+    """Rename a folder to `NAME.before`, replacing an earlier one."""
     aside = folder.with_name(folder.name + BEFORE)
     remove_marked(aside, RECORD)
     move_own(folder, aside)
 
 
 def _joined(paths: Sequence[Path], target: Path) -> Path:
-    """One plain file of all of `paths`: the only one itself, or a temporary one that is unpacked and put together."""
+    """One plain file with the content of all `paths`: the only path itself, or a temporary file."""
     if len(paths) == 1 and paths[0].suffix not in (".gz", ".xz"):
         return files.require_file(paths[0], "input of the step")
     _concatenate(paths, target)
@@ -238,7 +238,7 @@ def _close(running: _Running) -> None:
 
 
 def _settle(step: Step) -> None:
-    """Give standard output its name; the temporary input goes."""
+    """Rename the file of standard output and remove the temporary input."""
     if step.stdout is not None:
         move_own(step.folder / STDOUT, step.stdout)
     remove_own(step.folder / STDIN)
@@ -263,6 +263,3 @@ def duration(seconds: float) -> str:
         if seconds < limit:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds / 86400:,.1f} days"
-
-
-__all__ = ["RECORD", "Execution", "duration"]

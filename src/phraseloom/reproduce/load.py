@@ -1,4 +1,4 @@
-"""The files of tables: which there are, the one of a name, and reading it with the steps that its scales use."""
+"""Find and read the files of tables, with the shared steps that their scales use."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def find_table(name: str, recipes: Path) -> Path:
     names = [path.stem for path in all_tables(recipes)]
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-        there = f"tables: {', '.join(names)}" if names else "--recipes names the folder that holds tables/"
+        known = f"tables: {', '.join(names)}" if names else "--recipes names the folder that holds tables/"
         raise UsageError(
-            f"no table {name!r} in {recipes / 'tables'}", hint=f"did you mean {near[0]}?" if near else there
+            f"no table {name!r} in {recipes / 'tables'}", hint=f"did you mean {near[0]}?" if near else known
         )
     return recipes / "tables" / f"{name}.yaml"
 
@@ -31,27 +31,27 @@ def all_tables(recipes: Path) -> list[Path]:
 
 
 def recipes_folder() -> Path:
-    """`recipes` of the present folder, or else of the checkout that this program runs from."""
+    """`recipes` in the current folder, else in the checkout that this program runs from."""
     here = Path("recipes")
     checkout = Path(__file__).resolve().parents[3] / "recipes"
     return here if (here / "tables").is_dir() or not checkout.is_dir() else checkout
 
 
 def load_table(path: Path) -> TableConfig:
-    """Read and check a table; ConfigError names the key, the file and the line."""
+    """Read and check a table. Raises ConfigError with the key, the file and the line."""
     value, places = read_yaml(path)
     scales = value.get("scales")
     if isinstance(scales, dict):
-        for scale, given in scales.items():
-            if isinstance(given, dict) and "use" in given:
-                scales[scale] = _used(path, given, places, scale)
+        for scale, options in scales.items():
+            if isinstance(options, dict) and "use" in options:
+                scales[scale] = _used(path, options, places, scale)
     return validate(TableConfig, value, file=path, places=places)
 
 
-def _used(path: Path, given: dict[str, Any], places: Places, scale: str) -> dict[str, Any]:
-    """The keys of a scale over those of the file that it uses."""
-    name = given["use"]
+def _used(path: Path, options: dict[str, Any], places: Places, scale: str) -> dict[str, Any]:
+    """The keys of a scale, merged into those of the file that it uses."""
+    name = options["use"]
     if not isinstance(name, str):
-        raise places[("scales", scale, "use")].problem("use names one file beside the table")
+        raise places[("scales", scale, "use")].problem("use names one file in the folder of the table")
     below, _ = read_yaml(path.parent / name)
-    return merge(below, {key: value for key, value in given.items() if key != "use"})
+    return merge(below, {key: value for key, value in options.items() if key != "use"})

@@ -1,6 +1,6 @@
-"""Numbers of a row and seed: from texts, from the JSON of our verbs, from run folders.
+"""The numbers of a row and seed: from texts, from the JSON of commands, from run folders.
 
-A number is missing where the steps that make it have not run, with the reason; never silently.
+If the steps of a number have not run, the number is missing, with the reason.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Value = float | dict[str, float]
 class MeasuredValue:
     """One number (or series) of one row and seed.
 
-    `statistics`: the counts of its sentences, which the bootstrap draws from, by label; of a single number under "".
-    `hypotheses`: the lines that were scored, where the number is a score of text.
+    `statistics`: the counts of its sentences for the bootstrap, by label ("" for a single number).
+    `hypotheses`: the scored lines, if the number is a score of text.
     """
 
     value: Value | None
@@ -45,7 +45,7 @@ class MeasuredValue:
 
 
 def scorer_of(metric: TextMetric | JsonMetric) -> Scorer | Ratio:
-    """What makes a number of the summed counts of sentences."""
+    """The scorer that computes a number from the summed counts of sentences."""
     if isinstance(metric, TextMetric):
         return make_scorer(metric.kind, tokenize=metric.tokenize)
     return Ratio(metric.form, metric.factor)
@@ -53,7 +53,7 @@ def scorer_of(metric: TextMetric | JsonMetric) -> Scorer | Ratio:
 
 @dataclass
 class Meter:
-    """Reads metrics; scorers and references are read once."""
+    """Measures metrics. Scorers and references are cached."""
 
     steps: Steps
     _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
@@ -107,12 +107,12 @@ class Meter:
         path = Path(self.steps.fill(metric.file, place))
         at = self.steps.fill(metric.at, place)
         content = read_json(path, "report")
-        found = list(select(content, split(at)))
-        numbers = [(item, value) for item, value in found if _is_number(value)]
-        if len(numbers) != len(found) or not found:
+        selected = list(select(content, split(at)))
+        numbers = [(item, value) for item, value in selected if _is_number(value)]
+        if len(numbers) != len(selected) or not selected:
             raise CorruptError(f"no number at {at}", file=path)
         if metric.label is None and len(numbers) > 1:
-            raise CorruptError(f"{len(numbers)} numbers at {at}, where one is wanted", file=path)
+            raise CorruptError(f"{len(numbers)} numbers at {at}, where one is expected", file=path)
         values = {_label(item, metric.label, n): metric.factor * v for n, (item, v) in enumerate(numbers, 1)}
         value: Value = values if metric.label is not None else values[""]
         if metric.by_sentence is None:
@@ -124,17 +124,17 @@ class Meter:
         for label, number in values.items():
             sums = statistics.get(label)
             if sums is None or not math.isclose(scorer.value(sums.sum(0)), number, rel_tol=1e-6, abs_tol=1e-9):
-                raise CorruptError(f"what stands at {by_sentence} does not make the numbers at {at}", file=path)
+                raise CorruptError(f"the sums at {by_sentence} do not give the numbers at {at}", file=path)
         return MeasuredValue(value, "", "", statistics, scorer)
 
 
 def split(path: str) -> list[str]:
-    """The parts of a path between full stops, but those inside brackets."""
+    """The parts of a path, split at full stops outside brackets."""
     return [part for part in re.split(r"\.(?![^\[]*\])", path) if part]
 
 
 def select(value: Any, path: list[str]) -> Iterator[tuple[Any, Any]]:
-    """(the last list entry passed, what stands at the path) of everything that fits; see `JsonMetric`."""
+    """(the last list entry on the way, the value) for everything that matches the path; see `JsonMetric`."""
     yield from _select(value, None, path)
 
 
@@ -142,20 +142,20 @@ def _select(value: Any, item: Any, path: list[str]) -> Iterator[tuple[Any, Any]]
     if not path:
         yield item, value
         return
-    key, rest = path[0], path[1:]
+    key, tail = path[0], path[1:]
     if key == "*" or key.startswith("["):
         entries = value if isinstance(value, list) else []
         if isinstance(value, dict):
             entries = [{"key": name, "value": inner} for name, inner in value.items()]
-            rest = ["value", *rest]
-        wanted = [part.partition("=")[::2] for part in key.strip("[]").split(",")] if key != "*" else []
+            tail = ["value", *tail]
+        conditions = [part.partition("=")[::2] for part in key.strip("[]").split(",")] if key != "*" else []
         for entry in entries:
-            if all(isinstance(entry, dict) and _text(entry.get(name)) == text for name, text in wanted):
-                yield from _select(entry, entry, rest)
+            if all(isinstance(entry, dict) and _text(entry.get(name)) == text for name, text in conditions):
+                yield from _select(entry, entry, tail)
     elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
-        yield from _select(value[int(key)], item, rest)
+        yield from _select(value[int(key)], item, tail)
     elif isinstance(value, dict) and key in value:
-        yield from _select(value[key], item, rest)
+        yield from _select(value[key], item, tail)
 
 
 def _text(value: Any) -> str:
@@ -163,16 +163,16 @@ def _text(value: Any) -> str:
 
 
 def _sums(rows: Any) -> np.ndarray:
-    """[[numerator, denominator], …] of sentences as an array; without rows where it is none."""
+    """[[numerator, denominator], …] of sentences as an array; an empty array for anything else."""
     try:
-        found = np.array(rows, dtype=np.float64)
+        sums = np.array(rows, dtype=np.float64)
     except (TypeError, ValueError):
         return np.zeros((0, 2))
-    return found if found.ndim == 2 and found.shape[1] == 2 else np.zeros((0, 2))
+    return sums if sums.ndim == 2 and sums.shape[1] == 2 else np.zeros((0, 2))
 
 
 def _label(item: Any, name: str | None, number: int) -> str:
-    """The label of a series' entry: its key of that name (null: all), or its number from 1; "" of a single number."""
+    """The label of an entry of a series: its key of that name (null: all), or its number from 1; "" for a single number."""
     if name is None:
         return ""
     if not isinstance(item, dict) or name not in item:
@@ -185,7 +185,7 @@ def _is_number(value: Any) -> bool:
 
 
 def run_facts(run: Path) -> dict[str, float]:
-    """What a run folder says of itself: updates, seconds, best validation, parameters, tokens."""
+    """The facts of a run folder: updates, seconds, best validation, parameters, tokens per second."""
     history = read_history(run)
     facts: dict[str, float] = {}
     if history.training or history.validation:
@@ -213,15 +213,15 @@ def _tokens(run: Path) -> float:
 def _run(metric: RunMetric, run: Path) -> MeasuredValue:
     facts = run_facts(run)
     if metric.read not in facts:
-        return MeasuredValue(None, f"{run}: the run does not say its {metric.read}")
+        return MeasuredValue(None, f"{run}: the run has no {metric.read}")
     return MeasuredValue(facts[metric.read])
 
 
 def reached(run: Path, read: str, perplexity: float) -> float:
-    """The updates of a run, or its validation BLEU, where validation perplexity first came down to `perplexity`.
+    """The updates of a run, or its validation BLEU, when validation perplexity first reached `perplexity`.
 
-    Between two validations log perplexity and BLEU run straight over updates. Raises DataError where it never came down so far,
-    or no BLEU is known there.
+    Log perplexity and BLEU are interpolated linearly over updates. Raises DataError if the perplexity was never reached, or if
+    no BLEU is known at that update.
     """
     updates, values = read_history(run).curve("perplexity", of="validation")
     below = np.flatnonzero(values <= perplexity)
@@ -230,8 +230,8 @@ def reached(run: Path, read: str, perplexity: float) -> float:
         raise DataError(f"validation perplexity {perplexity:g} was not reached: {best}", file=run)
     last, update = int(below[0]), float(updates[below[0]])
     if last:
-        before, after, wanted = np.log([values[last - 1], values[last], perplexity])
-        update = float(updates[last - 1] + (updates[last] - updates[last - 1]) * (before - wanted) / (before - after))
+        before, after, target = np.log([values[last - 1], values[last], perplexity])
+        update = float(updates[last - 1] + (updates[last] - updates[last - 1]) * (before - target) / (before - after))
     if read == "updates":
         return update
     scored, bleu = read_history(run).curve("bleu", of="validation")
@@ -241,7 +241,7 @@ def reached(run: Path, read: str, perplexity: float) -> float:
 
 
 def _seconds(record: Path) -> float:
-    """Wall time in the record of a step that is done. Raises CorruptError, DataError, FileProblem."""
+    """Wall time of a finished step, from its record. Raises CorruptError, DataError, FileProblem."""
     content = read_json(record, "record of a step")
     if not isinstance(content, dict) or not _is_number(content.get("seconds")):
         raise CorruptError("no seconds in the record of a step", file=record)

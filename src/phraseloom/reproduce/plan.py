@@ -1,12 +1,10 @@
-"""What a table will do before it does it: its rows, what is there already, parameters, tokens, FLOP, time, disk.
+"""The plan of a table: its steps, which of them are done, and the cost of each training before it starts.
 
-What a training will cost before it starts: parameters, tokens, matrix-product FLOP, time and disk.
+    time = updates · pairs per update · FLOP per pair (models/flops.py) / (FLOP/s · the share of them that a training reaches)
 
-    time = updates · pairs an update · FLOP of a pair (models/flops.py) / (FLOP/s · share of them that a training reaches)
-
-The speed is what finished trainings of this folder have reached; else a matrix product is timed and `SHARE` of it assumed; or
-that of a GPU by name. Lengths are those of the dataset if it is there, else those that the table assumes. Where no formula
-counts a model (language models) an update is 6 FLOP a parameter and token (Kaplan et al. 2020).
+The speed is the one that finished trainings of this folder reached; else `SHARE` of a measured matrix product; or that of a GPU
+by name. Lengths are those of the dataset if it exists, else those that the table assumes. If no formula counts a model
+(language models), an update takes 6 FLOP per parameter and token (Kaplan et al. 2020).
 """
 
 from __future__ import annotations
@@ -50,33 +48,33 @@ class Plan:
 
 
 def make_plan(steps: Steps, rows: Sequence[str] | None, seeds: Sequence[int]) -> Plan:
-    """The plan of the chosen rows (all that can be run, where `rows` is None). Raises UsageError for unknown names."""
+    """The plan of the chosen rows (all runnable rows if `rows` is None). Raises UsageError for unknown names."""
     chosen = choose(steps.table, steps, rows)
     plan = Plan(steps, chosen, seeds)
-    wanted = [s for task, row in chosen for seed in seeds for s in steps.steps_of(row, task, seed)]
-    plan.ordered = in_order(wanted)
+    requested = [s for task, row in chosen for seed in seeds for s in steps.steps_of(row, task, seed)]
+    plan.ordered = in_order(requested)
     plan.records = {step.identity: read_record(step) for step in plan.ordered}
     plan.estimates = {step.identity: estimate(step, steps.config) for step in plan.trainings}
     return plan
 
 
 def choose(table: TableConfig, steps: Steps, rows: Sequence[str] | None) -> list[tuple[str, str]]:
-    """(task, row) of the rows that were asked for: `base`, `en-de/base`, or a task alone, `en-de/`."""
+    """(task, row) of the requested rows: `base`, `en-de/base`, or all of a task, `en-de/`."""
     able = [(task, row) for row, task in runnable(table, steps.scale)]
     able = sorted(able, key=lambda p: ((list(table.tasks) or [""]).index(p[0]), list(table.rows).index(p[1])))
     if rows is None:
         return able
-    found: set[tuple[str, str]] = set()
+    chosen: set[tuple[str, str]] = set()
     for name in rows:
         task, slash, row = name.rpartition("/")
-        some = {p for p in able if (not slash or p[0] == task) and (not row or p[1] == row)}
-        if not some:
+        matches = {p for p in able if (not slash or p[0] == task) and (not row or p[1] == row)}
+        if not matches:
             reason = table.rows[row].not_run.get(steps.scale) if row in table.rows else None
-            why = f"is not run at scale {steps.scale}: {reason}" if reason else "is not there"
+            why = f"is not run at scale {steps.scale}: {reason}" if reason else "does not exist"
             hint = f"rows: {', '.join(table.rows)}" + (f"; tasks: {', '.join(table.tasks)}" if table.tasks else "")
             raise UsageError(f"row {name!r} {why}", hint=hint)
-        found |= some
-    return [place for place in able if place in found]
+        chosen |= matches
+    return [place for place in able if place in chosen]
 
 
 def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
@@ -86,24 +84,24 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
     rows, left, disk = [], 0.0, 0
     unknown = False
     for step in plan.trainings:
-        found, record = plan.estimates[step.identity], plan.records[step.identity]
-        speed = speeds.get("") or speeds[found.precision]
-        seconds = found.seconds(speed)
+        cost, record = plan.estimates[step.identity], plan.records[step.identity]
+        speed = speeds.get("") or speeds[cost.precision]
+        seconds = cost.seconds(speed)
         done = f"done, {duration(record.seconds)}"
-        state = {"done": done, "stopped": "goes on", "failed": "failed before", "changed": "anew"}
+        state = {"done": done, "stopped": "resumes", "failed": "failed before", "changed": "again"}
         if record.state != "done":
             left += seconds or 0.0
-            disk += found.disk
+            disk += cost.disk
             unknown |= seconds is None
         rows.append(
             [
                 str(step.place),
-                f"{found.parameters:,}",
-                "" if found.updates is None else f"{found.updates:,}",
-                "" if found.target_tokens is None else f"{found.target_tokens:,}",
-                "" if found.flop is None else f"{found.flop:.2e}",
+                f"{cost.parameters:,}",
+                "" if cost.updates is None else f"{cost.updates:,}",
+                "" if cost.target_tokens is None else f"{cost.target_tokens:,}",
+                "" if cost.flop is None else f"{cost.flop:.2e}",
                 "not known" if seconds is None else duration(seconds),
-                gigabytes(found.disk),
+                gigabytes(cost.disk),
                 state.get(record.state, "new"),
             ]
         )
@@ -131,18 +129,18 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
 
 
 def _changes(plan: Plan) -> list[str]:
-    """What has become of the files of the data root since steps have read them."""
+    """Files of the data root that have changed or disappeared since steps read them."""
     changes: Counter[tuple[str, str]] = Counter()
     for record in plan.records.values():
         changes.update(record.changed.items())
     lines = [
-        f"changed: {name} ({why}): {number} step{'s are' if number != 1 else ' is'} run anew"
+        f"changed: {name} ({why}): {number} step{'s' if number != 1 else ''} will run again"
         for (name, why), number in changes.items()
     ]
     done = [step for step in plan.ordered if plan.records[step.identity].state == "done"]
     gone = missing(done)
     named = ", ".join(gone[:3]) + (f" and {len(gone) - 3} more" if len(gone) > 3 else "")
-    lines += [f"not there under {plan.steps.root}: {named}; what was made of them stays as it is"] if gone else []
+    lines += [f"missing under {plan.steps.root}: {named}; the results of their steps are kept"] if gone else []
     return lines
 
 
@@ -178,7 +176,7 @@ GPUS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Speed:
-    """FLOP/s that a training is expected to reach, and where the figure comes from."""
+    """FLOP/s that a training is expected to reach, and the source of the figure."""
 
     flops: float
     says: str
@@ -186,7 +184,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """One training. `remarks`: what was assumed."""
+    """The cost of one training. `remarks`: assumptions."""
 
     parameters: int
     updates: int | None
@@ -217,13 +215,13 @@ def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
             remarks.append(f"{updates:,} updates, as no number of updates ends the training")
     tokens = None if updates is None else updates * training.batch_tokens
     flop = None if tokens is None else tokens / lengths.target * _pair_flop(recipe, sizes, lengths, parameters, remarks)
-    kept = training.keep_last + 2  # and best, last
-    disk = BYTES * parameters * (COPIES * kept + bool(training.average_last))
+    checkpoints = training.keep_last + 2  # and best, last
+    disk = BYTES * parameters * (COPIES * checkpoints + bool(training.average_last))
     return CostEstimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
 
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
-    """The trained parameters of a recipe's model with vocabularies of these sizes; no memory is taken."""
+    """The number of trained parameters of a recipe's model, without allocating them."""
     import torch
 
     from phraseloom.layers.table import TargetTable
@@ -242,7 +240,7 @@ def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
 
 
 def _vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> tuple[int, int]:
-    """How many types each side has: of the dataset if it is there, of the recipe if that settles it, else assumed."""
+    """The vocabulary size of each side: that of the dataset if it exists, else of the recipe if it says so, else assumed."""
     known = _dataset(recipe)
     if known is not None:
         return known[0]
@@ -258,7 +256,7 @@ def _vocabularies(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> 
 
 
 def _source_types(subwords: Any) -> int:
-    """The types of the source beside a target of words; SPECIALS are counted in the size of sentencepiece alone."""
+    """The source vocabulary size if the target has words. Only sentencepiece counts SPECIALS in its size."""
     if subwords.kind == "words":
         return SPECIALS + int(subwords.size)
     return int(subwords.size if subwords.kind == "sentencepiece" else subwords.merges)
@@ -268,13 +266,13 @@ def _lengths(recipe: AnyRecipe, scale: ScaleConfig, remarks: list[str]) -> Lengt
     known = _dataset(recipe)
     if known is not None:
         return known[1]
-    found = scale.lengths or DEFAULT_LENGTHS
-    remarks.append(f"{found.source:g} + {found.target:g} tokens a sentence")
-    return found
+    lengths = scale.lengths or DEFAULT_LENGTHS
+    remarks.append(f"{lengths.source:g} + {lengths.target:g} tokens per sentence")
+    return lengths
 
 
 def _dataset(recipe: AnyRecipe) -> tuple[tuple[int, int], LengthsConfig] | None:
-    """Vocabulary sizes and mean lengths of the prepared dataset, None where there is none (yet)."""
+    """Vocabulary sizes and mean lengths of the prepared dataset; None if there is none."""
     from phraseloom.data.shards import read_index
 
     folder = Path(recipe.data.folder)
@@ -309,14 +307,14 @@ def _pair_flop(
         if cost.remark is not None:
             remarks.append(cost.remark)
         return float(cost.training([(source, target)]))
-    remarks.append("6 FLOP a parameter and token")
+    remarks.append("6 FLOP per parameter and token")
     return 6.0 * parameters * target
 
 
-def speed_here(steps: Sequence[Step], given: float | None = None) -> Speed:
-    """The speed of this machine: `given`, or that of finished trainings among `steps`, or measured and scaled."""
-    if given is not None:
-        return Speed(given, f"{given / 1e9:,.0f} GFLOP/s as given")
+def speed_here(steps: Sequence[Step], flops: float | None = None) -> Speed:
+    """The speed of this machine: `flops` if given, else that of finished trainings among `steps`, else measured and scaled."""
+    if flops is not None:
+        return Speed(flops, f"{flops / 1e9:,.0f} GFLOP/s as given")
     reached = [r for r in map(_reached, steps) if r is not None]
     if reached:
         median = statistics.median(reached)
@@ -338,7 +336,7 @@ def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
 
 
 def matrix_speed() -> float:
-    """FLOP/s of a product of 768 × 768 matrices in fp32 with all threads of torch, in 0.3 s."""
+    """FLOP/s of a product of 768 × 768 matrices in fp32 with all threads of torch, measured for 0.3 s."""
     import torch
 
     size, rounds = 768, 0

@@ -1,15 +1,11 @@
-"""What has been run: `step.json` in the folder of each step, written whole, and what of it is still there.
+"""The records of steps: `step.json` in the folder of each step, and whether its files are still complete.
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
      "attempts": [{"began", "seconds", "exit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
      "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "machine", "flop"}
 
 A step is done if its record says so for the same identity, every output has its size, and every file of the data root is the
-one that was read (inputs.py); anything else is run (again). A training goes on where it stopped, unless such a file changed.
-
-A table from its own files: the numbers of `table.json` and the sentences beside it give its intervals and claims again.
-
-The files of tables: which there are, the one of a name, and reading it with the steps that its scales use.
+one that was read (`steps.changed`); otherwise it is run (again). A training resumes, unless such a file has changed.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ State = Literal["done", "failed", "stopped", "changed", "new"]
 
 @dataclass(frozen=True)
 class Record:
-    """The record of a step, and whether it stands: `state`; `changed`: why it does not, by file of the data root."""
+    """The record of a step and its `state`. `changed`: how files of the data root differ from those that the step read."""
 
     state: State
     content: dict[str, Any]
@@ -43,17 +39,17 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        """Wall time of all attempts that came to an end."""
+        """Wall time of all finished attempts."""
         return float(self.content.get("seconds", 0.0))
 
     @property
     def message(self) -> str:
-        """What a failed step said last."""
+        """The last message of a failed step."""
         return str(self.content.get("message", ""))
 
 
 def read_record(step: Step) -> Record:
-    """The record of a step; a damaged one counts as none."""
+    """The record of a step; "new" if there is none or it is damaged."""
     path = step.folder / RECORD
     if not path.is_file():
         return Record("new", {})
@@ -64,35 +60,35 @@ def read_record(step: Step) -> Record:
     if not isinstance(content, dict) or content.get("identity") != step.identity or content.get("format") != 1:
         return Record("new", {})
     status = content.get("status")
-    others: dict[str, str] = {}
+    different: dict[str, str] = {}
     if status == "done" or step.trains:
-        others = changed(step, content["inputs"]) if "inputs" in content else changed(step, {}, _began(step))
-    if others:
-        return Record("changed", content, others)
+        different = changed(step, content["inputs"]) if "inputs" in content else changed(step, {}, _began(step))
+    if different:
+        return Record("changed", content, different)
     if status == "failed":
         return Record("failed", content)
-    if status != "done" or not _whole(step.folder, content.get("outputs")):
+    if status != "done" or not _is_complete(step.folder, content.get("outputs")):
         return Record("stopped", content)
     return Record("done", content)
 
 
 def _began(step: Step) -> float:
-    """When the first of a step and those that it needs began, as their records say; 0 where one does not.
+    """The earliest start of a step and the steps that it needs, from their records; 0 if one has no start.
 
-    Records that were written before corpora were noted have no `inputs`; they are judged by this time.
+    Old records have no `inputs` and are judged by this time.
     """
-    found = []
-    for one in in_order([step]):
+    times = []
+    for needed in in_order([step]):
         try:
-            content = read_json(one.folder / RECORD, "record of a step")
-            found.append(datetime.fromisoformat(content["attempts"][0]["began"]).timestamp())
+            content = read_json(needed.folder / RECORD, "record of a step")
+            times.append(datetime.fromisoformat(content["attempts"][0]["began"]).timestamp())
         except (PhraseloomError, KeyError, IndexError, TypeError, ValueError):
             return 0.0
-    return min(found)
+    return min(times)
 
 
 def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | None, began: str) -> dict[str, Any]:
-    """Note that a step is running; the record of it."""
+    """Record that a step is running. Returns the content of the record."""
     attempts = [*old.content.get("attempts", []), {"began": began, "seconds": None, "exit": None}]
     content = {
         "format": 1,
@@ -115,7 +111,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
 
 
 def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, message: str) -> Record:
-    """Note how a step ended, with the checksums of what it wrote."""
+    """Record how a step ended, with the checksums of its outputs."""
     last = {**content["attempts"][-1], "seconds": round(seconds, 3), "exit": code}
     status = "done" if code == 0 else "stopped" if code == 3 else "failed"
     content = {
@@ -132,7 +128,7 @@ def finish(step: Step, content: dict[str, Any], *, code: int, seconds: float, me
 
 
 def outputs(folder: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every plain file below a step's folder; of checkpoints only the manifests of best and last."""
+    """Size and SHA-256 of every file in the folder of a step. Of checkpoints, only the manifests of best and last."""
     return {
         path.relative_to(folder).as_posix(): {"bytes": path.stat().st_size, "sha256": sha256_file(path)}
         for path in sorted(_files(folder))
@@ -141,7 +137,9 @@ def outputs(folder: Path) -> dict[str, dict[str, Any]]:
 
 def _files(folder: Path) -> Iterator[Path]:
     for path in folder.iterdir():
-        if path.is_symlink() and (path / MANIFEST).is_file():  # best and last of a run: the manifest names the rest
+        if (
+            path.is_symlink() and (path / MANIFEST).is_file()
+        ):  # best and last of a run: the manifest names the other files
             yield path / MANIFEST
         if path.name in UNLISTED or path.is_symlink() or path.name.endswith(".tmp"):
             continue
@@ -151,7 +149,7 @@ def _files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _whole(folder: Path, listed: Any) -> bool:
+def _is_complete(folder: Path, listed: Any) -> bool:
     if not isinstance(listed, dict):
         return False
     paths = [(folder / name, entry) for name, entry in listed.items()]
@@ -159,7 +157,7 @@ def _whole(folder: Path, listed: Any) -> bool:
 
 
 def machine() -> dict[str, Any]:
-    """Where this runs: processor, cores, Python."""
+    """This machine: processor, cores, Python."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),

@@ -1,6 +1,6 @@
-"""The result of a table: every number with its seeds beside the paper's, differences to the baseline, the claims.
+"""The result of a table: every number with its seeds, differences to the baseline, and the claims.
 
-`Result` is what `table.json` holds; writing.py makes Markdown of it and picture.py a plot.
+`table.json` stores a `Result`; writing.py writes it as JSON, Markdown and a plot.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Cell = tuple[str, str, str]  # task, row, metric
 
 @dataclass
 class Result:
-    """What is known of a table at a scale after its steps have run."""
+    """The numbers of a table at a scale after its steps have run."""
 
     table: TableConfig
     name: str
@@ -53,7 +53,7 @@ class Result:
     versions: set[str] = field(default_factory=lambda: {__version__})
 
     def places(self) -> list[tuple[str, str]]:
-        """(task, row) of the whole table in its order: all rows of a task, then the next."""
+        """(task, row) of the whole table, all rows of one task after the other."""
         tasks = list(self.table.tasks) or [""]
         return [(task, row) for task in tasks for row in self.table.rows if task in self.table.tasks_of(row)]
 
@@ -64,14 +64,14 @@ class Result:
 
     def series(self, cell: Cell) -> dict[str, list[float]]:
         """The numbers of all seeds by label."""
-        found: dict[str, list[float]] = {}
+        series: dict[str, list[float]] = {}
         for measured in self.measured.get(cell, {}).values():
             for label, value in measured.value.items() if isinstance(measured.value, dict) else ():
-                found.setdefault(label, []).append(value)
-        return found
+                series.setdefault(label, []).append(value)
+        return series
 
     def fact(self, task: str, row: str, key: str) -> list[float]:
-        """What the run folders of all seeds say."""
+        """One fact of the run folders of all seeds."""
         return [facts[key] for facts in self.facts.get((task, row), {}).values() if key in facts]
 
 
@@ -84,7 +84,7 @@ def collect(
     *,
     counted: Mapping[tuple[str, str], int],
 ) -> Result:
-    """Measure every chosen (task, row) and seed, compare with the baseline, judge the claims.
+    """Measure every chosen (task, row) and seed, compare with the baseline, and judge the claims.
 
     `counted`: the parameters of each (task, row), known without training.
     """
@@ -143,7 +143,7 @@ def _note_failures(
 
 
 def compare(result: Result) -> None:
-    """Differences to the baseline, and the claims; one bootstrap a metric and task serves both."""
+    """Compute the differences to the baseline and the claims, with one bootstrap per metric and task."""
     table = result.table
     judge = Judge(result)
     if table.baseline is not None:
@@ -151,9 +151,9 @@ def compare(result: Result) -> None:
             for key in table.metrics_at(result.scale):
                 if row == table.baseline or table.metrics[key].is_series:
                     continue
-                found = judge.rows(task, key, row, table.baseline)
-                if found is not None:
-                    result.against[task, row, key] = found
+                difference = judge.rows(task, key, row, table.baseline)
+                if difference is not None:
+                    result.against[task, row, key] = difference
     result.judged = judge.verdicts()
 
 
@@ -164,7 +164,7 @@ def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, Measure
 
 @dataclass
 class Judge:
-    """Compares numbers of a result; the resamples of a task, metric and label are drawn once."""
+    """Compares numbers of a result. The resamples of a task, metric and label are cached."""
 
     result: Result
     drawn: dict[tuple[str, str, str], Draws | None] = field(default_factory=dict)
@@ -175,27 +175,27 @@ class Judge:
         return claims.decide([self._gated(c) for c in self.result.table.claims if scale in c.scales])
 
     def _gated(self, claim: ClaimConfig) -> JudgedClaim:
-        """A claim with its p, or why there is no verdict on it."""
-        found = self._comparisons(claim)
-        judged = claims.weigh(claim, [c for c, _ in found])
+        """A claim with its p, or the reason why there is no verdict."""
+        comparisons = self._comparisons(claim)
+        judged = claims.weigh(claim, [c for c, _ in comparisons])
         exact = claim.metric == PARAMETERS
         if judged.verdict == "not measured" and judged.p is None:
             return judged
         if self.result.scale == "tiny" and not exact:
             return replace(judged, verdict="path only", p=None, reason="")
         if not exact and not self._is_cost(claim.metric):
-            reason = next(filter(None, (self._not_learned(*place) for _, place in found)), None)
+            reason = next(filter(None, (self._not_learned(*place) for _, place in comparisons)), None)
             if reason is not None:
                 return replace(judged, verdict="not learned", p=None, reason=reason)
         return judged
 
     def _is_cost(self, metric: str) -> bool:
-        """Whether a number says what a training costs, whatever it learned."""
+        """Whether a metric is a cost of training, which does not depend on what was learned."""
         config = self.result.table.metrics.get(metric)
         return isinstance(config, RunMetric) and config.read not in ("perplexity", "bleu")
 
     def _not_learned(self, task: str, rows: Sequence[str]) -> str | None:
-        """Why these rows can not be compared: the baseline, or all of them, are below the floor."""
+        """Why these rows cannot be compared: the baseline, or all of them, are below the floor."""
         table, floor = self.result.table, self.result.table.floor
         base = None if floor is None else floor.row or table.baseline
         if floor is None or base is None:
@@ -204,7 +204,7 @@ class Judge:
         return self._shortfall(task, base) or (shortfalls[0] if all(shortfalls) else None)
 
     def _shortfall(self, task: str, row: str) -> str | None:
-        """What a row lacks to the floor; None where it reaches it, or has no such number."""
+        """How a row misses the floor; None if it reaches the floor or has no such number."""
         floor, result = self.result.table.floor, self.result
         assert floor is not None
         cell = (task, row, floor.metric)
@@ -222,28 +222,28 @@ class Judge:
 
     def _comparisons(self, claim: ClaimConfig) -> list[tuple[Comparison, tuple[str, list[str]]]]:
         """All comparisons of a claim, each with its task and rows."""
-        table, found = self.result.table, []
+        table, comparisons = self.result.table, []
         for task in claim.tasks or list(table.tasks) or [""]:
             for row in claim.about:
                 for other in claim.than or [None]:  # type: ignore[list-item]
                     if task not in table.tasks_of(row) or (other is not None and task not in table.tasks_of(other)):
                         continue
                     place = (task, [row] if other is None else [row, other])
-                    found += [(c, place) for c in self._of_rows(claim, task, row, other)]
-        return found
+                    comparisons += [(c, place) for c in self._of_rows(claim, task, row, other)]
+        return comparisons
 
     def _of_rows(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Comparison]:
         series = list(self.result.series((task, row, claim.metric)))
         than_label = _named(claim.than_label, series)
         labels: Sequence[str | None] = [_named(name, series) for name in claim.labels or series] or [None]
-        found = []
+        comparisons = []
         for label in labels:
             if label is not None and label == than_label:
                 continue
             difference = self._difference(claim, task, row, other, label, than_label)
             says = _words(claim, task, row, other, label, than_label)
-            found.append(claims.compare(claim, says, difference))
-        return found
+            comparisons.append(claims.compare(claim, says, difference))
+        return comparisons
 
     def _difference(
         self, claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
@@ -264,18 +264,18 @@ class Judge:
     def rows(
         self, task: str, metric: str, row: str, other: str | float, label: str | None = None, *, times: float = 1.0
     ) -> SeedDifference | None:
-        """One row less `times` another one, or less a number; None where one is not measured."""
+        """The difference of one row to `times` another row, or to a number; None if one is not measured."""
         second = other if isinstance(other, float) else self._scores(task, metric, other, label)
         if isinstance(second, Scored) and times != 1.0:
             second = replace(second, scores=second.scores.times(times))
         return self._of(self._scores(task, metric, row, label), second)
 
-    def _of(self, one: Scored | None, other: Scored | float | None) -> SeedDifference | None:
-        if one is None or other is None:
+    def _of(self, scored: Scored | None, other: Scored | float | None) -> SeedDifference | None:
+        if scored is None or other is None:
             return None
         if isinstance(other, float):
-            return claims.difference_of(one.scores, other, drawable=one.drawable)
-        return claims.difference_of(one.scores, other.scores, drawable=one.drawable and other.drawable)
+            return claims.difference_of(scored.scores, other, drawable=scored.drawable)
+        return claims.difference_of(scored.scores, other.scores, drawable=scored.drawable and other.drawable)
 
     def _parameters(self, task: str, row: str, other: str | None, value: float | None) -> SeedDifference | None:
         counted = self.result.counted
@@ -299,7 +299,7 @@ class Judge:
     def _scores(
         self, task: str, metric: str, row: str, label: str | None, seeds: Container[int] | None = None
     ) -> Scored | None:
-        """The numbers of a row and their resamples; `seeds`: of these alone."""
+        """The numbers of a row and their resamples, of all seeds or only of `seeds`."""
         numbers = self._numbers(task, metric, row, label)
         numbers = {seed: value for seed, value in numbers.items() if seeds is None or seed in seeds}
         if not numbers:
@@ -312,24 +312,24 @@ class Judge:
     def _within(
         self, task: str, row: str, first: tuple[str, str | None], second: tuple[str, str | None]
     ) -> Scored | None:
-        """The difference of two numbers of each run of a row, (metric, label) less (metric, label)."""
+        """The difference of two numbers of each run of a row, each a (metric, label)."""
         both = set(self._numbers(task, first[0], row, first[1])) & set(self._numbers(task, second[0], row, second[1]))
-        one = self._scores(task, first[0], row, first[1], both)
+        scored = self._scores(task, first[0], row, first[1], both)
         other = self._scores(task, second[0], row, second[1], both)
-        if one is None or other is None:
+        if scored is None or other is None:
             return None
-        same = one.draws is not None and other.draws is not None and one.draws.group == other.draws.group
-        fits = one.drawable and other.drawable and (one.draws is None) == (other.draws is None)
-        if same and one.draws is not None and other.draws is not None:
-            fits = fits and one.draws.sentences == other.draws.sentences
+        same = scored.draws is not None and other.draws is not None and scored.draws.group == other.draws.group
+        fits = scored.drawable and other.drawable and (scored.draws is None) == (other.draws is None)
+        if same and scored.draws is not None and other.draws is not None:
+            fits = fits and scored.draws.sentences == other.draws.sentences
         if not fits:
-            return Scored(SeedScores(one.scores.scores - other.scores.scores), False, None)
-        return Scored(one.scores.minus(other.scores), True, None)
+            return Scored(SeedScores(scored.scores.scores - other.scores.scores), False, None)
+        return Scored(scored.scores.minus(other.scores), True, None)
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of a row; `drawable`: an interval can be given, `draws`: what they were drawn from."""
+    """The scores of a row. `drawable`: they can have an interval; `draws`: their resamples."""
 
     scores: SeedScores
     drawable: bool
@@ -337,7 +337,7 @@ class Scored:
 
 
 def _named(label: str | None, series: Sequence[str]) -> str | None:
-    """A label, where `first` and `last` stand for those of the series."""
+    """A label; `first` and `last` are the first and last labels of the series."""
     if label in ("first", "last") and series:
         return series[0 if label == "first" else -1]
     return label
@@ -353,7 +353,7 @@ def _at(measured: MeasuredValue, label: str | None) -> float | None:
 def _words(
     claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
 ) -> str:
-    """A comparison in words: en-de: queryk > base; of a difference of differences: gain of queryk over base, [>45] > [≤15]."""
+    """A comparison in words, such as `en-de: queryk > base` or `gain of queryk over base, [>45] > [≤15]`."""
     sign = {1: ">", -1: "<", 0: "≈"}[claim.sign]
     left = row + (f" [{label}]" if label else "")
     if claim.value is not None:
@@ -372,7 +372,7 @@ def _words(
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None] | None:
-    """The mean over seeds and, of two and more, their standard deviation."""
+    """The mean over seeds, and the standard deviation of two or more."""
     if not values:
         return None
     return statistics.fmean(values), seed_deviation(values)

@@ -1,12 +1,12 @@
-"""`table.sentences.json.xz`: what the numbers of a table are made of, so that anybody can make its intervals again.
+"""`table.sentences.json.xz`: the data behind the numbers of a table, from which anybody can recompute its intervals.
 
     {"format": 1, "table", "scale",
      "statistics": [{"task", "row", "metric", "seed", "labels": {label: {"type", "shape", "data"}}}],
      "hypotheses": [{"task", "row", "seed", "metrics": [name], "signatures": [text], "lines": [text]}]}
 
-Statistics are the rows that a metric sums over sentences (metrics/bleu.py, metrics/ratio.py), int32 or float64, little-endian,
-in base64; a label is "" where the metric is one number. Hypotheses are the lines that were scored, with sacreBLEU's signature
-of each score.
+Statistics are the rows that a metric sums over sentences (metrics/bleu.py, metrics/ratio.py), int32 or float64,
+little-endian, in base64; the label is "" if the metric is one number. Hypotheses are the scored lines, with sacreBLEU's
+signature of each score.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StoredArray(Config):
     data: str
 
     def array(self) -> np.ndarray:
-        """As float64; ValueError where the data has another size."""
+        """The array as float64. Raises ValueError if the data has another size."""
         raw = base64.b64decode(self.data, validate=True)
         return np.frombuffer(raw, dtype=np.dtype(self.type).newbyteorder("<")).reshape(self.shape).astype(np.float64)
 
@@ -84,7 +84,7 @@ class TableSentences(Config):
 
 
 def write_sentences(path: Path, table: str, scale: str, measured: dict[Cell, dict[int, MeasuredValue]]) -> bool:
-    """Write what the numbers are made of; False, and no file, where none is made of sentences."""
+    """Write the data behind the numbers. Returns False and writes no file if no number is computed from sentences."""
     statistics: list[StoredStatistics] = []
     hypotheses: dict[tuple[str, str, int, tuple[str, ...]], StoredHypotheses] = {}
     for (task, row, metric), seeds in measured.items():
@@ -111,7 +111,7 @@ def write_sentences(path: Path, table: str, scale: str, measured: dict[Cell, dic
 
 
 def read_sentences(path: Path) -> TableSentences:
-    """The file, checked; CorruptError where it is damaged, too large when unpacked, or another thing."""
+    """Read and check the file. Raises CorruptError if it is damaged, too large when unpacked, or not such a file."""
     packed = read_bounded(path, "sentences of a table", PACKED_MAX_BYTES)
     try:
         unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)

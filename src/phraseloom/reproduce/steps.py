@@ -1,20 +1,17 @@
-"""From a table to command lines: names in braces filled in, and the identity of each step.
+"""The steps of a table: command lines with the names in braces filled in, the identity of each step, and the files it reads.
 
-The identity of a step is a SHA-256 over its command line, in which a folder of another step stands as that step's identity and
-a recipe as its content. So it does not hang on where files lie, a changed recipe is another step, and what one table has
-trained another one finds. The folder of a step ends in the first twelve digits. Files of the data root are in it by name alone;
-whether they have changed is told by the record (inputs.py).
+The identity of a step is a SHA-256 over its command line, in which the folder of another step is replaced by the identity of
+that step and a recipe by its content. So the identity does not depend on paths, a changed recipe gives another step, and
+tables share trainings. The folder of a step ends in the first twelve digits. Files of the data root count by name; the record
+of a step tells whether they have changed.
 
-The files of the data root that steps read, and whether they are still those that were read.
-
-A step reads what its command line names below `{root}` (a file, all files of a folder, or all that begin with a stem), with
-`--data-root {root}` also what its recipe names, and whatever the steps read that it needs. Its record holds of each file
+A step reads the files that its command line names below `{root}` (a file, all files of a folder, or all files with a stem),
+with `--data-root {root}` also the files of its recipe, and the files of the steps that it needs. Its record has for each file
 
     inputs: {name below the data root: {"bytes", "mtime_ns", "sha256"}}
 
-as it was when the step that reads it began. A file of the same size and time of change counts as the same and is not opened;
-one of another size as changed; only where the size is equal and the time is not, the SHA-256 decides. A large corpus is thus
-read once a step that reads it anyway. A file that is not there now says nothing: what was made of it stays.
+from the time when the step started. A file with the same size and modification time is unchanged and is not opened; a file of
+another size has changed; if only the time differs, the SHA-256 decides. A file that no longer exists counts as unchanged.
 """
 
 from __future__ import annotations
@@ -44,18 +41,18 @@ Reads = tuple[tuple[str, Path], ...]
 
 
 def reads(words: Sequence[str], argv: Sequence[str], root: Path, work: Path) -> Reads:
-    """(name, path) of what a step reads itself. `words`: its command line and standard input with `{root}` left as it is;
-    `argv`: the command line filled in; `work`: the folder of steps, whose files are outputs.
+    """(name, path) of the files that a step reads itself. `words`: its command line and standard input with `{root}`;
+    `argv`: the filled-in command line; `work`: the folder of steps, whose files are outputs.
 
     Raises ConfigError for a recipe that cannot be read.
     """
-    found = {name: root / name for word in words for stem in BELOW.findall(word) for name in _expanded(stem, root)}
+    files = {name: root / name for word in words for stem in BELOW.findall(word) for name in _expanded(stem, root)}
     if ("--data-root", ROOT) in pairwise(words):
         path = next(Path(word) for word in argv[1:] if word.endswith(".yaml"))
         changes = [word for word in argv if "=" in word and not word.startswith("-")]
-        found |= {name: root / name for name in recipe_files(load_recipe(path, changes))}
-    made = work.resolve()
-    return tuple((name, path) for name, path in sorted(found.items()) if not path.resolve().is_relative_to(made))
+        files |= {name: root / name for name in recipe_files(load_recipe(path, changes))}
+    outputs = work.resolve()
+    return tuple((name, path) for name, path in sorted(files.items()) if not path.resolve().is_relative_to(outputs))
 
 
 def recipe_files(recipe: AnyRecipe) -> Iterator[str]:
@@ -68,77 +65,77 @@ def recipe_files(recipe: AnyRecipe) -> Iterator[str]:
 
 
 def all_reads(step: Step) -> dict[str, Path]:
-    """What a step reads, and what the steps read that it needs."""
-    found: dict[str, Path] = {}
+    """The files that a step and the steps that it needs read."""
+    files: dict[str, Path] = {}
     for need in step.needs:
-        found |= all_reads(need)
-    return found | dict(step.reads)
+        files |= all_reads(need)
+    return files | dict(step.reads)
 
 
 def noted(step: Step, of_needs: Sequence[Mapping[str, Any]]) -> dict[str, Entry]:
-    """The `inputs` of a step that begins now; `of_needs`: those of the steps that it needs, which stand as they were read.
+    """The `inputs` of a step that starts now. `of_needs`: the inputs of the steps that it needs.
 
-    Where two steps have read a file before and after it was changed, it fits nothing: this step will count as changed.
+    If two of them have read a file before and after a change, this step will count as changed.
     """
-    found: dict[str, Entry] = {}
+    result: dict[str, Entry] = {}
     for inputs in of_needs:
         for name, entry in inputs.items():
-            other = found.setdefault(name, dict(entry))
+            other = result.setdefault(name, dict(entry))
             if other["sha256"] != entry["sha256"]:
-                found[name] = {"bytes": -1, "mtime_ns": 0, "sha256": ""}
+                result[name] = {"bytes": -1, "mtime_ns": 0, "sha256": ""}
     for name, path in step.reads:
         entry = _entry(path)
         if entry is not None:
-            found[name] = entry
-    return found
+            result[name] = entry
+    return result
 
 
 def changed(step: Step, inputs: object, began: float = 0.0) -> dict[str, str]:
-    """Name and what is different of every file that is not the one in `inputs`.
+    """How each file differs from the one in `inputs`, by name; unchanged files are left out.
 
-    A file that is not in it is the same if it was changed last before `began`, in seconds as `os.stat` counts them.
+    A file without an entry is unchanged if its modification time is before `began`, in seconds as in `os.stat`.
     """
     known = inputs if isinstance(inputs, dict) else {}
-    found = {name: _difference(path, known.get(name), began) for name, path in all_reads(step).items()}
-    return {name: why for name, why in found.items() if why}
+    differences = {name: _difference(path, known.get(name), began) for name, path in all_reads(step).items()}
+    return {name: why for name, why in differences.items() if why}
 
 
 def missing(steps: Sequence[Step]) -> list[str]:
-    """The files that steps have read or would read, and that are not there."""
+    """The missing files among those that steps read."""
     return sorted({name for step in steps for name, path in step.reads if not path.is_file()})
 
 
 def _expanded(stem: str, root: Path) -> list[str]:
-    """The names of a file, of all files of a folder, or of all that begin with a stem and a full stop."""
+    """The names of a file, of all files of a folder, or of all files whose name starts with a stem and a full stop."""
     path = root / stem
     if path.is_dir():
         return [p.relative_to(root).as_posix() for p in sorted(path.rglob("*")) if p.is_file()]
     beside = [] if path.exists() or not path.parent.is_dir() else sorted(path.parent.iterdir())
-    some = [p.relative_to(root).as_posix() for p in beside if p.name.startswith(f"{path.name}.") and p.is_file()]
-    return some or [stem]
+    files = [p.relative_to(root).as_posix() for p in beside if p.name.startswith(f"{path.name}.") and p.is_file()]
+    return files or [stem]
 
 
 def _difference(path: Path, entry: object, began: float) -> str:
     if not path.is_file():
         return ""
-    found = path.stat()
+    stat = path.stat()
     if not isinstance(entry, dict):
-        return "" if found.st_mtime < began else "not noted when it was read, and changed since"
-    if found.st_size != entry.get("bytes"):
+        return "" if stat.st_mtime < began else "not noted when it was read, and changed since"
+    if stat.st_size != entry.get("bytes"):
         return "another size"
-    if found.st_mtime_ns == entry.get("mtime_ns"):
+    if stat.st_mtime_ns == entry.get("mtime_ns"):
         return ""
-    return "" if _digest(path, found.st_size, found.st_mtime_ns) == entry.get("sha256") else "other content"
+    return "" if _digest(path, stat.st_size, stat.st_mtime_ns) == entry.get("sha256") else "other content"
 
 
 def _entry(path: Path) -> Entry | None:
-    """What is noted of a file; None of one that cannot be read: the step will say so."""
+    """The entry of a file; None if it is unreadable, which the step will report."""
     try:
-        found = path.stat()
+        stat = path.stat()
         return {
-            "bytes": found.st_size,
-            "mtime_ns": found.st_mtime_ns,
-            "sha256": _digest(path, found.st_size, found.st_mtime_ns),
+            "bytes": stat.st_size,
+            "mtime_ns": stat.st_mtime_ns,
+            "sha256": _digest(path, stat.st_size, stat.st_mtime_ns),
         }
     except OSError:
         return None
@@ -156,7 +153,7 @@ DIGITS = 12
 
 @dataclass(frozen=True)
 class StepScope:
-    """For whom a step is made; "" and None: for all."""
+    """The task, row and seed of a step; "" and None mean all."""
 
     task: str = ""
     row: str = ""
@@ -169,7 +166,7 @@ class StepScope:
 
 @dataclass(frozen=True)
 class Step:
-    """A command line ready to run. `needs`: steps that come before; `recipe` and `changes` where it trains one.
+    """A command line. `needs`: the steps that must run first; `recipe` and `changes`: of a training.
 
     `reads`: name and path of the files of the data root that it reads itself.
     """
@@ -193,15 +190,15 @@ class Step:
 
     @property
     def trains(self) -> bool:
-        """Whether it is a training, which goes on where it stopped."""
+        """Whether it is a training, which can resume."""
         return self.argv[0] == "train"
 
 
 @dataclass
 class Steps:
-    """The steps of a table at a scale, made when they are asked for.
+    """The steps of a table at a scale, created on demand.
 
-    `work`: the folder that holds all steps of this scale; `recipes`: that of the recipes; `root`: that of the corpora.
+    `work`: the folder of all steps of this scale; `recipes`: the folder of recipes; `root`: the folder of corpora.
     """
 
     table: TableConfig
@@ -218,7 +215,7 @@ class Steps:
         return self.table.scales[self.scale]
 
     def step(self, name: str, place: StepScope) -> Step:
-        """The step of that name for a row, task and seed. Raises ConfigError for names that are not there."""
+        """The step of that name for a row, task and seed. Raises ConfigError for unknown names."""
         config = self.config.steps.get(name)
         if config is None:
             raise self._problem(f"no step or variable {name!r}; steps: {', '.join(self.config.steps)}")
@@ -235,22 +232,22 @@ class Steps:
         return self.made[name, place]
 
     def steps_of(self, row: str, task: str, seed: int) -> list[Step]:
-        """Every step that is made for a row and seed itself, and those that its metrics read."""
+        """The steps of a row and seed, and those that its metrics read."""
         place = StepScope(task, row, seed)
         names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
-        found = [self.step(name, place) for name in names]
+        steps = [self.step(name, place) for name in names]
         for metric in self.table.metrics_at(self.scale).values():
             with contextlib.suppress(ConfigError):  # a step that this row does not have: its number will be missing
                 for text in metric.reads:
-                    self._filler(place, found)(text)
-        return list(dict.fromkeys(found))
+                    self._filler(place, steps)(text)
+        return list(dict.fromkeys(steps))
 
     def fill(self, text: str, place: StepScope) -> str:
-        """`text` with its names filled in: what a metric reads."""
+        """`text` with its names filled in."""
         return self._filler(place, [])(text)[0]
 
     def portable(self, text: str) -> str:
-        """A message without the paths of this machine: those of steps, recipes and corpora begin anew at these folders."""
+        """A message without paths of this machine: paths start at the folders of steps, recipes and corpora."""
         names = {self.work: "steps", self.recipes: "recipes", Path(self.root): "{root}", Path(): ".", Path.home(): "~"}
         places = {str(path.absolute()): name for path, name in names.items() if path.absolute() != Path("/")}
         for path in sorted(places, key=len, reverse=True):
@@ -267,8 +264,8 @@ class Steps:
             words += [fill(change) for change in self._changes(place)] if word == "{overrides}" else [fill(word)]
         stdin = [fill(path) for path in config.stdin]
         trained = Path(fill("{recipe}")[0]) if "{recipe}" in config.run else None
-        said = [name, [digest for _, digest in words], [digest for _, digest in stdin], config.stdout]
-        identity = hashlib.sha256(json.dumps(said, ensure_ascii=False).encode()).hexdigest()
+        content = [name, [digest for _, digest in words], [digest for _, digest in stdin], config.stdout]
+        identity = hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
         folder = self._folder(name, place, identity[:DIGITS])
         here = {"{here}": str(folder)}
         argv = tuple(_put(text, here) for text, _ in words)
@@ -292,10 +289,10 @@ class Steps:
         )
 
     def _folder(self, name: str, place: StepScope, digits: str) -> Path:
-        """The folder of an identity: the one that is there, under whatever name, or a new one named for this place."""
-        there = sorted(self.work.glob(f"*-{digits}"))
+        """The folder of an identity: the existing one, whatever its name, or a new one named after this place."""
+        existing = sorted(self.work.glob(f"*-{digits}"))
         parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
-        return there[0] if there else self.work / "-".join(filter(None, parts))
+        return existing[0] if existing else self.work / "-".join(filter(None, parts))
 
     def _changes(self, place: StepScope) -> list[str]:
         """The changes to the recipe: those of the scale, then those of the row."""
@@ -303,20 +300,20 @@ class Steps:
         return [*self.config.overrides, *of_row]
 
     def _variables(self, place: StepScope) -> dict[str, str]:
-        found = dict(self.config.variables)
-        for given in (self.table.tasks.get(place.task, {}), self.table.rows[place.row].variables if place.row else {}):
-            found |= given.get("all", {})
-            found |= given.get(self.scale, {})
-        return found
+        variables = dict(self.config.variables)
+        for values in (self.table.tasks.get(place.task, {}), self.table.rows[place.row].variables if place.row else {}):
+            variables |= values.get("all", {})
+            variables |= values.get(self.scale, {})
+        return variables
 
     def _filler(self, place: StepScope, needs: list[Step]) -> Callable[[str], tuple[str, str]]:
-        """A function that gives a text with its names filled in twice: for the command line, and for the identity."""
+        """A function that fills in the names of a text twice: for the command line and for the identity."""
         known = {"task": place.task, "row": place.row, "scale": self.scale}
         if place.seed is not None:
             known["seed"] = str(place.seed)
         variables = self._variables(place)
 
-        def one(name: str, row: str | None, depth: int) -> tuple[str, str]:
+        def fill_name(name: str, row: str | None, depth: int) -> tuple[str, str]:
             if depth > DEEPEST:
                 raise self._problem(f"variable {name} is defined by itself")
             if name == "here":
@@ -326,35 +323,35 @@ class Steps:
             if name == "recipes":
                 return str(self.recipes), "{recipes}"
             if name == "recipe":
-                return self._recipe(place, whole)
+                return self._recipe(place, fill_text)
             if row is None and name in known:
                 return known[name], known[name]
             if row is None and name in variables:
-                return whole(variables[name], depth + 1)
+                return fill_text(variables[name], depth + 1)
             if row is not None and row not in self.table.rows:
                 raise self._problem(f"{{{name}@{row}}}: no such row")
             step = self.step(name, StepScope(place.task, row or place.row, place.seed))
             needs.append(step)
             return str(step.folder), f"<{step.identity}>"
 
-        def whole(text: str, depth: int = 0) -> tuple[str, str]:
-            found = [one(match[1], match[2], depth) for match in NAME.finditer(text)]
+        def fill_text(text: str, depth: int = 0) -> tuple[str, str]:
+            values = [fill_name(match[1], match[2], depth) for match in NAME.finditer(text)]
             pieces = NAME.split(text)[::3]
             first, second = [pieces[0]], [pieces[0]]
-            for (value, digest), piece in zip(found, pieces[1:], strict=True):
+            for (value, digest), piece in zip(values, pieces[1:], strict=True):
                 first += [value, piece]
                 second += [digest, piece]
             if text.startswith("{recipes}/") and text.endswith(".yaml"):
                 return "".join(first), recipe_digest(Path("".join(first)))
             return "".join(first), "".join(second)
 
-        return whole
+        return fill_text
 
     def _recipe(self, place: StepScope, fill: Callable[[str], tuple[str, str]]) -> tuple[str, str]:
-        given = self.table.rows[place.row].recipe.get(self.scale) if place.row else None
-        if given is None:
+        recipe = self.table.rows[place.row].recipe.get(self.scale) if place.row else None
+        if recipe is None:
             raise self._problem(f"row {place.row!r} has no recipe")
-        path = self.recipes / fill(given)[0]
+        path = self.recipes / fill(recipe)[0]
         return str(path), recipe_digest(path)
 
     def _problem(self, text: str) -> ConfigError:
@@ -367,7 +364,7 @@ def applies(config: StepConfig, row: str) -> bool:
 
 
 def recipe_digest(path: Path) -> str:
-    """The content of a recipe over its base, whatever its name, comments and layout, as a SHA-256."""
+    """The SHA-256 of a recipe merged into its base; its name, comments and layout do not count."""
     value, _ = read_yaml(path)
     base = value.pop("base", None)
     if base is not None:
@@ -377,19 +374,19 @@ def recipe_digest(path: Path) -> str:
 
 
 def in_order(steps: Sequence[Step]) -> list[Step]:
-    """The steps and all that they need, each behind what it needs, none twice (equal ones are one)."""
-    found: dict[str, Step] = {}
+    """The steps and all that they need, each after the steps that it needs, without duplicates."""
+    ordered: dict[str, Step] = {}
 
     def add(step: Step) -> None:
-        if step.identity in found:
+        if step.identity in ordered:
             return
         for need in step.needs:
             add(need)
-        found.setdefault(step.identity, step)
+        ordered.setdefault(step.identity, step)
 
     for step in steps:
         add(step)
-    return list(found.values())
+    return list(ordered.values())
 
 
 def _narrowed(place: StepScope, each: str) -> StepScope:

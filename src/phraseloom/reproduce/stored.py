@@ -1,4 +1,4 @@
-"""A table from its own files: the numbers of `table.json` and the sentences beside it give its intervals and claims again."""
+"""Recompute a table from its own files: `table.json` and its sentence file give its intervals and claims."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from phraseloom.reproduce.writing import FORMAT, JSON, OLD_FORMATS, PICTURE, wri
 
 
 def recompute(folder: Path) -> Result:
-    """Judge a stored table again from its own files, and write it; nothing is trained and no corpus is read.
+    """Recompute a stored table from its own files and write it. Nothing is trained and no corpus is read.
 
-    Raises UsageError where its sentences are not stored, CorruptError where a file is damaged or does not fit the others.
+    Raises UsageError if its sentences are not stored, CorruptError if a file is damaged or does not fit the others.
     """
     result = read_result(folder)
     write(result, folder, picture=(folder / PICTURE).is_file())
@@ -28,7 +28,7 @@ def recompute(folder: Path) -> Result:
 
 
 def read_result(folder: Path) -> Result:
-    """The result that a folder holds, with its intervals and claims computed anew."""
+    """The result in a folder, with recomputed intervals and claims."""
     path = require_folder(folder) / JSON
     content = read_json(path, "table")
     if isinstance(content, dict) and content.get("format") in OLD_FORMATS:
@@ -41,23 +41,23 @@ def read_result(folder: Path) -> Result:
     except PhraseloomError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
-        raise CorruptError(f"not a whole table ({type(error).__name__})", file=path) from error
+        raise CorruptError(f"not a complete table ({type(error).__name__})", file=path) from error
     _check(result, path)
     compare(result)
     return result
 
 
 def _not_stored(path: Path) -> UsageError:
-    hint = "reproduce TABLE writes them, from the steps that are there"
+    hint = "reproduce TABLE writes them, from the existing steps"
     return UsageError("the sentences of this table are not stored", file=path, hint=hint)
 
 
-def _sentences(folder: Path, said: dict[str, str] | None) -> TableSentences | None:
-    if said is None:
+def _sentences(folder: Path, entry: dict[str, str] | None) -> TableSentences | None:
+    if entry is None:
         return None
-    path = folder / Path(said["file"]).name
+    path = folder / Path(entry["file"]).name
     sentences = read_sentences(path)
-    if sha256_file(path) != said["sha256"]:
+    if sha256_file(path) != entry["sha256"]:
         raise CorruptError(f"not the file that {JSON} was written with", file=path, hint="reproduce TABLE writes both")
     return sentences
 
@@ -93,7 +93,7 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
 
 
 def _check(result: Result, path: Path) -> None:
-    """CorruptError where the stored sentences do not make the stored numbers, UsageError where a number has none."""
+    """Raise CorruptError if stored sentences do not give the stored numbers, UsageError if a number has no sentences."""
     for (task, row, metric), seeds in result.measured.items():
         config = result.table.metrics[metric]
         of_sentences = isinstance(config, TextMetric) or (
@@ -105,7 +105,7 @@ def _check(result: Result, path: Path) -> None:
             for label, rows in measured.statistics.items():
                 value = measured.value.get(label) if isinstance(measured.value, dict) else measured.value
                 assert measured.scorer is not None
-                made = measured.scorer.value(rows.sum(0))
-                if value is None or not math.isclose(made, value, rel_tol=1e-6, abs_tol=1e-6):
+                computed = measured.scorer.value(rows.sum(0))
+                if value is None or not math.isclose(computed, value, rel_tol=1e-6, abs_tol=1e-6):
                     where = " ".join(filter(None, (task, row, metric, label))) + f", seed {seed}"
-                    raise CorruptError(f"the sentences of {where} make {made:g}, the table says {value}", file=path)
+                    raise CorruptError(f"the sentences of {where} give {computed:g}, the table says {value}", file=path)

@@ -1,4 +1,4 @@
-"""A table from beginning to end: plan, run, measure, write."""
+"""Reproduce a table: plan, run, measure, write."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What was asked for. `flops`, `gpu`: the speed that times are estimated with; `train_paper`: also at that scale."""
+    """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper."""
 
     scale: Scale = "tiny"
     rows: Sequence[str] | None = None
@@ -39,12 +39,12 @@ class TableOptions:
 
     @property
     def trains(self) -> bool:
-        """Whether steps are run at all: at the scale of the paper only on demand."""
+        """Whether steps are run; at scale paper only on request."""
         return self.scale != "paper" or self.train_paper
 
 
 def open_plan(name: str, recipes: Path, options: TableOptions) -> Plan:
-    """The plan of a table; UsageError where the scale cannot be done, with the reason that the table gives."""
+    """The plan of a table. Raises UsageError, with the reason in the table, if the scale cannot be reproduced."""
     path = find_table(name, recipes)
     table = load_table(path)
     config = table.scales[options.scale]
@@ -55,7 +55,7 @@ def open_plan(name: str, recipes: Path, options: TableOptions) -> Plan:
 
 
 def speeds(plan: Plan, options: TableOptions) -> dict[str, Speed]:
-    """The speed by precision of the trainings; under "" one for all."""
+    """The speed by precision of the trainings, or one speed for all under ""."""
     if not plan.trainings:
         return {}
     if options.flops is not None or (options.gpu is None and options.trains):
@@ -70,9 +70,9 @@ def plan_text(plan: Plan, options: TableOptions) -> str:
 
 
 def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[Result, Path]:
-    """Run what is not done, measure, and write the table into FOLDER/SCALE/NAME; at the paper's scale only write what is known.
+    """Run the steps that are not done, measure, and write the table to FOLDER/SCALE/NAME. Scale paper runs nothing by default.
 
-    Raises InterruptedRun after a signal (what is known by then is written).
+    Raises InterruptedRun after a signal; the table is written first.
     """
     target = options.folder / options.scale / Path(name).stem
     check_place(target)
@@ -90,10 +90,10 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
 
 
 def measure(plan: Plan, name: str, options: TableOptions) -> Result:
-    """The result as far as the steps have been run."""
+    """The result of the steps that have run."""
     table = plan.steps.table
-    there = options.trains or any(record.state == "done" for record in plan.records.values())
-    chosen = plan.chosen if there else []  # nothing was trained, so that nothing is missing
+    has_results = options.trains or any(record.state == "done" for record in plan.records.values())
+    chosen = plan.chosen if has_results else []  # nothing was trained, so that nothing is missing
     result = collect(plan.steps, name, plan.seeds, chosen, _all_records(plan), counted=counted(plan))
     left_out = [place for place in result.places() if place not in plan.chosen]
     for task, row in left_out:
@@ -105,14 +105,14 @@ def measure(plan: Plan, name: str, options: TableOptions) -> Result:
 
 
 def counted(plan: Plan) -> dict[tuple[str, str], int]:
-    """Parameters of each (task, row) that is trained."""
-    found = {}
+    """The number of parameters of each trained (task, row)."""
+    result = {}
     for task, row in plan.chosen:
         for seed in plan.seeds:
             for step in plan.steps.steps_of(row, task, seed):
                 if step.identity in plan.estimates:
-                    found[task, row] = plan.estimates[step.identity].parameters
-    return found
+                    result[task, row] = plan.estimates[step.identity].parameters
+    return result
 
 
 def _all_records(plan: Plan) -> Mapping[str, Record]:

@@ -53,9 +53,10 @@ def command(
 
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
+    from phraseloom import results
     from phraseloom.align.links import read_gold
     from phraseloom.errors import UsageError
-    from phraseloom.files import atomic_write_json, require_file
+    from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
@@ -73,7 +74,7 @@ def command(
     scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
     if json_file is not None:
         systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
-        atomic_write_json(json_file, {"gold": gold, "systems": systems})
+        results.write(json_file, results.LinksResult.model_validate({"gold": gold, "systems": systems}))
     if base == 0 and _never_first(truth):
         _note(f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
     print(_table(scores, gold))

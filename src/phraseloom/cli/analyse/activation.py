@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -61,35 +60,40 @@ def command(
     require_json(by_sentence, output == "json", "--output json")
     sources, targets = _parallel(source, target)
     of_sources = None if trees is None else _parallel(source, trees)[1]
+    from phraseloom import results
     from phraseloom.analysis.activation import USES, activation_shares
     from phraseloom.decoding.translator import Translator
 
     uses = USES if use == "all" else (use,)
     translator = Translator.from_pretrained(model, device=device)
-    found = activation_shares(translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources)
-    if found.blank:
-        print(f"phraseloom analyse: warning: {plural(found.blank, 'pair')} with a blank side left out", file=sys.stderr)
-    if found.cropped:
+    result = activation_shares(
+        translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources
+    )
+    if result.blank:
+        print(
+            f"phraseloom analyse: warning: {plural(result.blank, 'pair')} with a blank side left out", file=sys.stderr
+        )
+    if result.cropped:
         limits = f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
-        text = f"{plural(found.cropped, 'pair')} of more than {limits}: cropped"
+        text = f"{plural(result.cropped, 'pair')} of more than {limits}: cropped"
         print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
     if output == "json":
-        print(json.dumps(plain(asdict(found), by_sentence), ensure_ascii=False, allow_nan=False))
+        print(results.line(results.ActivationResult.model_validate(plain(asdict(result), by_sentence))))
     else:
-        print("\n\n".join(render(found)))
+        print("\n\n".join(render(result)))
 
 
-def render(found: Activation) -> list[str]:
-    """One table a use and reading: a row a layer, a column a quadrant; readings that say the same are left out."""
+def render(result: Activation) -> list[str]:
+    """One table per use and reading, with a row per layer and a column per quadrant; equal readings are left out."""
     from phraseloom.report.markup import terminal
 
     tables = []
-    for use, layers in found.uses.items():
+    for use, layers in result.uses.items():
         for reading, words in READINGS.items():
             if reading == "joint" and all(layer.joint == layer.mass for layer in layers):
                 continue
             names = list(getattr(layers[0], reading))
-            title = f"{use}: {words.format(tau=found.tau)} (% of each sentence, mean of {found.sentences:,})"
+            title = f"{use}: {words.format(tau=result.tau)} (% of each sentence, mean of {result.sentences:,})"
             rows = [_row(layer, getattr(layer, reading), names) for layer in layers]
             tables.append(f"{title}\n" + terminal(["layer", *names], rows))
     return tables

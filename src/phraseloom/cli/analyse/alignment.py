@@ -83,24 +83,25 @@ def command(
     from phraseloom.cli.align import gold_links
 
     text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
-    found = _measure(models, text, (source, target), trees, device)
-    print("\n".join(_tables(found, method, heads, len(text.gold))))
+    measured = _measure(models, text, (source, target), trees, device)
+    print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        given = {"source": str(source), "target": str(target), "gold": str(gold)}
+        files = {"source": str(source), "target": str(target), "gold": str(gold)}
         systems = [
-            {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in some]} for name, some in found.items()
+            {"model": name, "settings": [plain(m.as_dict(), by_sentence) for m in of_model]}
+            for name, of_model in measured.items()
         ]
-        atomic_write_json(json, {**given, "systems": systems})
+        results.write(json, results.AlignmentResult.model_validate({**files, "systems": systems}))
     if plot is not None:
-        _draw(found, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
+        _draw(measured, method, heads, plot, f"{plural(len(text.gold), 'sentence')}, gold links of {gold.name}")
 
 
 def _measure(
     models: Sequence[Path], text: GoldText, files: tuple[Path, Path], trees: Path | None, device: str
 ) -> dict[str, list[MeasuredAlignment]]:
-    """Every model on the text; all are loaded before the first one works."""
+    """Measure every model on the text; all models are loaded first."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.cli.align.gold_links import places
@@ -112,18 +113,18 @@ def _measure(
         cross_structures(translator.model)
         translator.require_trees(trees is not None and reads[name])
     if trees is not None and not any(reads.values()):
-        text_ = "--trees is of no use: no model here takes its phrases from trees"
-        print(f"phraseloom analyse: warning: {escape_controls(text_)}", file=sys.stderr)
-    found = {}
+        warning = "--trees is of no use: no model here takes its phrases from trees"
+        print(f"phraseloom analyse: warning: {escape_controls(warning)}", file=sys.stderr)
+    result = {}
     for name, translator in translators.items():
         with places(trees):
             of_sources = text.trees if reads[name] else None
-            found[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
-    return found
+            result[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
+    return result
 
 
 def _tables(
-    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, sentences: int
+    measured: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, sentences: int
 ) -> Iterator[str]:
     from phraseloom.decoding.alignment import METHODS
     from phraseloom.report.markup import terminal
@@ -131,24 +132,25 @@ def _tables(
     yield f"{plural(sentences, 'sentence')}; {method}, in per cent: {HEADS_IN_WORDS[heads]}, and the head with the lowest AER\n"
     headers = ["model", "layer", "AER", "precision", "recall", "head", "AER", "precision", "recall"]
     rows: list[list[Any]] = []
-    for name, layer in _layers(found):
-        together, best = _together(found[name], layer, method, heads), _best(found[name], layer, method)
+    for name, layer in _layers(measured):
+        together, best = _together(measured[name], layer, method, heads), _best(measured[name], layer, method)
         rows.append([name, layer, *_percents(together), str(best.head), *_percents(best)])
     yield terminal(headers, rows)
     choices: list[tuple[str, Callable[[Sequence[MeasuredAlignment], int, str], MeasuredAlignment]]] = [
         (f"the {words}", partial(_together, heads=name)) for name, words in HEADS_IN_WORDS.items()
     ]
-    for title, chosen in [*choices, ("the head with the lowest AER (its number)", _best)]:
+    for title, choose in [*choices, ("the head with the lowest AER (its number)", _best)]:
         yield f"\nAER by method: {title}\n"
         cells = [
-            [name, layer, *(_aer(chosen(found[name], layer, m)) for m in METHODS)] for name, layer in _layers(found)
+            [name, layer, *(_aer(choose(measured[name], layer, m)) for m in METHODS)]
+            for name, layer in _layers(measured)
         ]
         yield terminal(["model", "layer", *METHODS], cells)
 
 
-def _layers(found: Mapping[str, Sequence[MeasuredAlignment]]) -> Iterator[tuple[str, int]]:
-    for name, some in found.items():
-        yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in some))
+def _layers(measured: Mapping[str, Sequence[MeasuredAlignment]]) -> Iterator[tuple[str, int]]:
+    for name, of_model in measured.items():
+        yield from ((name, layer) for layer in dict.fromkeys(m.layer for m in of_model))
 
 
 def _together(measured: Sequence[MeasuredAlignment], layer: int, method: str, heads: Heads) -> MeasuredAlignment:
@@ -162,22 +164,22 @@ def _best(measured: Sequence[MeasuredAlignment], layer: int, method: str) -> Mea
     return ranked([m for m in measured if m.layer == layer and isinstance(m.head, int) and m.method == method])[0]
 
 
-def _percents(one: MeasuredAlignment) -> list[float]:
-    return [100 * value for value in (one.score.aer, one.score.precision, one.score.recall)]
+def _percents(measured: MeasuredAlignment) -> list[float]:
+    return [100 * value for value in (measured.score.aer, measured.score.precision, measured.score.recall)]
 
 
-def _aer(one: MeasuredAlignment) -> str:
-    return f"{100 * one.score.aer:.2f}" + (f" ({one.head})" if isinstance(one.head, int) else "")
+def _aer(measured: MeasuredAlignment) -> str:
+    return f"{100 * measured.score.aer:.2f}" + (f" ({measured.head})" if isinstance(measured.head, int) else "")
 
 
 def _draw(
-    found: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, output: Path, about: str
+    measured: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, output: Path, about: str
 ) -> None:
     from phraseloom.report.charts.layers import LayerSeries, draw
 
     aer = {
-        name: [100 * _together(some, layer, method, heads).score.aer for _, layer in _layers({name: some})]
-        for name, some in found.items()
+        name: [100 * _together(of_model, layer, method, heads).score.aer for _, layer in _layers({name: of_model})]
+        for name, of_model in measured.items()
     }
     links = method if "-to-" in method else f"{method} of both directions"
     draw(

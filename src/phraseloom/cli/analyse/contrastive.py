@@ -1,12 +1,11 @@
-"""What `phraseloom analyse contrastive` reads: contrastive items in one of three forms, with trees or without.
+"""`phraseloom analyse contrastive`: how often a model finds the correct translation more likely than one with an error.
 
-`phraseloom analyse contrastive`: how often a model finds the correct translation more likely than one with an error.
+`read` and `edges` read contrastive items in one of four forms, with or without trees, and the bins of distances.
 """
 
 from __future__ import annotations
 
 import glob
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from phraseloom.options.decoding import DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
-    from phraseloom.analysis.contrastive_items import Item
+    from phraseloom.results import ContrastiveGroup, SystemAccuracy
 
 MOST_BINS = 1000
 
@@ -185,39 +184,40 @@ def command(
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
     require_json(by_sentence, output == "json", "--output json")
+    from phraseloom import results
     from phraseloom.analysis.contrastive import contrastive_report
     from phraseloom.analysis.contrastive_items import with_positions
-    from phraseloom.cli.analyse import contrastive as contrastive_input
 
     options = given(batch_sentences=batch_sentences, workers=workers)
-    edges = contrastive_input.edges(bins)
+    upper_edges = edges(bins)
     three = {"--source": source, "--correct": correct, "--wrong": wrong}
-    found = contrastive_input.read(
+    pairs = read(
         items or [], sets or [], three, lingeval=lingeval, distances=distances, category=category, trees=trees or []
     )
     if estimate_distance is not None:
-        found = with_positions(found)
-    measured = any(item.distance is not None for item in found)
+        pairs = with_positions(pairs)
+    measured = any(item.distance is not None for item in pairs)
     kind = None if not measured else "given" if estimate_distance is None else estimate_distance
     _can_draw(plot, measured)
-    judged = _judge(models, found, device, options)
-    groups = contrastive_report(found, judged, edges, by_sentence=by_sentence)
-    report = {"items": len(found), "distance": kind, "groups": groups}
+    judged = _judge(models, pairs, device, options)
+    groups = contrastive_report(pairs, judged, upper_edges, by_sentence=by_sentence)
+    cropped = {name: of_model.cropped for name, of_model in judged.items()}
+    content = {"items": len(pairs), "distance": kind, "groups": groups, "cropped": cropped}
+    result = results.ContrastiveResult.model_validate(content)
     if scores is not None:
-        _write_scores(scores, found, judged)
+        _write_scores(scores, pairs, judged)
     if output == "json":
-        cropped = {name: of_model.cropped for name, of_model in judged.items()}
-        print(json.dumps({**report, "cropped": cropped}, ensure_ascii=False, allow_nan=False))
+        print(results.line(result))
     else:
-        print(_table(groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
+        print(_table(result.groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
     if plot is not None:
         from phraseloom.report.charts.contrastive import draw
 
-        draw(groups, plot, estimate=kind == "position")
+        draw(result.groups, plot, estimate=kind == "position")
 
 
 def _can_draw(plot: Path | None, measured: bool) -> None:
-    """What would fail at the end is refused before the models work."""
+    """Refuse a plot that would fail at the end, before the models run."""
     if plot is not None:
         from phraseloom.report.charts.contrastive import can_draw
 
@@ -230,7 +230,7 @@ def _can_draw(plot: Path | None, measured: bool) -> None:
 def _judge(
     models: Sequence[Path], items: Sequence[Item], device: str, options: dict[str, Any]
 ) -> dict[str, JudgedItem]:
-    """Every model on all items; all are loaded before the first one works. Warns of what was not as it should be."""
+    """Judge all items with every model; all models are loaded first. Print warnings about cropped and unusual items."""
     from phraseloom.analysis.contrastive import judge
     from phraseloom.decoding.translator import Translator
     from phraseloom.phrases.source import count_flat
@@ -239,27 +239,27 @@ def _judge(
     if blank:
         _warn(f"{len(blank)} items have a blank text, the first is line {blank[0].line} of {blank[0].file}")
     translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
-    given = all(item.tree is not None for item in items)
+    all_have_trees = all(item.tree is not None for item in items)
     reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
     for name, translator in translators.items():
-        translator.require_trees(given and reads[name])
-    if given and items[0].tree_file != items[0].file and not any(reads.values()):
+        translator.require_trees(all_have_trees and reads[name])
+    if all_have_trees and items[0].tree_file != items[0].file and not any(reads.values()):
         _warn("--trees is of no use: no model here takes its phrases from trees")
-    elif given and any(reads.values()):
+    elif all_have_trees and any(reads.values()):
         flat = count_flat([item.source for item in items], [item.tree or "" for item in items])
         if flat:
             _warn(f"{flat} items have no tree: all words are children of the root")
     judged = {}
     for model, translator in translators.items():
-        judged[model] = found = judge(translator, items)
-        if found.cropped:
+        judged[model] = result = judge(translator, items)
+        if result.cropped:
             limits = (
                 f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
             )
-            _warn(f"{model}: {found.cropped} items have texts of more than {limits}, which were cropped")
-        if any(found.same):
+            _warn(f"{model}: {result.cropped} items have texts of more than {limits}, which were cropped")
+        if any(result.same):
             what = "items are not distinguishable, both translations being the same subwords: counted as wrong"
-            _warn(f"{model}: {sum(found.same)} {what}")
+            _warn(f"{model}: {sum(result.same)} {what}")
     return judged
 
 
@@ -271,8 +271,8 @@ def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged
     from phraseloom.text.lines import write_lines
 
     rows = ["\t".join(SCORES)]
-    for name, found in judged.items():
-        values = zip(items, found.correct, found.wrong, found.right, strict=True)
+    for name, result in judged.items():
+        values = zip(items, result.correct, result.wrong, result.right, strict=True)
         for item, correct, wrong, right in values:
             distance = "" if item.distance is None else item.distance
             cells = (name, item.file, item.line, item.category, distance, f"{correct:.6f}", f"{wrong:.6f}", int(right))
@@ -280,28 +280,30 @@ def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, Judged
     write_lines(path, rows)
 
 
-def _table(groups: Sequence[Mapping[str, Any]], distance: str, *, several: bool, markdown: bool) -> str:
-    """A row for each group and system; columns that say nothing are left out."""
+def _table(groups: Sequence[ContrastiveGroup], distance: str, *, several: bool, markdown: bool) -> str:
+    """A row for each group and system, without empty columns."""
     from phraseloom.report import markup as tables
 
-    named = any(group["category"] for group in groups)
-    measured = any(group["distance"] for group in groups)
+    named = any(group.category for group in groups)
+    measured = any(group.distance for group in groups)
     headers = ["category"] * named + [distance] * measured + ["items", "system", "right %", "95 %"]
     headers += ["difference", "won:lost", "p"] if several else []
     rows: list[list[object]] = []
     for group in groups:
-        label = "all" if group["category"] is None else group["category"] or "–"
-        first = [label] * named + [group["distance"] or "all"] * measured + [group["items"]]
-        for number, entry in enumerate(group["systems"]):
-            low, high = (f"{100 * bound:.1f}" for bound in entry["interval"])
+        label = "all" if group.category is None else group.category or "–"
+        first = [label] * named + [group.distance or "all"] * measured + [group.items]
+        for number, entry in enumerate(group.systems):
+            low, high = (f"{100 * bound:.1f}" for bound in entry.interval)
             row: list[object] = [*([None] * len(first) if number else first)]
-            row += [entry["system"], f"{100 * entry['accuracy']:.1f}", f"{low} … {high}"]
+            row += [entry.system, f"{100 * entry.accuracy:.1f}", f"{low} … {high}"]
             if several:
                 row += _comparison(entry) if number else [None] * 3
             rows.append(row)
     return (tables.markdown if markdown else tables.terminal)(headers, rows)
 
 
-def _comparison(entry: Mapping[str, Any]) -> list[object]:
-    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
-    return [f"{100 * entry['difference']:+.1f}", f"{entry['won']}:{entry['lost']}", p]
+def _comparison(entry: SystemAccuracy) -> list[object]:
+    from phraseloom.report.markup import p_text
+
+    assert entry.difference is not None and entry.p is not None
+    return [f"{100 * entry.difference:+.1f}", f"{entry.won}:{entry.lost}", p_text(entry.p)]

@@ -1,16 +1,18 @@
-"""`phraseloom analyse coverage`: do the phrase slots that a model's attention fires on cover the gold phrases?"""
+"""`phraseloom analyse coverage`: how well the attention to phrase slots covers gold phrases."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from phraseloom.cli.options import Device
 from phraseloom.errors import plural
+
+if TYPE_CHECKING:
+    from phraseloom.results import CoverageResult, LayerCoverage
 
 Output = Literal["table", "markdown", "json"]
 
@@ -52,6 +54,7 @@ def command(
     Example: phraseloom analyse coverage runs/12 -s test.en -t test.de --phrases test.phrases --alignments
     test.align
     """
+    from phraseloom import results
     from phraseloom.analysis.coverage import measure, read_phrases
     from phraseloom.analysis.gold import same_length
     from phraseloom.decoding.translator import Translator
@@ -60,33 +63,35 @@ def command(
 
     paths = [path for path in (source, target, phrases, alignments, trees) if path is not None]
     lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
-    same_length({str(path): some for path, some in lines.items()})
-    wanted = [k.strip() for k in (kinds or "").split(",") if k.strip()]
+    same_length({str(path): texts for path, texts in lines.items()})
+    requested = [k.strip() for k in (kinds or "").split(",") if k.strip()]
     links = lines[alignments] if alignments else None
-    gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=wanted)
-    if wanted and not any(gold):
-        raise DataError(f"no phrase of two and more source words is of the kind {', '.join(wanted)}", file=phrases)
+    gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=requested)
+    if requested and not any(gold):
+        raise DataError(f"no phrase of two and more source words is of the kind {', '.join(requested)}", file=phrases)
     translator = Translator.from_pretrained(model, device=device)
     of_source = lines[trees] if trees else None
-    report = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
+    measured = measure(translator, lines[source], lines[target], gold, samples=bootstrap, seed=seed, trees=of_source)
+    options = {"model": str(model), "bootstrap": bootstrap, "seed": seed}
+    result = results.CoverageResult.model_validate({**options, **measured})
     if output == "json":
-        print(json.dumps({"model": str(model), "bootstrap": bootstrap, "seed": seed, **report}, ensure_ascii=False))
+        print(results.line(result))
     else:
-        print("\n".join(_text(report, markdown=output == "markdown")))
+        print("\n".join(_text(result, markdown=output == "markdown")))
 
 
-def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:
+def _text(result: CoverageResult, *, markdown: bool) -> Iterator[str]:
     from phraseloom.report import markup as tables
 
     form = tables.markdown if markdown else tables.terminal
-    left = report["left_out"]
+    left = result.left_out
     yield (
-        f"{plural(report['phrases'], 'phrase')} in {plural(report['sentences'], 'sentence')}; left out: "
+        f"{plural(result.phrases, 'phrase')} in {plural(result.sentences, 'sentence')}; left out: "
         f"{plural(left['without_phrases'], 'sentence')} without one, {left['too_long']:,} too long. "
         "% of the mass of each order; (chance).\n"
     )
     headers = ["attention", "layer", "order", "mass", "exact", "inside", "crossing", "covered", "lift", "95 %"]
-    layers = [(use, layer) for use, some in report["uses"].items() for layer in some]
+    layers = [(use, layer) for use, of_use in result.uses.items() for layer in of_use]
     yield form(headers, [row for use, layer in layers for row in _mass_rows(use, layer)])
     rows = [row for use, layer in layers for row in _phrase_rows(use, layer)]
     if rows:
@@ -95,25 +100,21 @@ def _text(report: dict[str, Any], *, markdown: bool) -> Iterator[str]:
         yield form(names, rows)
 
 
-def _mass_rows(use: str, layer: dict[str, Any]) -> Iterator[list[object]]:
-    for entry in layer["orders"]:
-        cells = [
-            f"{_percent(c['share'])} ({_percent(c['chance'])})"
-            for c in (entry[n] for n in ("exact", "inside", "crossing"))
-        ]
-        covered = entry["covered"]
-        cells.append(f"{_percent(covered['share']['value'])} ({_percent(covered['chance'])})")
-        lift = entry["lift"]
-        ends = lift["interval"] and "{:.2f} … {:.2f}".format(*lift["interval"])
-        yield [use, layer["layer"], str(entry["order"]), _percent(entry["mass"]["value"]), *cells, lift["value"], ends]
+def _mass_rows(use: str, layer: LayerCoverage) -> Iterator[list[object]]:
+    for entry in layer.orders:
+        places = (entry.exact, entry.inside, entry.crossing)
+        cells = [f"{_percent(c.share)} ({_percent(c.chance)})" for c in places]
+        cells.append(f"{_percent(entry.covered.share.value)} ({_percent(entry.covered.chance)})")
+        ends = entry.lift.interval and "{:.2f} … {:.2f}".format(*entry.lift.interval)
+        mass = _percent(entry.mass.value)
+        yield [use, layer.layer, str(entry.order), mass, *cells, entry.lift.value, ends]
 
 
-def _phrase_rows(use: str, layer: dict[str, Any]) -> Iterator[list[object]]:
-    for kind, entry in layer["strongest"].items():
-        ends = " … ".join(_percent(bound) for bound in entry["hit"]["interval"] or ())
-        values = [_percent(entry[n]["value"]) for n in ("others", "exact", "share")]
-        values.insert(1, _percent(entry["chance"]))
-        yield [use, layer["layer"], kind or "all", entry["phrases"], _percent(entry["hit"]["value"]), ends, *values]
+def _phrase_rows(use: str, layer: LayerCoverage) -> Iterator[list[object]]:
+    for kind, entry in layer.strongest.items():
+        ends = " … ".join(_percent(bound) for bound in entry.hit.interval or ())
+        values = [_percent(v) for v in (entry.others.value, entry.chance, entry.exact.value, entry.share.value)]
+        yield [use, layer.layer, kind or "all", entry.phrases, _percent(entry.hit.value), ends, *values]
 
 
 def _percent(value: float | None) -> str:

@@ -77,22 +77,22 @@ def command(
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    found = _measure(models, source, target, trees, device)
-    print(_table(found, mean))
+    measured = _measure(models, source, target, trees, device)
+    print(_table(measured, mean))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        given = {"source": str(source), "target": None if target is None else str(target)}
-        systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in found.items()]
-        atomic_write_json(json, {**given, "unit": "nats", "systems": systems})
+        files = {"source": str(source), "target": None if target is None else str(target)}
+        systems = [{"model": name, **plain(asdict(of_model), by_sentence)} for name, of_model in measured.items()]
+        results.write(json, results.EntropyResult.model_validate({**files, "unit": "nats", "systems": systems}))
     if plot is not None:
-        _draw(found, mean, plot)
+        _draw(measured, mean, plot)
 
 
 def _measure(
     models: Sequence[Path], source: Path, target: Path | None, trees: Path | None, device: str
 ) -> dict[str, AttentionEntropy]:
-    """Every model on the text; all are loaded before the first one works. Warns of what was not as it should be."""
+    """Measure every model on the text; all models are loaded first. Print warnings about left-out and cropped lines."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.analysis.entropy import attention_entropy
     from phraseloom.analysis.gold import same_length
@@ -102,7 +102,7 @@ def _measure(
 
     paths = [path for path in (source, target, trees) if path is not None]
     lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
-    same_length({str(path): some for path, some in lines.items()})
+    same_length({str(path): texts for path, texts in lines.items()})
     translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
     reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
     for name, translator in translators.items():
@@ -110,25 +110,25 @@ def _measure(
         translator.require_trees(trees is not None and reads[name])
     if trees is not None and not any(reads.values()):
         _warn("--trees is of no use: no model here takes its phrases from trees")
-    of_target, found = None if target is None else lines[target], {}
+    of_target, measured = None if target is None else lines[target], {}
     for name, translator in translators.items():
         of_source = lines[trees] if trees is not None and reads[name] else None
         try:
-            found[name] = attention_entropy(translator, lines[source], of_target, trees=of_source)
+            measured[name] = attention_entropy(translator, lines[source], of_target, trees=of_source)
         except DataError as error:
             if error.file != TREES:
                 raise
             raise DataError(error.what, file=trees, line=error.line, hint=error.hint) from error
-        _warn_of(found[name], name, translator.config)
-    return found
+        _warn_of(measured[name], name, translator.config)
+    return measured
 
 
-def _warn_of(found: AttentionEntropy, name: str, config: DecodingConfig) -> None:
+def _warn_of(result: AttentionEntropy, name: str, config: DecodingConfig) -> None:
     limits = f"{config.max_input_tokens} source or {config.max_target_tokens} target subwords"
     for count, noun, text in (
-        (found.blank, "line", "with a blank side: left out"),
-        (found.cropped, "pair", f"of more than {limits}: cropped"),
-        (found.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
+        (result.blank, "line", "with a blank side: left out"),
+        (result.cropped, "pair", f"of more than {limits}: cropped"),
+        (result.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
     ):
         if count:
             _warn(f"{name}: {plural(count, noun)} {text}")
@@ -138,25 +138,25 @@ def _warn(text: str) -> None:
     print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
 
 
-def _table(found: Mapping[str, AttentionEntropy], mean: str) -> str:
-    """A row a model and reading; `over` is left out where no model has phrase slots."""
+def _table(measured: Mapping[str, AttentionEntropy], mean: str) -> str:
+    """A row per model and reading; no column `over` if no model has phrase slots."""
     from phraseloom.report.markup import terminal
 
-    layers = max(len(of_model.tokens.layers) for of_model in found.values())
-    readings = any(of_model.slots is not None for of_model in found.values())
+    layers = max(len(of_model.tokens.layers) for of_model in measured.values())
+    readings = any(of_model.slots is not None for of_model in measured.values())
     headers = ["model", *["over"] * readings, "steps", *map(str, range(1, layers + 1)), "all", "uniform"]
     rows = [
         [name, *[over] * readings, of_model.steps, *_cells(reading, layers, mean)]
-        for name, of_model in found.items()
+        for name, of_model in measured.items()
         for over, reading in _readings(of_model)
     ]
     return terminal(headers, rows)
 
 
-def _readings(found: AttentionEntropy) -> Iterator[tuple[str, Reading]]:
-    yield "tokens", found.tokens
-    if found.slots is not None:
-        yield "slots", found.slots
+def _readings(result: AttentionEntropy) -> Iterator[tuple[str, Reading]]:
+    yield "tokens", result.tokens
+    if result.slots is not None:
+        yield "slots", result.slots
 
 
 def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
@@ -165,7 +165,7 @@ def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
     return [*values, *[""] * (layers - len(values)), *ends]
 
 
-def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
+def _draw(measured: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
     from phraseloom.report.charts.layers import LayerSeries, draw
 
     def value(of_model: Any) -> float:
@@ -173,9 +173,9 @@ def _draw(found: Mapping[str, AttentionEntropy], mean: str, output: Path) -> Non
 
     systems = [
         LayerSeries(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
-        for name, r in ((name, of_model.tokens) for name, of_model in found.items())
+        for name, r in ((name, of_model.tokens) for name, of_model in measured.items())
     ]
-    first = next(iter(found.values()))
+    first = next(iter(measured.values()))
     targets = "each model's own translations" if first.own else "the given translation"
     over = "the steps of " * (mean == "steps") + f"{plural(first.sentences, 'sentence')}"
     note = f"cross-attention to tokens, heads averaged; mean over {over}\n{targets}"

@@ -13,6 +13,7 @@ from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
+    from phraseloom.results import NeighboursResult
 
 
 Of = Literal["source", "target"]
@@ -48,7 +49,7 @@ def command(
     Example: phraseloom analyse neighbours runs/base runs/noenc --text train.en --plot neighbours.svg
     """
     if len(models) > 2:
-        raise UsageError(f"one model or two are looked at, not {len(models)}")
+        raise UsageError(f"give one or two models, not {len(models)}")
     if len(models) == 2 and models[0] == models[1]:
         raise UsageError(f"{models[0]} is given twice")
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, text], overwrite=overwrite)
@@ -61,40 +62,39 @@ def command(
 
     lines = None if text is None else list(read_lines(text, invalid="stop"))
     embeddings = [load_embeddings(path, side) for path in models]
-    found = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
-    given = {"side": side, "text": None if text is None else str(text)}
-    print("\n".join(_text(found, side, "the vocabulary" if text is None else str(text))))
+    result = compare(embeddings, tokens=tokens, count=neighbours, lines=lines)
+    print("\n".join(_text(result, side, "the vocabulary" if text is None else str(text))))
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
-        atomic_write_json(json, given | _plain(found))
+        results.write(json, _result(result, side, text))
     if plot is not None:
         from phraseloom.report.charts.neighbours import draw
 
-        draw(found, plot, title=f"Neighbours of {plural(len(found.tokens), f'{side} token')}")
+        draw(result, plot, title=f"Neighbours of {plural(len(result.tokens), f'{side} token')}")
 
 
-def _text(found: Neighbours, side: str, origin: str) -> Iterator[str]:
+def _text(result: Neighbours, side: str, origin: str) -> Iterator[str]:
     from phraseloom.report.markup import terminal
 
-    two = len(found.models) == 2
-    first = "the first" if found.tokens[0].count is None else "the most frequent"
+    two = len(result.models) == 2
+    first = "the first" if result.tokens[0].count is None else "the most frequent"
     among = "that both models have" if two else "of the vocabulary"
-    tokens = plural(len(found.tokens), f"{side} token")
-    yield f"{tokens}, {first} of {origin}; neighbours among {found.candidates:,} pieces {among}"
-    if found.zero:
-        yield f"left out: {found.zero:,} pieces whose vector is zero"
-    counted = found.tokens[0].count is not None
-    headers = ["token", *["count"] * counted, *["shared"] * two, *(found.models if two else ["neighbours (cosine)"])]
+    tokens = plural(len(result.tokens), f"{side} token")
+    yield f"{tokens}, {first} of {origin}; neighbours among {result.candidates:,} pieces {among}"
+    if result.zero:
+        yield f"left out: {result.zero:,} pieces whose vector is zero"
+    counted = result.tokens[0].count is not None
+    headers = ["token", *["count"] * counted, *["shared"] * two, *(result.models if two else ["neighbours (cosine)"])]
     yield ""
-    yield terminal(headers, [_row(token, two=two, counted=counted) for token in found.tokens])
+    yield terminal(headers, [_row(token, two=two, counted=counted) for token in result.tokens])
     if two:
         yield ""
-        yield f"overlap {found.overlap:.3f} of {found.count} neighbours; by chance {found.chance:.2g}"
-        named = (("Pearson", found.pearson), ("Spearman", found.spearman))
+        yield f"overlap {result.overlap:.3f} of {result.count} neighbours; by chance {result.chance:.2g}"
+        named = (("Pearson", result.pearson), ("Spearman", result.spearman))
         values = [f"{name} {value:.3f}" for name, value in named if value is not None]
         if values:
-            yield f"cosines of {plural(len(found.pairs[0]), 'pair')} of tokens: {', '.join(values)}"
+            yield f"cosines of {plural(len(result.pairs[0]), 'pair')} of tokens: {', '.join(values)}"
 
 
 def _row(token: Token, *, two: bool, counted: bool) -> list[object]:
@@ -107,30 +107,34 @@ def _row(token: Token, *, two: bool, counted: bool) -> list[object]:
     return row
 
 
-def _plain(found: Neighbours) -> dict[str, Any]:
+def _result(result: Neighbours, side: str, text: Path | None) -> NeighboursResult:
     """Everything but the cosines of all pairs."""
-    two = len(found.models) == 2
+    from phraseloom import results
+
+    two = len(result.models) == 2
     tokens = [
-        {
-            "piece": token.piece,
-            "count": token.count,
+        results.TokenNeighbours(
+            piece=token.piece,
+            count=token.count,
             **({"shared": token.shared} if two else {}),
-            "neighbours": [[[n.piece, n.cosine] for n in some] for some in token.neighbours],
-        }
-        for token in found.tokens
+            neighbours=[[[n.piece, n.cosine] for n in of_model] for of_model in token.neighbours],
+        )
+        for token in result.tokens
     ]
-    agreement = {
-        "overlap": found.overlap,
-        "chance": found.chance,
-        "pairs": len(found.pairs[0]),
-        "pearson": found.pearson,
-        "spearman": found.spearman,
+    agreement: dict[str, Any] = {
+        "overlap": result.overlap,
+        "chance": result.chance,
+        "pairs": len(result.pairs[0]),
+        "pearson": result.pearson,
+        "spearman": result.spearman,
     }
-    return {
-        "models": found.models,
-        "neighbours": found.count,
-        "candidates": found.candidates,
-        "zero": found.zero,
+    return results.NeighboursResult(
+        side=side,
+        text=None if text is None else str(text),
+        models=result.models,
+        neighbours=result.count,
+        candidates=result.candidates,
+        zero=result.zero,
         **(agreement if two else {}),
-        "tokens": tokens,
-    }
+        tokens=tokens,
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from phraseloom.results import PhenomenonAccuracy, SystemAccuracy
 
 Output = Literal["table", "markdown", "json"]
 
@@ -36,6 +39,7 @@ def command(
 
     Example: phraseloom analyse phenomena worlds/small base.de phrases.de --split test
     """
+    from phraseloom import results
     from phraseloom.analysis.gold import read_world
     from phraseloom.analysis.phenomena import compare_systems
     from phraseloom.errors import UsageError
@@ -50,18 +54,13 @@ def command(
         require_file(path, "translation")
     truth = read_world(world, split, edges=edges)
     systems = {str(path): list(read_lines(path, invalid="stop")) for path in outputs}
-    found = compare_systems(truth, systems, samples=bootstrap, seed=seed)
+    phenomena = compare_systems(truth, systems, samples=bootstrap, seed=seed)
+    options = {"world": str(world), "split": split, "sentences": len(truth.gold), "bootstrap": bootstrap, "seed": seed}
+    result = results.PhenomenaResult.model_validate({**options, "phenomena": phenomena})
     if output == "json":
-        report = {
-            "world": str(world),
-            "split": split,
-            "sentences": len(truth.gold),
-            "bootstrap": bootstrap,
-            "seed": seed,
-        }
-        print(json.dumps({**report, "phenomena": found}, ensure_ascii=False))
+        print(results.line(result))
     else:
-        print(_table(found, several=len(outputs) > 1, markdown=output == "markdown"))
+        print(_table(result.phenomena, several=len(outputs) > 1, markdown=output == "markdown"))
 
 
 def _edges(text: str | None) -> list[int]:
@@ -76,19 +75,21 @@ def _edges(text: str | None) -> list[int]:
     return edges
 
 
-def _table(found: list[dict[str, Any]], *, several: bool, markdown: bool) -> str:
+def _table(groups: Sequence[PhenomenonAccuracy], *, several: bool, markdown: bool) -> str:
     from phraseloom.report import markup as tables
 
     headers = ["phenomenon", "instances", "system", "right %", "95 %", "sentences exact %"]
     headers += ["difference", "95 %", "won:lost", "p"] if several else []
     rows: list[list[object]] = []
-    for group in found:
-        for number, entry in enumerate(group["systems"]):
-            row = [None, None] if number else [group["phenomenon"], group["instances"]]
+    for group in groups:
+        for number, entry in enumerate(group.systems):
+            low, high = (f"{100 * bound:.1f}" for bound in entry.interval)
+            row: list[object] = [None, None] if number else [group.phenomenon, group.instances]
             row += [
-                entry["system"],
-                *_percent(entry["accuracy"], entry["interval"]),
-                f"{100 * entry['exact_sentences']:.1f}",
+                entry.system,
+                f"{100 * entry.accuracy:.1f}",
+                f"{low} … {high}",
+                f"{100 * (entry.exact_sentences or 0):.1f}",
             ]
             if several:
                 row += [None] * 4 if not number else _comparison(entry)
@@ -96,11 +97,9 @@ def _table(found: list[dict[str, Any]], *, several: bool, markdown: bool) -> str
     return (tables.markdown if markdown else tables.terminal)(headers, rows)
 
 
-def _percent(value: float, interval: list[float]) -> list[object]:
-    return [f"{100 * value:.1f}", f"{100 * interval[0]:.1f} … {100 * interval[1]:.1f}"]
+def _comparison(entry: SystemAccuracy) -> list[object]:
+    from phraseloom.report.markup import p_text
 
-
-def _comparison(entry: dict[str, Any]) -> list[object]:
-    low, high = (f"{100 * bound:+.1f}" for bound in entry["difference_interval"])
-    p = "<0.0001" if entry["p"] < 0.0001 else f"{entry['p']:.4f}"
-    return [f"{100 * entry['difference']:+.1f}", f"{low} … {high}", f"{entry['won']}:{entry['lost']}", p]
+    assert entry.difference is not None and entry.difference_interval is not None and entry.p is not None
+    low, high = (f"{100 * bound:+.1f}" for bound in entry.difference_interval)
+    return [f"{100 * entry.difference:+.1f}", f"{low} … {high}", f"{entry.won}:{entry.lost}", p_text(entry.p)]

@@ -1,8 +1,7 @@
-"""`phraseloom analyse phrases`: how a model with source phrase representations cuts and weighs its sentences."""
+"""`phraseloom analyse phrases`: the source phrases of a model with phrase representations, and their weights."""
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -39,6 +38,7 @@ def command(
 
     Example: phraseloom analyse phrases runs/mine -s test.en
     """
+    from phraseloom import results
     from phraseloom.analysis.phrases import source_phrases
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import UsageError
@@ -47,20 +47,22 @@ def command(
     lines = list(read_lines(source, invalid="stop"))
     of_lines = None if trees is None else list(read_lines(trees, invalid="stop"))
     translator = Translator.from_pretrained(model, device=device)
-    found = source_phrases(translator, lines, of_lines)
+    result = source_phrases(translator, lines, of_lines)
     levels = len(translator.model.encoder.layers)
     if level > levels:
         raise UsageError(f"--level {level}: the levels of this model are 0 to {levels}")
-    if found.cropped:
+    if result.cropped:
         limit = translator.config.max_input_tokens
-        print(f"phraseloom analyse: warning: {found.cropped} sources were cropped to {limit} subwords", file=sys.stderr)
+        print(
+            f"phraseloom analyse: warning: {result.cropped} sources were cropped to {limit} subwords", file=sys.stderr
+        )
     if output == "json":
-        print(json.dumps(asdict(found), ensure_ascii=False, allow_nan=False))
+        print(results.line(results.SourcePhrasesResult.model_validate(asdict(result))))
         return
-    for sentence in found.sentences:
+    for sentence in result.sentences:
         print(" ".join(_phrase(phrase, level) for phrase in sentence))
-    if found.shares is not None:
-        print("\n" + _shares(found.shares))
+    if result.shares is not None:
+        print("\n" + _shares(result.shares))
 
 
 def _phrase(phrase: PhraseWeights, level: int) -> str:

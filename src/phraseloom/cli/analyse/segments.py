@@ -1,8 +1,7 @@
-"""`phraseloom analyse segments`: how a segmental model cuts sentences, and whether known phrases are segments."""
+"""`phraseloom analyse segments`: how a segmental model segments sentences, and whether known phrases are segments."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
+    from phraseloom.results import SegmentsResult
 
 
 Output = Literal["text", "json"]
@@ -65,6 +65,7 @@ def command(
         )
     if phrases is not None and target is None:
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
+    from phraseloom import results
     from phraseloom.analysis.gold import same_length
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
@@ -72,44 +73,47 @@ def command(
     from phraseloom.text.lines import read_lines
 
     lines = {path: list(read_lines(path, invalid="stop")) for path in (source, target, phrases) if path is not None}
-    same_length({str(path): some for path, some in lines.items()})
+    same_length({str(path): texts for path, texts in lines.items()})
     gold = None
     if phrases is not None:
-        wanted = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
-        gold = read_target_phrases(lines[phrases], file=phrases, kinds=wanted, reverse=reverse)
+        requested = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]
+        gold = read_target_phrases(lines[phrases], file=phrases, kinds=requested, reverse=reverse)
         if not any(gold):
-            of = f" of the kind {', '.join(wanted)}" if wanted else ""
+            of = f" of the kind {', '.join(requested)}" if requested else ""
             raise DataError(f"no phrase{of} that is a run of two and more target words", file=phrases)
     translator = Translator.from_pretrained(model, device=device)
     forced = None if target is None else of_pairs(translator, lines[source], lines[target], gold)
-    found: Sequence[Segmented | None] = (
+    segmented: Sequence[Segmented | None] = (
         of_translations(translator, lines[source]) if forced is None else forced.sentences
     )
-    sizes = lengths_of(found)
+    sizes = lengths_of(segmented)
     if output == "json":
-        print(json.dumps(_plain(found, sizes, forced), ensure_ascii=False, allow_nan=False))
+        print(results.line(_result(segmented, sizes, forced)))
     else:
-        print("\n".join(_text(found[:sentences], sizes, forced)))
+        print("\n".join(_text(segmented[:sentences], sizes, forced)))
 
 
-def _plain(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> dict[str, Any]:
-    result: dict[str, Any] = {"lengths": {str(size): count for size, count in sizes.items()}}
+def _result(segmented: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> SegmentsResult:
+    from phraseloom.results import SegmentsResult
+
+    content: dict[str, Any] = {"lengths": {str(size): count for size, count in sizes.items()}}
     if forced is not None:
-        result |= {"left_out": forced.left_out}
-        result |= {"phrases": forced.phrases} if forced.phrases else {}
+        content |= {"left_out": forced.left_out}
+        content |= {"phrases": forced.phrases} if forced.phrases else {}
     sentences = [
-        None if one is None else {**asdict(one), "segments": [s._asdict() for s in one.segments]} for one in found
+        None if sentence is None else {**asdict(sentence), "segments": [s._asdict() for s in sentence.segments]}
+        for sentence in segmented
     ]
-    return {**result, "sentences": sentences}
+    return SegmentsResult.model_validate({**content, "sentences": sentences})
 
 
-def _text(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> Iterator[str]:
+def _text(segmented: Sequence[Segmented | None], sizes: Mapping[int, int], forced: Forced | None) -> Iterator[str]:
     from phraseloom.report.markup import terminal
 
-    for number, one in enumerate(found, 1):
-        yield escape_controls(f"{number}  " + ("(left out)" if one is None else _sentence(one)))
+    for number, sentence in enumerate(segmented, 1):
+        yield escape_controls(f"{number}  " + ("(left out)" if sentence is None else _sentence(sentence)))
     total = sum(sizes.values())
-    yield ("\n" if found else "") + "subwords that a source subword writes"
+    yield ("\n" if segmented else "") + "subwords that a source subword writes"
     yield terminal(["subwords", "times", "%"], [[size, n, 100 * n / total] for size, n in sizes.items()])
     if forced is None:
         return
@@ -126,8 +130,9 @@ def _text(found: Sequence[Segmented | None], sizes: Mapping[int, int], forced: F
         yield terminal(headers, [_row(kind, entry) for kind, entry in forced.phrases.items()])
 
 
-def _sentence(one: Segmented) -> str:
-    return " ".join(f"{one.source[s.source]}→[{' '.join(one.target[s.start : s.end])}]" for s in one.segments)
+def _sentence(sentence: Segmented) -> str:
+    source, target = sentence.source, sentence.target
+    return " ".join(f"{source[s.source]}→[{' '.join(target[s.start : s.end])}]" for s in sentence.segments)
 
 
 def _row(kind: str, entry: Mapping[str, Any]) -> list[object]:

@@ -51,15 +51,14 @@ def command(
         )
     )
     if json is not None:
-        from phraseloom.files import atomic_write_json
+        from phraseloom import results
 
         neighbours = {
             token: [[neighbour.token, neighbour.cosine] for neighbour in nearby]
             for token, nearby in neighbours_of.items()
         }
-        atomic_write_json(
-            json, {"file": str(file), "count": count, "phrases_only": phrases_only, "neighbours": neighbours}
-        )
+        options = {"file": str(file), "count": count, "phrases_only": phrases_only}
+        results.write(json, results.NearestResult.model_validate({**options, "neighbours": neighbours}))
 
 
 def _token(text: str) -> str:

@@ -47,8 +47,9 @@ def command(
 
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """
+    from phraseloom import results
     from phraseloom.analysis.fertility import evaluate_fertility
-    from phraseloom.files import atomic_write_json, require_file
+    from phraseloom.files import require_file
 
     check_outputs({"--json": json}, inputs=[model, source, labels], overwrite=overwrite)
     require_json(by_sentence, json is not None, "--json FILE")
@@ -58,7 +59,7 @@ def command(
     print(_tables(score))
     if json is not None:
         inputs = {"model": str(model), "source": str(source), "labels": str(labels)}
-        atomic_write_json(json, {**inputs, **plain(score.as_dict(), by_sentence)})
+        results.write(json, results.FertilityResult.model_validate({**inputs, **plain(score.as_dict(), by_sentence)}))
 
 
 def _tables(score: FertilityScore) -> str:

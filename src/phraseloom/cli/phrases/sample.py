@@ -129,11 +129,11 @@ def _summary(counts: SampleCounts, drawn: int) -> str:
 
 
 def _tally(sheet: str, json_file: str | None) -> None:
-    from phraseloom.files import atomic_write_json
+    from phraseloom import results
     from phraseloom.phrases.sample import read_sheet
     from phraseloom.report.phrase_sample import render, tally
 
-    judged = tally(read_sheet(sheet))
-    print(render(judged), end="")
+    result = tally(read_sheet(sheet))
+    print(render(result), end="")
     if json_file is not None:
-        atomic_write_json(json_file, judged)
+        results.write(json_file, result)

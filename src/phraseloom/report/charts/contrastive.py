@@ -1,51 +1,51 @@
-"""Accuracy on contrastive items by distance, one line a system, as PNG, SVG or PDF. Needs the extra `plot` (matplotlib).
+"""Accuracy on contrastive items by distance, one line per system, as PNG, SVG or PDF. Needs the extra `plot` (matplotlib).
 
-Points of the systems stand side by side at each distance, with their 95 % intervals; grey numbers count the items. One
-panel for each category that has distances. Guessing gives 50 %.
+The points of the systems are side by side at each distance, with their 95 % intervals; grey numbers count the items. There is
+one panel for each category that has distances. Guessing gives 50 %.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.report.charts.plots import COLOURS, GREY, STYLE, _grid, _require_matplotlib, _save, _series
+from phraseloom.results import ContrastiveGroup
 
-Group = Mapping[str, Any]
 MOST_PANELS = 12
 MOST_TICKS = 31
 SPREAD = 0.12  # between the points of two systems; a bin is 1 wide
 
 
 def can_draw(path: str | Path) -> None:
-    """Raises UsageError without matplotlib and for a name that is not that of a picture."""
+    """Raise UsageError if matplotlib is missing or the file name is not that of a picture."""
     _require_matplotlib()
     if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
         raise UsageError(f"pictures are .png, .svg or .pdf, not {Path(path).name!r}")
 
 
-def draw(groups: Sequence[Group], output: str | Path, *, estimate: bool = False) -> Path:
-    """Draw the groups of `analysis.contrastive.contrastive_report` that have a distance.
+def draw(groups: Sequence[ContrastiveGroup], output: str | Path, *, estimate: bool = False) -> Path:
+    """Draw the groups of a result of `analyse contrastive` that have a distance.
 
-    `estimate`: distances are positions of the changed word. A system is named by the last part of its path where that
-    tells the systems apart. Raises DataError without a distance, UsageError for too many categories.
+    `estimate`: distances are positions of the changed word. Systems are named by the last part of their paths if these
+    differ. Raises DataError without a distance, UsageError for too many categories.
     """
     can_draw(output)
-    panels: dict[str, list[Group]] = {}
+    panels: dict[str, list[ContrastiveGroup]] = {}
     for group in groups:
-        if group["distance"] is not None:
-            panels.setdefault(group["category"], []).append(group)
+        if group.distance is not None:
+            panels.setdefault(group.category or "", []).append(group)
     if not panels:
         raise DataError("no item has a distance, so there is nothing to draw")
     if len(panels) > MOST_PANELS:
         raise UsageError(f"{len(panels)} categories have distances, a picture holds {MOST_PANELS}")
     import matplotlib
 
-    labels = _short([entry["system"] for entry in groups[0]["systems"]])
-    shown = [group for some in panels.values() for group in some]
-    lowest = 100 * min(0.5, *(entry["interval"][0] for group in shown for entry in group["systems"]))
+    labels = _short([entry.system for entry in groups[0].systems])
+    shown = [group for panel in panels.values() for group in panel]
+    lowest = 100 * min(0.5, *(entry.interval[0] for group in shown for entry in group.systems))
     widest = max(map(len, panels.values()))
     columns = 1 if len(panels) == 1 or widest > 12 else 2
     rows = -(-len(panels) // columns)
@@ -53,8 +53,8 @@ def draw(groups: Sequence[Group], output: str | Path, *, estimate: bool = False)
     with matplotlib.rc_context(STYLE):
         figure, axes = _grid(rows, columns, "Contrastive accuracy by distance", size=size)
         cells = [ax for row in axes for ax in row]
-        for ax, (category, some) in zip(cells, panels.items(), strict=False):
-            _panel(ax, some, labels)
+        for ax, (category, subset) in zip(cells, panels.items(), strict=False):
+            _panel(ax, subset, labels)
             ax.set_ylim(lowest // 10 * 10 - 2, 102)
             ax.set_title(category, parse_math=False)
             what = "position of the first changed word (estimate of the distance)" if estimate else "distance (words)"
@@ -69,19 +69,19 @@ def draw(groups: Sequence[Group], output: str | Path, *, estimate: bool = False)
 
 
 def _short(systems: Sequence[str]) -> list[str]:
-    """The last part of each path, or the whole paths where two would be the same."""
+    """The last part of each path, or the whole paths if two last parts are the same."""
     ends = [Path(system).name or system for system in systems]
     return ends if len(set(ends)) == len(ends) else list(systems)
 
 
-def _panel(ax: Any, groups: Sequence[Group], labels: Sequence[str]) -> None:
+def _panel(ax: Any, groups: Sequence[ContrastiveGroup], labels: Sequence[str]) -> None:
     """One category: lines of the systems over its bins, evenly spaced."""
     places = range(len(groups))
     for i, label in enumerate(labels):
-        entries = [group["systems"][i] for group in groups]
-        values = [100 * e["accuracy"] for e in entries]
-        low = [v - 100 * e["interval"][0] for v, e in zip(values, entries, strict=True)]
-        high = [100 * e["interval"][1] - v for v, e in zip(values, entries, strict=True)]
+        entries = [group.systems[i] for group in groups]
+        values = [100 * e.accuracy for e in entries]
+        low = [v - 100 * e.interval[0] for v, e in zip(values, entries, strict=True)]
+        high = [100 * e.interval[1] - v for v, e in zip(values, entries, strict=True)]
         at = [p + SPREAD * (i - (len(labels) - 1) / 2) for p in places]
         ax.errorbar(at, values, yerr=[low, high], fmt="none", elinewidth=1, capsize=2, alpha=0.6, color=COLOURS[i % 7])
         ax.plot(at, values, label=label, **_series(i))
@@ -90,8 +90,8 @@ def _panel(ax: Any, groups: Sequence[Group], labels: Sequence[str]) -> None:
     ax.set_ylabel("right (%, 95 % interval)")
     ax.grid(visible=False, axis="x")
     step = -(-len(groups) // MOST_TICKS)
-    ax.set_xticks(places[::step], [group["distance"] for group in groups[::step]])
-    counts = [(place, f"{groups[place]['items']:,}") for place in places[::step]]
+    ax.set_xticks(places[::step], [group.distance for group in groups[::step]])
+    counts = [(place, f"{groups[place].items:,}") for place in places[::step]]
     for place, text in [(-0.9, "items"), *counts]:
         transform, below = ax.get_xaxis_transform(), (0, -19)
         style = {"size": 7, "color": GREY, "ha": "center", "va": "top"}

@@ -33,7 +33,7 @@ class Series:
 
     name: str
     points: Sequence[tuple[float, float]]
-    look: int = 0
+    style: int = 0
     low: Sequence[float | None] = ()
     high: Sequence[float | None] = ()
     band: bool = False
@@ -66,7 +66,7 @@ class Dot:
     value: float
     low: float | None = None
     high: float | None = None
-    look: int = 0
+    style: int = 0
     tip: str = ""
 
 
@@ -98,7 +98,7 @@ def lines(title: str, series: Sequence[Series], axes: Axes, *, legend: bool = Fa
         parts.append(f'<text class="small" x="{left + 4:.1f}" y="{at - 4:.1f}">{_text(axes.level[1])}</text>')
     for one in series:
         parts += _series(one, x, y, axes.digits)
-    named = [(s.name, s.look) for s in series if not s.faint]
+    named = [(s.name, s.style) for s in series if not s.faint]
     return _figure(title, "".join(parts), right + RIGHT, HEIGHT, _legend(named) if legend or len(named) > 1 else "")
 
 
@@ -118,12 +118,12 @@ def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False, digits:
         ends_said = f" ({row.low:.{digits}f} … {row.high:.{digits}f})" if _both(row.low, row.high) else ""
         tip = row.tip or f"{row.name}: {row.value:.{digits}f}{ends_said}"
         name = row.name if len(row.name) <= 34 else row.name[:33] + "…"
-        parts.append(f'<text class="end" x="{left:.1f}" y="{at + 4}">{_text(name)}</text><g class="s{row.look % 7}">')
+        parts.append(f'<text class="end" x="{left:.1f}" y="{at + 4}">{_text(name)}</text><g class="s{row.style % 7}">')
         if row.low is not None and row.high is not None:
             parts.append(
                 f'<line class="whisker" x1="{scale(row.low):.1f}" x2="{scale(row.high):.1f}" y1="{at}" y2="{at}"/>'
             )
-        parts.append(_mark(scale(row.value), at, row.look, tip) + "</g>")
+        parts.append(_mark(scale(row.value), at, row.style, tip) + "</g>")
     return _figure(title, "".join(parts), WIDTH, height)
 
 
@@ -198,7 +198,7 @@ def _x_axis(x: Scale, axes: Axes, ends: tuple[float, float], *, height: int = HE
 
 def _series(series: Series, x: Scale, y: Scale, digits: int) -> Iterator[str]:
     places = [(x(a), y(b)) for a, b in series.points]
-    yield f'<g class="s{series.look % MOST_LOOKS}{" faint" if series.faint else ""}">'
+    yield f'<g class="s{series.style % MOST_LOOKS}{" faint" if series.faint else ""}">'
     ends = list(zip(places, series.low, series.high, strict=False))
     whole = [(at, y(low), y(high)) for (at, _), low, high in ends if low is not None and high is not None]
     if series.band and len(whole) > 1:
@@ -207,12 +207,12 @@ def _series(series: Series, x: Scale, y: Scale, digits: int) -> Iterator[str]:
     elif not series.band:
         yield from (f'<line class="whisker" x1="{a:.1f}" x2="{a:.1f}" y1="{b:.1f}" y2="{c:.1f}"/>' for a, b, c in whole)
     if series.joined and len(places) > 1:
-        dash = _dash(series.look)
+        dash = _dash(series.style)
         yield f'<path class="line" d="{_path(places)}"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
     for i, ((a, b), (value_x, value_y)) in enumerate(zip(places, series.points, strict=True)):
         tip = series.tips[i] if i < len(series.tips) else _tip(series, i, value_x, value_y, digits)
         if series.marked:
-            yield _mark(a, b, series.look, tip)
+            yield _mark(a, b, series.style, tip)
         elif tip:
             yield f'<circle class="hit" cx="{a:.1f}" cy="{b:.1f}" r="6"><title>{_text(tip)}</title></circle>'
     yield "</g>"
@@ -228,11 +228,11 @@ def _path(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
 
 
-def _mark(x: float, y: float, look: int, tip: str = "") -> str:
+def _mark(x: float, y: float, style: int, tip: str = "") -> str:
     """One of seven shapes, with what it says; beyond seven series the shapes go with other colours."""
     r, a = 4.2, 1.4
     title = f"<title>{_text(tip)}</title>" if tip else ""
-    shape = (look + look // MOST_LOOKS) % MOST_LOOKS
+    shape = (style + style // MOST_LOOKS) % MOST_LOOKS
     if shape == 0:
         return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{r}">{title}</circle>'
     corners: dict[int, list[tuple[float, float]]] = {
@@ -247,20 +247,20 @@ def _mark(x: float, y: float, look: int, tip: str = "") -> str:
     return f'<path class="mark" d="{d}Z">{title}</path>'
 
 
-def _dash(look: int) -> str:
-    return DASHES[(look + 2 * (look // MOST_LOOKS)) % MOST_LOOKS]
+def _dash(style: int) -> str:
+    return DASHES[(style + 2 * (style // MOST_LOOKS)) % MOST_LOOKS]
 
 
 def _legend(names: Sequence[tuple[str, int]]) -> str:
-    return f'<p class="keys">{"".join(key(name, look) for name, look in names)}</p>'
+    return f'<p class="keys">{"".join(key(name, style) for name, style in names)}</p>'
 
 
-def key(name: str, look: int) -> str:
+def key(name: str, style: int) -> str:
     """The entry of a legend: line, marker and name of a series."""
-    dash = _dash(look)
+    dash = _dash(style)
     line = '<path class="line" d="M1 8L31 8"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
-    mark = _mark(16, 8, look)
-    svg = f'<svg class="s{look % MOST_LOOKS}" width="32" height="16" aria-hidden="true">{line}{mark}</svg>'
+    mark = _mark(16, 8, style)
+    svg = f'<svg class="s{style % MOST_LOOKS}" width="32" height="16" aria-hidden="true">{line}{mark}</svg>'
     return f'<span class="key">{svg}{_text(name)}</span>'
 
 

@@ -1,4 +1,4 @@
-"""What is different in two systems, as one plain document (JSON), format 1.
+"""The comparison of two systems as one plain document (JSON), format 1.
 
     {"format": 1, "version", "systems": [two, as of `runs.read_system`, with "look"], "lacks": [{"system", "what", "why"}],
      "configuration": {"different": [{"key", "values"}], "same": int},
@@ -6,13 +6,10 @@
      "curves": [{"key", "rows": [{"update", "values", "deviations", "difference"}], "reached"}],
      "scores": part | null, "sentences": {…} | null, "warnings": [text]}
 
-`difference` is always the second minus the first. `sentences` is what `sentence_diff.py` makes.
-
-The sentences on which the translations of two systems differ most.
-
-With a reference, by the difference of sentence chrF (second minus first) or by that of log P(reference | source), in nats;
-without one, by how unlike the two translations are: 100 − chrF of the second against the first. Systems of several runs have
-means over these, and the translations of all of them are shown.
+`difference` is always the second minus the first. `sentences` is the result of `compare_sentences`: the sentences whose
+translations differ most. With a reference they are ranked by the difference of sentence chrF or of log P(reference | source) in
+nats; without one by 100 − chrF of the second translation against the first. Systems with several runs have the means over their
+runs, and all their translations are shown.
 """
 
 from __future__ import annotations
@@ -81,8 +78,7 @@ def _row(what: str, values: Sequence[str]) -> dict[str, Any]:
 
 
 def _facts(system: Mapping[str, Any], key: str) -> str:
-    found = [str((run["facts"] or {}).get(key) or "–") for run in system["runs"]]
-    return ", ".join(dict.fromkeys(found))
+    return ", ".join(dict.fromkeys(str((run["facts"] or {}).get(key) or "–") for run in system["runs"]))
 
 
 def _training(key: str, name: str, systems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -94,7 +90,7 @@ def _training(key: str, name: str, systems: Sequence[Mapping[str, Any]]) -> dict
 
 
 def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Fingerprints, checksums of the files of the recipes, and sizes where the dataset is here as it was."""
+    """Fingerprints, checksums of the files of the recipes, and sizes if the dataset is unchanged on this machine."""
     rows = [_row("dataset (sha256)", [_short(_facts(s, "dataset")) for s in systems])]
     lacks: list[dict[str, Any]] = []
     columns: list[dict[str, str]] = []
@@ -113,15 +109,15 @@ def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], l
 
 
 def _files(data: Mapping[str, Any]) -> dict[str, str]:
-    found = {}
+    result = {}
     for split in ("train", "valid", "test"):
         files = data.get(split) if isinstance(data.get(split), list) else []
         for side in ("source", "target", "text"):
             named = [f for f in files or [] if isinstance(f, dict) and f.get(side)]
             if named:
-                said = (f"{Path(str(f[side])).name} ({_short(str(f.get(f'{side}_sha256') or '–'))})" for f in named)
-                found[f"{split}, {side}"] = ", ".join(said)
-    return found
+                texts = (f"{Path(str(f[side])).name} ({_short(str(f.get(f'{side}_sha256') or '–'))})" for f in named)
+                result[f"{split}, {side}"] = ", ".join(texts)
+    return result
 
 
 def _sizes(data: Any, fingerprint: Any) -> tuple[dict[str, str], str | None]:
@@ -137,14 +133,14 @@ def _sizes(data: Any, fingerprint: Any) -> tuple[dict[str, str], str | None]:
         index = read_index(folder)
     except PhraseloomError as error:
         return {}, str(error)
-    found = {}
+    result = {}
     for name, split in index.splits.items():
         counts = f"{plural(split.pairs, 'pair')}, {split.source_tokens:,} / {split.target_tokens:,} subwords"
         if "language" in index.config:
             counts = f"{plural(split.pairs, 'line')}, {split.target_tokens:,} subwords"
         dropped = sum(d.pairs for d in split.dropped.values())
-        found[f"{name}, size"] = counts + (f"; {dropped:,} left out" if dropped else "")
-    return found, None
+        result[f"{name}, size"] = counts + (f"; {dropped:,} left out" if dropped else "")
+    return result, None
 
 
 def _short(checksum: str) -> str:
@@ -152,14 +148,14 @@ def _short(checksum: str) -> str:
 
 
 def _curve(key: str, systems: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """The values of both systems at the updates that both have, and when each reached the other's best value."""
+    """The values of both systems at their common updates, and when each reached the best value of the other."""
     curves = [system["curves"].get(key) for system in systems]
     if any(curve is None for curve in curves):
         return None
     places = [{u: i for i, u in enumerate(curve["updates"])} for curve in curves]
     rows = []
     for update in (u for u in places[0] if u in places[1]):
-        at = [of[update] for of in places]
+        at = [by_update[update] for by_update in places]
         values = [curve["values"][i] for curve, i in zip(curves, at, strict=True)]
         spreads = [curve["deviation"] and curve["deviation"][i] for curve, i in zip(curves, at, strict=True)]
         rows.append({"update": update, "values": values, "deviations": spreads, "difference": values[1] - values[0]})
@@ -167,7 +163,7 @@ def _curve(key: str, systems: Sequence[Mapping[str, Any]]) -> dict[str, Any] | N
 
 
 def _reached(key: str, curve: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The first update at which a curve is as good as the best value of the other; None: never."""
+    """The first update at which a curve is as good as the best value of the other; None if it never is."""
     sign = 1 if key in LOWER_IS_BETTER else -1
     target = min(sign * v for v in other["values"])
     points = zip(curve["updates"], curve["values"], strict=True)
@@ -179,9 +175,9 @@ BY = ("chrf", "log-prob")
 
 @dataclass(frozen=True)
 class SystemSide:
-    """What one system made of all sources, run by run: lines, log-probabilities (of the reference, else of its own lines).
+    """The translations of one system, run by run, with log-probabilities (of the reference, else of its own lines).
 
-    `phrases`: of the first run, the text of its phrase links for each line, where they were asked for and there are any.
+    `phrases`: the phrase links of the first run as text, one per line; None if they were not requested or do not exist.
     """
 
     name: str
@@ -192,7 +188,7 @@ class SystemSide:
 
 
 def sentence_chrf(lines: Sequence[str], references: Sequence[str]) -> list[float]:
-    """The chrF of each line by itself."""
+    """The chrF of each line."""
     scorer = make_scorer("chrf")
     return [scorer.value(row) for row in scorer.statistics(lines, [references])]
 
@@ -205,9 +201,9 @@ def compare_sentences(
     by: str = "chrf",
     most: int = 10,
 ) -> dict[str, Any]:
-    """Counts over all sentences, and the `most` sentences of the greatest difference, greatest first.
+    """Counts over all sentences, and the `most` sentences with the greatest difference, greatest first.
 
-    Ties stay in the order of the text; sentences without a difference are not listed.
+    Ties are in the order of the text; sentences without a difference are not listed.
     """
     number = len(sides[0].runs[0])
     log_probs = [_means(side.log_probs) if side.log_probs else None for side in sides]
@@ -252,7 +248,7 @@ def _means(runs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _better(differences: Sequence[float]) -> list[int]:
-    """How often the first has more, the second has more, and neither."""
+    """The number of times that the first has more, the second has more, and neither."""
     first, second = sum(d < -1e-9 for d in differences), sum(d > 1e-9 for d in differences)
     return [first, second, len(differences) - first - second]
 

@@ -1,4 +1,4 @@
-"""The comparison of two systems (`run_diff.py`) as one HTML file."""
+"""The comparison of two systems (`diff.py`) as one HTML file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from phraseloom.report.charts import svg
 from phraseloom.report.diff.diff import marked
 from phraseloom.report.diff.text import CURVES, change, differences, numbers, reached, summary, value
 from phraseloom.report.markup import TableCell, charts, details, mono, note, page, section, table
-from phraseloom.report.run.page import cautions, curves
+from phraseloom.report.run.page import curves, warning_box
 from phraseloom.report.run.scores import score_section
 
 
@@ -46,8 +46,8 @@ def diff_page(document: Mapping[str, Any]) -> str:
     folders = "; ".join(f"{s['name']}: {', '.join(run['folder'] for run in s['runs'])}" for s in systems if s["runs"])
     title = f"{names[0]} and {names[1]} compared"
     lead = f"{folders}. Differences are {names[1]} − {names[0]}. Made by phraseloom {document['version']}."
-    warned = cautions(document["warnings"])
-    header = f'<header><h1>{_text(title)}</h1><p class="keys">{keyed}</p>{note(lead)}{warned}</header>'
+    warnings = warning_box(document["warnings"])
+    header = f'<header><h1>{_text(title)}</h1><p class="keys">{keyed}</p>{note(lead)}{warnings}</header>'
     inside = "".join(part for part in body if part)
     return page(escape_controls(title), f"{header}<main>{inside}</main>", styles=["report.css"], scripts=["report.js"])
 
@@ -66,9 +66,9 @@ def _training(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     return table(["", *names, "difference", "relative"], cells, sortable=False)
 
 
-def _differences(found: Sequence[Mapping[str, Any]]) -> str:
+def _differences(parts: Sequence[Mapping[str, Any]]) -> str:
     figures = []
-    for curve in found:
+    for curve in parts:
         points = [(row["update"], row["difference"]) for row in curve["rows"]]
         tips = [f"update {u:,.0f}: {d:+.3f}" for u, d in points]
         series = svg.Series(CURVES[curve["key"]], points, 6, marked=len(points) <= 40, tips=tips)
@@ -77,33 +77,33 @@ def _differences(found: Sequence[Mapping[str, Any]]) -> str:
     return charts(*figures)
 
 
-def _reached(found: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    said = [
+def _reached(parts: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    sentences = [
         f"{CURVES[c['key']]}: {reached(names[i], names[1 - i], r)}."
-        for c in found
+        for c in parts
         if c["key"] != "nll"
         for i, r in enumerate(c["reached"])
     ]
-    return note(" ".join(said))
+    return note(" ".join(sentences))
 
 
-def _sentences(found: Mapping[str, Any], names: Sequence[str]) -> str:
+def _sentences(part: Mapping[str, Any], names: Sequence[str]) -> str:
     shown = []
-    for one in found["listed"]:
-        rows = [(what, _text(one[what])) for what in ("source", "reference") if one[what] is not None]
-        first, second = (s["translations"][0] for s in one["systems"])
+    for sentence in part["listed"]:
+        rows = [(what, _text(sentence[what])) for what in ("source", "reference") if sentence[what] is not None]
+        first, second = (s["translations"][0] for s in sentence["systems"])
         sides = marked(first, second)
-        for system, words, tag in zip(one["systems"], sides, ("del", "ins"), strict=True):
+        for system, words, tag in zip(sentence["systems"], sides, ("del", "ins"), strict=True):
             html = " ".join(f"<{tag}>{_text(t)}</{tag}>" if only else _text(t) for t, only in words)
             rows.append((system["name"] + numbers(system), html))
             rows += [(system["name"], _text(text)) for text in dict.fromkeys(system["translations"][1:])]
             if system["phrases"]:
                 rows.append(("phrases", _text(system["phrases"])))
         entries = "".join(f"<dt>{_text(name)}</dt><dd>{html}</dd>" for name, html in rows)
-        head = f'<strong>Line {one["line"]}</strong> <span class="soft">{_text(differences(one))}</span>'
+        head = f'<strong>Line {sentence["line"]}</strong> <span class="soft">{_text(differences(sentence))}</span>'
         shown.append(f'<div class="sentence">{head}<dl>{entries}</dl></div>')
     marks = "Marked: words that the other translation does not have in this place." if shown else ""
-    return section("sentences", "Sentences that differ most", note(summary(found, names)), note(marks), *shown)
+    return section("sentences", "Sentences that differ most", note(summary(part, names)), note(marks), *shown)
 
 
 def _lacks(lacks: Sequence[Mapping[str, Any]]) -> str:

@@ -1,4 +1,4 @@
-"""The comparison of two systems (`run_diff.py`) as text for a terminal."""
+"""The comparison of two systems (`diff.py`) as text for a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from phraseloom.errors import escape_controls, plural
-from phraseloom.report.markup import terminal
+from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.scores import ONE_RUN, duration
 
 CURVES = {"perplexity": "Validation perplexity", "bleu": "Validation BLEU", "nll": "Training loss (nats per subword)"}
@@ -52,25 +52,25 @@ def _titled(title: str, headers: Sequence[str], rows: Sequence[Sequence[object]]
 
 
 def _compared(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """What differs in full, what does not in one column."""
+    """A column per system; one column if all values are the same."""
     if all(row["same"] for row in rows):
         return _titled(f"{title}: the same", ["", "both"], [[r["what"], r["values"][0]] for r in rows])
     return _titled(title, ["", *names, ""], [[r["what"], *r["values"], None if r["same"] else "≠"] for r in rows])
 
 
-def value(key: str, found: Mapping[str, Any] | None) -> str | None:
+def value(key: str, number: Mapping[str, Any] | None) -> str | None:
     """A mean over runs as text."""
-    if found is None:
+    if number is None:
         return None
     if key == "seconds":
-        return duration(found["mean"])
+        return duration(number["mean"])
     digits = 2 if key.startswith("valid") else 0
-    text = f"{found['mean']:,.{digits}f}"
-    return text if found["deviation"] is None else f"{text} ± {found['deviation']:,.{digits}f}"
+    text = f"{number['mean']:,.{digits}f}"
+    return text if number["deviation"] is None else f"{text} ± {number['deviation']:,.{digits}f}"
 
 
 def change(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """The difference of a number as text, and relative to the first; None where one is not known."""
+    """A difference as text, absolute and relative to the first value; None if unknown."""
     difference, first = row["difference"], row["values"][0]
     if not difference:
         return (None if difference is None else "0"), None
@@ -82,19 +82,19 @@ def change(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
 def _curve(curve: Mapping[str, Any], names: Sequence[str]) -> str:
     rows = curve["rows"]
     step = -(-len(rows) // MOST_ROWS) if rows else 1
-    some = [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % step == 0]
-    cells = [[f"{r['update']:,.0f}", *map(float, r["values"]), f"{r['difference']:+.2f}"] for r in some]
+    sample = [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % step == 0]
+    cells = [[f"{r['update']:,.0f}", *map(float, r["values"]), f"{r['difference']:+.2f}"] for r in sample]
     text = _titled(f"{CURVES[curve['key']]} by update", ["update", *names, "difference"], cells)
     if not rows:
         text += ": no update that both have"
-    said = [reached(names[i], names[1 - i], r) for i, r in enumerate(curve["reached"])]
-    return text + "\n\n" + "\n".join(f"  {line}" for line in said)
+    lines = [reached(names[i], names[1 - i], r) for i, r in enumerate(curve["reached"])]
+    return text + "\n\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def reached(name: str, other: str, found: Mapping[str, Any]) -> str:
-    """When a system was as good as the other ever was."""
-    place = f"at update {found['update']:,.0f}" if found["update"] is not None else "never"
-    return f"{name} reaches the best of {other} ({found['value']:.2f}) {place}"
+def reached(name: str, other: str, target: Mapping[str, Any]) -> str:
+    """The update at which a system reaches the best value of the other."""
+    place = f"at update {target['update']:,.0f}" if target["update"] is not None else "never"
+    return f"{name} reaches the best of {other} ({target['value']:.2f}) {place}"
 
 
 def _scores(part: Mapping[str, Any]) -> str:
@@ -107,7 +107,7 @@ def _scores(part: Mapping[str, Any]) -> str:
             row.append(None if e["low"] is None else f"{e['low']:.2f} … {e['high']:.2f}")
             known = e["difference"] is not None
             ends = None if e["difference_low"] is None else f"{e['difference_low']:+.2f} … {e['difference_high']:+.2f}"
-            p = None if e["p"] is None else "<0.0001" if e["p"] < 0.0001 else f"{e['p']:.4f}"
+            p = None if e["p"] is None else p_text(e["p"])
             row += [f"{e['difference']:+.2f}", ends, p] if known else [None, None, None]
             rows.append(row)
     signatures = "\n".join(f"  {m['metric']}: {m['signature']}" for m in part["metrics"])
@@ -118,41 +118,43 @@ def _scores(part: Mapping[str, Any]) -> str:
     return f"{_titled(title, headers, rows)}{note}\n\n{signatures}"
 
 
-def sentences(found: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    """The summary over all sentences, then every listed one."""
-    yield summary(found, names)
-    for one in found["listed"]:
-        lines = [f"line {one['line']}: {differences(one)}"]
-        lines += [f"  {what}: {one[what]}" for what in ("source", "reference") if one[what] is not None]
-        for system in one["systems"]:
-            said = numbers(system)
-            lines += [f"  {system['name']}{said}: {text}" for text in dict.fromkeys(system["translations"])]
+def sentences(part: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+    """The summary of all sentences, then each listed sentence."""
+    yield summary(part, names)
+    for sentence in part["listed"]:
+        lines = [f"line {sentence['line']}: {differences(sentence)}"]
+        lines += [f"  {what}: {sentence[what]}" for what in ("source", "reference") if sentence[what] is not None]
+        for system in sentence["systems"]:
+            scores = numbers(system)
+            lines += [f"  {system['name']}{scores}: {text}" for text in dict.fromkeys(system["translations"])]
             if system["phrases"]:
                 lines.append(f"    phrases: {system['phrases']}")
         yield "\n".join(lines)
 
 
-def summary(found: Mapping[str, Any], names: Sequence[str]) -> str:
-    """What holds of all sentences, in one sentence each."""
-    total = found["sentences"]
-    said = [f"{plural(total, 'sentence')}, {found['same_translation']:,} translated alike."]
+def summary(part: Mapping[str, Any], names: Sequence[str]) -> str:
+    """The counts over all sentences, a line each."""
+    total = part["sentences"]
+    lines = [f"{plural(total, 'sentence')}, {part['same_translation']:,} with the same translation."]
     for key, what in (("better", "sentence chrF is higher"), ("likelier", "log P of the reference is higher")):
-        if found[key] is not None:
-            first, second, even = found[key]
-            said.append(f"{what[0].upper()}{what[1:]}: {names[0]} {first:,}, {names[1]} {second:,}, neither {even:,}.")
-    how = "log P" if found["by"] == "log-prob" else "chrF" if found["better"] is not None else "unlikeness"
-    listed = len(found["listed"])
-    return "\n".join([*said, f"The {listed} with the greatest difference in {how}:"] if listed else said)
+        if part[key] is not None:
+            first, second, even = part[key]
+            lines.append(f"{what[0].upper()}{what[1:]}: {names[0]} {first:,}, {names[1]} {second:,}, neither {even:,}.")
+    how = "log P" if part["by"] == "log-prob" else "chrF" if part["better"] is not None else "unlikeness"
+    listed = len(part["listed"])
+    return "\n".join([*lines, f"The {listed} with the greatest difference in {how}:"] if listed else lines)
 
 
-def differences(one: Mapping[str, Any]) -> str:
+def differences(sentence: Mapping[str, Any]) -> str:
     """Such as `chrF +31.2, log P +4.05`."""
     names = (("chrf_difference", "chrF"), ("unlike", "unlike"), ("log_prob_difference", "log P"))
     signs = {"unlike": ""}
-    return ", ".join(f"{name} {one[k]:{signs.get(k, '+')}.2f}" for k, name in names if one[k] is not None)
+    return ", ".join(f"{name} {sentence[k]:{signs.get(k, '+')}.2f}" for k, name in names if sentence[k] is not None)
 
 
 def numbers(system: Mapping[str, Any]) -> str:
     """Such as ` (chrF 61.20, log P -12.40)`."""
-    said = [f"{name} {system[k]:.2f}" for k, name in (("chrf", "chrF"), ("log_prob", "log P")) if system[k] is not None]
-    return f" ({', '.join(said)})" if said else ""
+    scores = [
+        f"{name} {system[k]:.2f}" for k, name in (("chrf", "chrF"), ("log_prob", "log P")) if system[k] is not None
+    ]
+    return f" ({', '.join(scores)})" if scores else ""

@@ -9,42 +9,42 @@ from phraseloom.errors import plural
 from phraseloom.report.markup import terminal
 
 
-def render(found: Mapping[str, Any]) -> str:
-    """The description as text for a terminal, with a final newline."""
-    draw = {"dataset": _render_dataset, "run": _render_run}.get(found["kind"], _render_model)
-    blocks = [f"{found['folder']}: {found['kind']}", *draw(found)]
-    if found["checksums"] is not None:
-        blocks.append("checksums: " + ("all files are as they were written" if found["checksums"] else "DAMAGED"))
-    blocks += [f"problem: {p}" for p in found["problems"]]
+def render(description: Mapping[str, Any]) -> str:
+    """The description of a folder as text, with a final newline."""
+    draw = {"dataset": _render_dataset, "run": _render_run}.get(description["kind"], _render_model)
+    blocks = [f"{description['folder']}: {description['kind']}", *draw(description)]
+    if description["checksums"] is not None:
+        blocks.append("checksums: " + ("all files are as they were written" if description["checksums"] else "DAMAGED"))
+    blocks += [f"problem: {p}" for p in description["problems"]]
     return "\n".join(blocks) + "\n"
 
 
-def _render_model(found: Mapping[str, Any]) -> list[str]:
+def _render_model(description: Mapping[str, Any]) -> list[str]:
     blocks = []
     facts: list[list[object]] = []
-    languages, vocabularies = found.get("languages"), found.get("vocabularies")
-    if found.get("task"):
-        facts.append(["task", found["task"]])
+    languages, vocabularies = description.get("languages"), description.get("vocabularies")
+    if description.get("task"):
+        facts.append(["task", description["task"]])
     if isinstance(languages, dict):
         facts.append(["languages", _languages(languages)])
     if isinstance(vocabularies, dict):
         sizes = [f"{side} {v.get('size')}" for side, v in vocabularies.items() if isinstance(v, dict)]
         same = len({str(v.get("sha256")) for v in vocabularies.values() if isinstance(v, dict)}) == 1
         facts.append(["vocabularies", ", ".join(sizes) + (" (joint)" if same and len(sizes) > 1 else "")])
-    if found.get("segmenter"):
-        facts.append(["source phrases", found["segmenter"]])
-    if found.get("phraseloom"):
-        facts.append(["written by", f"phraseloom {found['phraseloom']}"])
-    if found.get("types"):
-        facts.append(["stored as", ", ".join(found["types"])])
+    if description.get("segmenter"):
+        facts.append(["source phrases", description["segmenter"]])
+    if description.get("phraseloom"):
+        facts.append(["written by", f"phraseloom {description['phraseloom']}"])
+    if description.get("types"):
+        facts.append(["stored as", ", ".join(description["types"])])
     for prefix, part in (("", "model"), ("decoding: ", "generation"), ("state: ", "training")):
-        if isinstance(found.get(part), dict):
-            facts += [[f"{prefix}{k}", v] for k, v in _flat(found[part])]
+        if isinstance(description.get(part), dict):
+            facts += [[f"{prefix}{k}", v] for k, v in _flat(description[part])]
     if facts:
         blocks.append(terminal(["", ""], [[a, str(b)] for a, b in facts], indent=2))
-    if "parts" in found:
-        rows = [[p["part"], p["tensors"], p["parameters"]] for p in found["parts"]]
-        rows.append(["all", sum(p["tensors"] for p in found["parts"]), found["parameters"]])
+    if "parts" in description:
+        rows = [[p["part"], p["tensors"], p["parameters"]] for p in description["parts"]]
+        rows.append(["all", sum(p["tensors"] for p in description["parts"]), description["parameters"]])
         blocks.append("\n" + terminal(["part", "tensors", "parameters"], rows, indent=2) + "\n")
     return blocks
 
@@ -55,15 +55,15 @@ def _languages(languages: Mapping[str, Any]) -> str:
     return f"{languages.get('source') or '?'} → {languages.get('target') or '?'}"
 
 
-def _render_run(found: Mapping[str, Any]) -> list[str]:
+def _render_run(description: Mapping[str, Any]) -> list[str]:
     blocks = []
-    if "updates" in found:
-        seconds = found["seconds"] or 0.0
+    if "updates" in description:
+        seconds = description["seconds"] or 0.0
         time = f", {seconds / 60:.1f} minutes" if seconds >= 60 else f", {seconds:.1f} seconds" if seconds else ""
-        blocks.append(f"  {plural(found['updates'], 'update')}{time}")
-    if found.get("unreadable_lines"):
-        blocks.append(f"  {plural(found['unreadable_lines'], 'line')} of the log could not be read")
-    validations = found.get("validations", [])
+        blocks.append(f"  {plural(description['updates'], 'update')}{time}")
+    if description.get("unreadable_lines"):
+        blocks.append(f"  {plural(description['unreadable_lines'], 'line')} of the log could not be read")
+    validations = description.get("validations", [])
     if validations:
         columns = {
             "perplexity": "perplexity",
@@ -77,52 +77,50 @@ def _render_run(found: Mapping[str, Any]) -> list[str]:
         blocks.append(f"\n  validations{more}\n" + terminal(["update", *columns.values()], rows, indent=2) + "\n")
     state = {True: "whole", False: "DAMAGED", None: "not checked"}
     rows = []
-    for checkpoint in found["checkpoints"]:
-        links = [name for name in ("best", "last") if found.get(name) == checkpoint["name"]]
+    for checkpoint in description["checkpoints"]:
+        links = [name for name in ("best", "last") if description.get(name) == checkpoint["name"]]
         rows.append([checkpoint["name"], state[checkpoint["whole"]], ", ".join(links)])
     blocks.append(terminal(["checkpoint", "state", ""], rows, indent=2) if rows else "  no checkpoint yet")
-    if "model_folder" in found:
-        model = {**found["model_folder"], "training": None}
+    if "model_folder" in description:
+        model = {**description["model_folder"], "training": None}
         blocks += [f"\n  the model of {model['folder']}:", *_render_model(model)]
     return blocks
 
 
-def _render_dataset(found: Mapping[str, Any]) -> list[str]:
-    if "splits" not in found:
+def _render_dataset(description: Mapping[str, Any]) -> list[str]:
+    if "splits" not in description:
         return []
-    config, is_text = found["config"], "language" in found["config"]
-    sizes = f"{found['subwords']['source_vocabulary']:,} / {found['subwords']['target_vocabulary']:,}"
+    config, is_text = description["config"], "language" in description["config"]
+    sizes = f"{description['subwords']['source_vocabulary']:,} / {description['subwords']['target_vocabulary']:,}"
     kind = f"{config.get('source_language')} → {config.get('target_language')}, vocabularies {sizes}"
     if is_text:
-        kind = (
-            f"text in {config['language']}, for language models; vocabulary {found['subwords']['target_vocabulary']:,}"
-        )
+        kind = f"text in {config['language']}, for language models; vocabulary {description['subwords']['target_vocabulary']:,}"
     columns = {"read": "read", "pairs": "kept", "source_tokens": "source subwords", "target_tokens": "target subwords"}
     if is_text:
         columns = {"read": "read", "pairs": "kept", "target_tokens": "subwords"}
-    if "target_words" in found["subwords"]:
-        of_words = "source_words" in found["subwords"]
+    if "target_words" in description["subwords"]:
+        of_words = "source_words" in description["subwords"]
         columns = {
             key: name.replace("subwords", "words") if of_words or key != "source_tokens" else name
             for key, name in columns.items()
         }
         columns |= {"source_unknown": "unknown source words"} if of_words and not is_text else {}
         columns["target_unknown"] = "unknown words" if is_text else "unknown target words"
-    if "segmenter" in found:
+    if "segmenter" in description:
         columns["source_phrases"] = "source phrases"
     columns["shards"] = "shards"
-    rows = [[name, *(split[k] for k in columns)] for name, split in found["splits"].items()]
+    rows = [[name, *(split[k] for k in columns)] for name, split in description["splits"].items()]
     blocks = [f"  {kind}", "", terminal(["split", *columns.values()], rows, indent=2)]
-    if "segmenter" in found:
-        blocks += [f"  source phrases: {found['segmenter']}"]
-        trees = [(n, s["no_tree"]) for n, s in found["splits"].items() if "no_tree" in s]
+    if "segmenter" in description:
+        blocks += [f"  source phrases: {description['segmenter']}"]
+        trees = [(n, s["no_tree"]) for n, s in description["splits"].items() if "no_tree" in s]
         blocks += [
             f"  {n}: {plural(t['lines'], 'line')} without a parse tree ({t['first_file']}:{t['first_line']})"
             for n, t in trees
         ]
     dropped = [
         [n, reason, d["pairs"], f"{d['first_file']}:{d['first_line']}"]
-        for n, s in found["splits"].items()
+        for n, s in description["splits"].items()
         for reason, d in s["dropped"].items()
     ]
     if dropped:
@@ -130,7 +128,7 @@ def _render_dataset(found: Mapping[str, Any]) -> list[str]:
             "",
             terminal(["split", "left out because", "lines" if is_text else "pairs", "first"], dropped, indent=2),
         ]
-    for name, split in found["splits"].items():
+    for name, split in description["splits"].items():
         if split["lengths"]:
             blocks += ["", _histogram(name, split["lengths"])]
     return [*blocks, ""]
@@ -150,7 +148,7 @@ def _histogram(name: str, lengths: Mapping[str, Any]) -> str:
 
 
 def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, object]]:
-    """Nested mappings as dotted names; empty values left out."""
+    """Nested mappings as dotted names, without None."""
     result: list[tuple[str, object]] = []
     for key, inner in value.items():
         if isinstance(inner, dict):

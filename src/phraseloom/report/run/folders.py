@@ -1,7 +1,7 @@
-"""What a model, checkpoint, run or dataset folder is, as plain data, without loading torch.
+"""The description of a model, checkpoint, run or dataset folder as plain data, without loading torch.
 
-`describe` reads what it can and reports damage instead of stopping at it: an entry of `problems` is one line with file
-and reason. `report/run/description.py` makes text of it.
+`describe` reads what it can. Damage does not stop it: an entry of `problems` is one line with file and reason.
+`report/run/description.py` prints the description.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WEIGHTS, STATE, INDEX, RUN_CONFIG = "model.safetensors", "state.json", "index.js
 
 
 def describe(path: str | Path, *, verify: bool = True, depth: int = 1) -> Description:
-    """What the folder is and holds; FileProblem if it is none of ours.
+    """The kind and content of a folder. Raises FileProblem if phraseloom did not write it.
 
     `verify` reads every file and compares checksums; parameters are grouped by the first `depth` parts of their names.
     """
@@ -43,26 +43,30 @@ def describe(path: str | Path, *, verify: bool = True, depth: int = 1) -> Descri
 
 def describe_model(folder: Path, *, verify: bool = True, depth: int = 1) -> Description:
     """A model folder, or a checkpoint (a model folder with the state of its training)."""
-    found = _start("checkpoint" if (folder / STATE).is_file() else "model", folder, verify)
-    config = _try(found, lambda: _json(folder, "config.json", "model configuration"))
+    description = _start("checkpoint" if (folder / STATE).is_file() else "model", folder, verify)
+    config = _try(description, lambda: _json(folder, "config.json", "model configuration"))
     if isinstance(config, dict):
         for key in ("phraseloom", "task", "languages", "vocabularies", "model"):
-            found[key] = config.get(key)
+            description[key] = config.get(key)
         if config.get("segmenter"):
-            found["segmenter"] = _try(found, lambda: str(load_segmenter(own_folder(folder, "segmenter"))))
-    tensors = _try(found, lambda: read_header(inside(folder, WEIGHTS)))
+            description["segmenter"] = _try(description, lambda: str(load_segmenter(own_folder(folder, "segmenter"))))
+    tensors = _try(description, lambda: read_header(inside(folder, WEIGHTS)))
     if tensors is not None:
-        found["parameters"] = sum(t.size for t in tensors)
-        found["parts"] = parts(tensors, depth)
-        found["types"] = dict(Counter(t.dtype for t in tensors))
-        said = config.get("parameters") if isinstance(config, dict) else None
-        if said not in (None, found["parameters"]):
-            found["problems"].append(f"config.json says {said} parameters, {WEIGHTS} holds {found['parameters']}")
+        description["parameters"] = sum(t.size for t in tensors)
+        description["parts"] = parts(tensors, depth)
+        description["types"] = dict(Counter(t.dtype for t in tensors))
+        stated = config.get("parameters") if isinstance(config, dict) else None
+        if stated not in (None, description["parameters"]):
+            description["problems"].append(
+                f"config.json says {stated} parameters, {WEIGHTS} holds {description['parameters']}"
+            )
     if (folder / "generation_config.json").is_file():
-        found["generation"] = _try(found, lambda: _json(folder, "generation_config.json", "generation settings"))
+        description["generation"] = _try(
+            description, lambda: _json(folder, "generation_config.json", "generation settings")
+        )
     if (folder / STATE).is_file():
-        found["training"] = _try(found, lambda: _json(folder, STATE, "training state"))
-    return found
+        description["training"] = _try(description, lambda: _json(folder, STATE, "training state"))
+    return description
 
 
 def _json(folder: Path, name: str, what: str) -> Any:
@@ -79,61 +83,64 @@ def parts(tensors: Sequence[TensorInfo], depth: int) -> list[dict[str, Any]]:
 
 
 def describe_run(folder: Path, *, verify: bool = True, depth: int = 1) -> Description:
-    """A run folder: how far it is, its checkpoints, and the model of its best (else newest) one."""
-    found = _start("run", folder, False)
-    found["checksums"] = None
-    history = _try(found, lambda: read_history(folder))
+    """A run folder: its updates, its checkpoints, and the model of its best (else newest) checkpoint."""
+    description = _start("run", folder, False)
+    description["checksums"] = None
+    history = _try(description, lambda: read_history(folder))
     if history is not None and (history.training or history.validation):
-        found["updates"] = max([*history.training, *history.validation])
-        found["seconds"] = max(history.seconds.values(), default=None)
-        found["validations"] = [{"update": u, **v} for u, v in sorted(history.validation.items())]
-        found["unreadable_lines"] = history.unreadable
-    found["checkpoints"] = []
+        description["updates"] = max([*history.training, *history.validation])
+        description["seconds"] = max(history.seconds.values(), default=None)
+        description["validations"] = [{"update": u, **v} for u, v in sorted(history.validation.items())]
+        description["unreadable_lines"] = history.unreadable
+    description["checkpoints"] = []
     for path in sorted((folder / "checkpoints").glob("step_*")) if (folder / "checkpoints").is_dir() else []:
         problem = _damage(path) if verify else None
         whole = problem is None if verify else None
-        found["checkpoints"].append({"name": path.name, "whole": whole, "problem": problem})
+        description["checkpoints"].append({"name": path.name, "whole": whole, "problem": problem})
         if problem:
-            found["problems"].append(problem)
+            description["problems"].append(problem)
     for link in ("best", "last", "averaged"):
         if (folder / link).is_dir():
-            found[link] = (folder / link).resolve().name
+            description[link] = (folder / link).resolve().name
             if not (folder / link).resolve().is_relative_to(folder.resolve()):
-                found["problems"].append(f"{folder / link}: a link that leads out of its run folder")
+                description["problems"].append(f"{folder / link}: a link that leads out of its run folder")
     chosen = next((folder / n for n in ("best", "last") if (folder / n).is_dir()), None)
     if chosen is not None and not chosen.resolve().is_relative_to(folder.resolve()):
         chosen = None
     if chosen is not None:
-        found["model_folder"] = describe_model(chosen, verify=False, depth=depth)
-    return found
+        description["model_folder"] = describe_model(chosen, verify=False, depth=depth)
+    return description
 
 
 def describe_dataset(folder: Path, *, verify: bool = True) -> Description:
-    """A dataset: what each split holds, what was left out and why, and the lengths of its sentences in subwords."""
+    """A dataset: the content of each split, what was left out and why, and sentence lengths in subwords."""
     from phraseloom.data.corpus import Dataset
     from phraseloom.data.shards import as_stored, read_index
 
-    found = _start("dataset", folder, verify)
-    index = _try(found, lambda: read_index(folder))
+    description = _start("dataset", folder, verify)
+    index = _try(description, lambda: read_index(folder))
     if index is None:
-        return found
-    dataset = _try(found, lambda: Dataset.open(folder, verify=False))
-    found |= {"config": index.config, "subwords": as_stored(index.subwords.model_dump()), "splits": {}}
+        return description
+    dataset = _try(description, lambda: Dataset.open(folder, verify=False))
+    description |= {"config": index.config, "subwords": as_stored(index.subwords.model_dump()), "splits": {}}
     if dataset is not None and dataset.segmenter is not None:
-        found["segmenter"] = str(dataset.segmenter)
+        description["segmenter"] = str(dataset.segmenter)
     for name, split in index.splits.items():
         counts = {"read", "pairs", "source_tokens", "target_tokens", "source_phrases", "dropped", "no_tree"}
         counts |= {"source_unknown", "target_unknown"}
         entry = as_stored(split.model_dump(include=counts))
         entry["files"] = as_stored([f.model_dump() for f in split.files])
         entry["shards"] = len(split.shards)
-        entry["lengths"] = _try(found, lambda: _lengths(dataset.split(name), dataset.is_text)) if dataset else None  # noqa: B023
-        found["splits"][name] = entry
-    return found
+        if dataset:
+            entry["lengths"] = _try(description, lambda: _lengths(dataset.split(name), dataset.is_text))  # noqa: B023
+        else:
+            entry["lengths"] = None
+        description["splits"][name] = entry
+    return description
 
 
 def _lengths(split: Any, is_text: bool) -> dict[str, Any]:
-    """For each side (or the text): quantiles and a histogram in steps of doubling, of the sentence lengths in subwords."""
+    """Quantiles and a histogram (bins that double) of sentence lengths in subwords, for each side or the text."""
     import numpy as np
 
     result: dict[str, Any] = {}
@@ -149,19 +156,19 @@ def _lengths(split: Any, is_text: bool) -> dict[str, Any]:
 
 
 def _start(kind: str, folder: Path, verify: bool) -> Description:
-    found: Description = {"kind": kind, "folder": str(folder), "problems": [], "checksums": None}
+    description: Description = {"kind": kind, "folder": str(folder), "problems": [], "checksums": None}
     if verify:
         problem = _damage(folder)
-        found["checksums"] = problem is None
+        description["checksums"] = problem is None
         if problem:
-            found["problems"].append(problem)
-    return found
+            description["problems"].append(problem)
+    return description
 
 
 def _damage(folder: Path) -> str | None:
-    """Why the manifest of a folder does not fit, or None."""
+    """How a folder differs from its manifest; None if it does not."""
     if not (folder / MANIFEST).is_file():
-        return f"{folder / MANIFEST}: missing; the folder is not whole"
+        return f"{folder / MANIFEST}: missing; the folder is incomplete"
     try:
         verify_manifest(folder)
     except PhraseloomError as error:
@@ -171,7 +178,7 @@ def _damage(folder: Path) -> str | None:
     return None
 
 
-def _try(found: Description, read: Callable[[], Any]) -> Any:
+def _try(description: Description, read: Callable[[], Any]) -> Any:
     """The result of `read`; None with a line in `problems` if the file cannot be read."""
     try:
         return read()
@@ -179,6 +186,6 @@ def _try(found: Description, read: Callable[[], Any]) -> Any:
         text = str(error)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}"
-    if text not in found["problems"]:
-        found["problems"].append(text)
+    if text not in description["problems"]:
+        description["problems"].append(text)
     return None

@@ -1,7 +1,7 @@
-"""What a run wrote while it trained: `metrics.jsonl` and `timing.jsonl`, read back for pictures and descriptions.
+"""The logs of a run, `metrics.jsonl` and `timing.jsonl`, for plots and descriptions.
 
-A run may have been killed in the middle of a line and resumed: a line that is not whole JSON is left out and counted,
-and of several lines for one update the last one counts.
+If a run was killed while it wrote a line and was resumed later, a log has incomplete lines: they are skipped and counted. If an
+update has several lines, the last one counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class RunHistory:
-    """A run by update: `training` and `validation` records, and `seconds` of wall time since its start."""
+    """The `training` and `validation` records of a run and `seconds` of wall time since its start, by update."""
 
     name: str
     training: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -33,13 +33,13 @@ class RunHistory:
     unreadable: int = 0
 
     def curve(self, key: str, *, of: str = "training") -> Curve:
-        """(updates, values) of one finite number, in the order of updates."""
+        """(updates, values) of one key, in the order of updates; values that are not finite numbers are skipped."""
         records = self.training if of == "training" else self.validation
         points = [(u, float(r[key])) for u, r in sorted(records.items()) if _finite(r.get(key))]
         return np.array([u for u, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
 
     def clock(self) -> Curve:
-        """(updates, seconds), both rising; two empty arrays without timing."""
+        """(updates, seconds), both increasing; two empty arrays without timing."""
         updates, seconds = [0.0], [0.0]
         for update, second in sorted(self.seconds.items()):
             if update > updates[-1] and second > seconds[-1]:
@@ -56,7 +56,7 @@ class RunHistory:
 
 
 def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
-    """The history of a run folder; empty where the files are missing. Raises FileProblem for unreadable files."""
+    """The history of a run folder, empty if the files are missing. Raises FileProblem for unreadable files."""
     folder = Path(folder)
     history = RunHistory(name or folder.resolve().name)
     unreadable = 0
@@ -64,12 +64,12 @@ def read_history(folder: str | Path, *, name: str | None = None) -> RunHistory:
         records, bad = read_records(folder / file)
         unreadable += bad
         for record in records:
-            _take(history, record)
+            _add(history, record)
     return RunHistory(history.name, history.training, history.validation, history.seconds, unreadable)
 
 
 def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The JSON objects of a file of JSON lines that have an update number, and how many lines could not be read."""
+    """The JSON objects with an update number in a file of JSON lines, and the number of unreadable lines."""
     if not path.exists():
         return [], 0
     records, bad = [], 0
@@ -85,7 +85,7 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     return records, bad
 
 
-def _take(history: RunHistory, record: dict[str, Any]) -> None:
+def _add(history: RunHistory, record: dict[str, Any]) -> None:
     update = record["update"]
     if isinstance(record.get("validation"), dict):
         history.validation.setdefault(update, {}).update(record["validation"])

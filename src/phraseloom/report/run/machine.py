@@ -1,6 +1,6 @@
-"""The findings of `phraseloom doctor`: one line for each thing that work depends on.
+"""The checks of `phraseloom doctor`: Python, packages, cores, memory, disk, locale, torch.
 
-A finding is `ok`, `note` (advice), or `fail` (phraseloom cannot work so).
+A finding is `ok`, `note` (advice), or `fail` (phraseloom cannot work).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EXTRAS = {  # extra: (module, what it enables)
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at: what, how it is, in words."""
+    """The result of one check: what was checked, its state, and a description."""
 
     what: str
     state: State
@@ -43,7 +43,7 @@ class Finding:
 
 
 def examine(*, probe: bool = True) -> list[Finding]:
-    """Look at everything; no check raises. `probe` also imports torch and multiplies matrices for half a second."""
+    """Run all checks; none raises. With `probe`, also import torch and multiply matrices for half a second."""
     checks: list[Callable[[], list[Finding]]] = [_python, _packages, _extras, _cores, _memory, _disk, _locale]
     if probe:
         checks.append(_torch)
@@ -51,7 +51,7 @@ def examine(*, probe: bool = True) -> list[Finding]:
     for check in checks:
         try:
             findings += check()
-        except Exception as error:  # a doctor must not fall ill
+        except Exception as error:  # a failing check is a finding too
             findings.append(Finding(check.__name__.strip("_"), "note", f"could not be checked: {error}"))
     return findings
 
@@ -73,7 +73,7 @@ def _python() -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    """Every required package: is it there, not below its lower bound, equal to the pin if one is known?"""
+    """Every required package: is it installed, not older than its lower bound, and equal to a known pin?"""
     pins = _constraints()
     findings = []
     for requirement in importlib.metadata.requires("phraseloom") or []:
@@ -96,7 +96,7 @@ def _packages() -> list[Finding]:
 
 
 def _constraints() -> dict[str, str]:
-    """The versions pinned in the checkout's constraints.txt; nothing for an installed package."""
+    """The versions pinned in the checkout's constraints.txt; empty for an installed package."""
     path = Path(__file__).resolve().parents[3] / "constraints.txt"
     if not path.is_file():
         return {}
@@ -165,7 +165,7 @@ def _locale() -> list[Finding]:
 
 
 def _torch() -> list[Finding]:
-    """Import torch, say what it runs on, and how fast fp32 matrix products are: a bound on the speed of training."""
+    """Import torch and measure fp32 matrix products, which bound the speed of training."""
     try:
         torch = importlib.import_module("torch")
     except Exception as error:  # a broken shared library raises OSError

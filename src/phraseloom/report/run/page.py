@@ -20,7 +20,7 @@ from phraseloom.report.run.report import (
     phenomena_section,
 )
 from phraseloom.report.run.scores import (
-    Looks,
+    Styles,
     duration,
     neighbours_section,
     p_value,
@@ -34,22 +34,22 @@ from phraseloom.report.run.scores import (
 QUADRANTS = ("token-to-token", "token-to-phrase", "phrase-to-token", "phrase-to-phrase")
 
 
-def alignment_section(part: Part, looks: Looks, number: int) -> str:
+def alignment_section(part: Part, styles: Styles, number: int) -> str:
     """Alignment error rate by layer: the mean of the heads, and the best head."""
     series, rows = [], []
     for system in part["systems"]:
         by_layer = list(_alignment_layers(system["settings"]))
-        look = looks[system["name"]]
+        style = styles[system["name"]]
         means = [(layer, 100 * mean["aer"]) for layer, mean, _ in by_layer]
         tips = [f"{system['name']}, layer {layer}: {aer:.2f} %" for layer, aer in means]
-        series.append(svg.Series(system["name"], means, look, tips=tips))
+        series.append(svg.Series(system["name"], means, style, tips=tips))
         bests = [(float(layer), 100 * best["aer"]) for layer, _, best in by_layer if best is not None]
         faint = [
             f"{system['name']}, layer {layer}, head {best['head']}: {100 * best['aer']:.2f} %"
             for layer, _, best in by_layer
             if best
         ]
-        series.append(svg.Series(system["name"], bests, look, joined=False, faint=True, tips=faint))
+        series.append(svg.Series(system["name"], bests, style, joined=False, faint=True, tips=faint))
         lowest = min(means, key=lambda pair: pair[1])[0]
         for layer, mean, best in by_layer:
             row: list[object] = [
@@ -89,15 +89,15 @@ def alignment_section(part: Part, looks: Looks, number: int) -> str:
 def _alignment_layers(
     settings: Sequence[Mapping[str, Any]],
 ) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any] | None]]:
-    some = [m for m in settings if m["method"] == METHOD] or list(settings)
-    for layer in sorted({m["layer"] for m in some}):
-        of = [m for m in some if m["layer"] == layer]
-        heads = [m for m in of if m["head"] is not None]
+    chosen = [m for m in settings if m["method"] == METHOD] or list(settings)
+    for layer in sorted({m["layer"] for m in chosen}):
+        of_layer = [m for m in chosen if m["layer"] == layer]
+        heads = [m for m in of_layer if m["head"] is not None]
         best = min(heads, key=lambda m: m["aer"]) if len(heads) > 1 else None
-        yield int(layer), next(m for m in of if m["head"] is None), best
+        yield int(layer), next(m for m in of_layer if m["head"] is None), best
 
 
-def links_section(part: Part, looks: Looks, number: int) -> str:
+def links_section(part: Part, styles: Styles, number: int) -> str:
     """Links of files against gold links."""
     keys = ("aer", "precision", "recall", "f1")
     rows = [[s["name"], *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
@@ -110,8 +110,8 @@ def links_section(part: Part, looks: Looks, number: int) -> str:
     )
 
 
-def entropy_section(part: Part, looks: Looks, number: int) -> str:
-    """Entropy of the cross-attention by layer, over tokens, and over slots where there are some."""
+def entropy_section(part: Part, styles: Styles, number: int) -> str:
+    """Entropy of cross-attention by layer, over tokens and over slots if there are any."""
     figures, rows = [], []
     for over in ("tokens", "slots"):
         series = []
@@ -127,7 +127,7 @@ def entropy_section(part: Part, looks: Looks, number: int) -> str:
                     [v + sign * d for (_, v), d in zip(points, spread["layers"], strict=True)] for sign in (-1, 1)
                 )
             tips = [f"{system['name']}, layer {i:.0f}: {v:.3f} nats" for i, v in points]
-            series.append(svg.Series(system["name"], points, looks[system["name"]], low, high, tips=tips))
+            series.append(svg.Series(system["name"], points, styles[system["name"]], low, high, tips=tips))
             cells = [
                 plus_minus(v, d, 3)
                 for v, d in zip(reading["layers"], spread["layers"] if spread else [None] * len(points), strict=True)
@@ -161,7 +161,7 @@ def entropy_section(part: Part, looks: Looks, number: int) -> str:
     )
 
 
-def activation_section(part: Part, looks: Looks, number: int) -> str:
+def activation_section(part: Part, styles: Styles, number: int) -> str:
     """Shares of attention mass among tokens and phrases, by use, system and layer."""
     uses = list(dict.fromkeys(use for s in part["systems"] for use in s["uses"]))
     figures, rows = [], []
@@ -171,7 +171,7 @@ def activation_section(part: Part, looks: Looks, number: int) -> str:
             for q in QUADRANTS
             if any(layer["joint"].get(q) is not None for s in part["systems"] for layer in s["uses"].get(use, ()))
         ]
-        some: list[svg.Bar] = []
+        bars: list[svg.Bar] = []
         for system in part["systems"]:
             for i, layer in enumerate(system["uses"].get(use, ())):
                 label = (
@@ -179,7 +179,7 @@ def activation_section(part: Part, looks: Looks, number: int) -> str:
                     if len(part["systems"]) > 1
                     else f"layer {layer['layer']:.0f}"
                 )
-                some.append(svg.Bar(label, [layer["joint"].get(q) or 0.0 for q in names], gap=i == 0 and bool(some)))
+                bars.append(svg.Bar(label, [layer["joint"].get(q) or 0.0 for q in names], gap=i == 0 and bool(bars)))
                 row: list[object] = [system["name"], use, int(layer["layer"])]
                 row += [
                     None if layer["mass"].get(q) is None else TableCell(f"{layer['mass'][q]:.1f}", layer["mass"][q])
@@ -192,7 +192,7 @@ def activation_section(part: Part, looks: Looks, number: int) -> str:
                     for q in QUADRANTS
                 ]
                 rows.append(row)
-        figures.append(svg.bars(f"Attention mass, {use} (% by layer)", some, names))
+        figures.append(svg.bars(f"Attention mass, {use} (% by layer)", bars, names))
     tau = part["systems"][0]["tau"]
     short = [f"{a} → {b}" for a in "TP" for b in "TP"]
     headers = ["system", "attention", "layer", *(f"mass {s}" for s in short), *(f"active {s}" for s in short)]
@@ -213,7 +213,7 @@ def _layers(layers: Sequence[float]) -> list[tuple[float, str]]:
     return [(float(n), str(n)) for n in range(1, int(max(layers, default=1)) + 1)]
 
 
-SECTIONS: dict[str, Callable[[Any, Looks, int], str]] = {
+SECTIONS: dict[str, Callable[[Any, Styles, int], str]] = {
     "scores": score_section,
     "contrastive": contrastive_section,
     "alignment": alignment_section,
@@ -239,24 +239,24 @@ CURVES = (
 
 def report_page(document: Document) -> str:
     """The whole page."""
-    looks = {s["name"]: s["look"] for s in document["systems"]}
+    styles = {s["name"]: s["look"] for s in document["systems"]}
     speed: dict[str, Any] = next((p for p in document["parts"] if p["kind"] == "speed"), {"systems": []})
     sections = [
         section("overview", "Overview", overview(document)),
         section("curves", "Learning curves", curves(document["systems"])),
-        *(SECTIONS[p["kind"]](p, looks, i) for i, p in enumerate(document["parts"], 1) if p["kind"] in SECTIONS),
+        *(SECTIONS[p["kind"]](p, styles, i) for i, p in enumerate(document["parts"], 1) if p["kind"] in SECTIONS),
         speed_section(speed, [s for s in document["systems"] if s["runs"]]),
         section("provenance", "Configuration and provenance", provenance(document)),
         section("lacks", "What is not in this report", lacks(document)),
     ]
-    there = [s for s in sections if s]
-    head = f"<h1>{_text(document['title'])}</h1>{_lead(document)}{cautions(document['warnings'])}"
-    body = f"<header>{head}</header>{_contents(there)}<main>{''.join(there)}</main>"
+    present = [s for s in sections if s]
+    head = f"<h1>{_text(document['title'])}</h1>{_lead(document)}{warning_box(document['warnings'])}"
+    body = f"<header>{head}</header>{_contents(present)}<main>{''.join(present)}</main>"
     return page(escape_controls(document["title"]), body, styles=["report.css"], scripts=["report.js"])
 
 
 def overview(document: Document) -> str:
-    """The figures of every system, a row each; columns that nobody has are left out."""
+    """The figures of every system, one row each, without empty columns."""
     rows = []
     base = document["systems"][0]["name"] if document["systems"] else ""
     scores = next((p for p in document["parts"] if p["kind"] == "scores" and p["of"] is None), None)
@@ -326,8 +326,8 @@ def curves(systems: Sequence[Mapping[str, Any]]) -> str:
     band = "Lines of several runs are their mean, the band is one standard deviation. " if several else ""
     text = f"{band}Training values are means over intervals of updates; validation is of the checkpoint that was training then."
     main = charts(*losses, *(figures[key] for key in ("perplexity", "bleu", "cosine_loss")), *timed)
-    rest = details("Learning rate and gradient norm", charts(figures["lr"], figures["grad_norm"]))
-    return main + (note(text) if main else "") + rest
+    folded = details("Learning rate and gradient norm", charts(figures["lr"], figures["grad_norm"]))
+    return main + (note(text) if main else "") + folded
 
 
 def _kind(system: Mapping[str, Any]) -> str:
@@ -335,7 +335,7 @@ def _kind(system: Mapping[str, Any]) -> str:
 
 
 def _loss(systems: Sequence[Mapping[str, Any]], kind: str, *, alone: bool) -> str:
-    """The training loss of models whose losses have one meaning."""
+    """The training loss of models with the same kind of output."""
     label = "nats per target subword" if kind in ("", "softmax") else f"loss of {kind} output"
     axes = svg.Axes(x="updates", y=label, x_zero=True)
     title = "Training loss" + ("" if alone else f": {kind or 'other'} output")
@@ -343,7 +343,7 @@ def _loss(systems: Sequence[Mapping[str, Any]], kind: str, *, alone: bool) -> st
 
 
 def _series(systems: Sequence[Mapping[str, Any]], key: str, seconds: float | None) -> list[svg.Series]:
-    found = []
+    result = []
     for system in systems:
         curve = system["curves"].get(key)
         if not curve or (seconds and curve["seconds"] is None):
@@ -360,8 +360,10 @@ def _series(systems: Sequence[Mapping[str, Any]], key: str, seconds: float | Non
             for u, v in zip(curve["updates"], curve["values"], strict=True)
         ]
         points = list(zip(places, curve["values"], strict=True))
-        found.append(svg.Series(system["name"], points, system["look"], low, high, band=True, marked=marked, tips=tips))
-    return found
+        result.append(
+            svg.Series(system["name"], points, system["look"], low, high, band=True, marked=marked, tips=tips)
+        )
+    return result
 
 
 def _unit(systems: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
@@ -370,7 +372,7 @@ def _unit(systems: Sequence[Mapping[str, Any]]) -> tuple[str, float]:
 
 
 def provenance(document: Document) -> str:
-    """Recipes, data, versions and machines: what differs first, what is the same folded away."""
+    """Recipes, data, versions and machines: differences first; what is the same is folded."""
     systems = [s for s in document["systems"] if s["runs"]]
     names = [s["name"] for s in systems]
     rows = document["configuration"]
@@ -394,8 +396,8 @@ def provenance(document: Document) -> str:
     return "".join(parts)
 
 
-def cautions(warnings: Sequence[str]) -> str:
-    """What a reader should know before comparing, in a box."""
+def warning_box(warnings: Sequence[str]) -> str:
+    """The warnings in a box."""
     entries = "".join(f"<li>{_text(warning)}</li>" for warning in warnings)
     return f'<ul class="panel" aria-label="Cautions">{entries}</ul>' if entries else ""
 
@@ -408,12 +410,12 @@ def mono_cell(text: str) -> TableCell:
 def _facts(run: Mapping[str, Any]) -> list[object]:
     facts = run["facts"] or {}
     seed = "–" if run["seed"] is None else str(run["seed"])
-    said = [str(facts.get(k) or "–") for k in ("phraseloom", "torch", "python", "machine")]
-    return [run["checkpoint"] or "–", seed, *said, mono_cell(str(facts.get("dataset") or "–")[:12])]
+    versions = [str(facts.get(k) or "–") for k in ("phraseloom", "torch", "python", "machine")]
+    return [run["checkpoint"] or "–", seed, *versions, mono_cell(str(facts.get("dataset") or "–")[:12])]
 
 
 def lacks(document: Document) -> str:
-    """What is not known, and why or how to get it."""
+    """What is missing, and why or how to get it."""
     rows = [[lack["system"] or "all", lack["what"], lack["why"]] for lack in document["lacks"]]
     return (
         table(["system", "what", "why"], rows, sortable=False)

@@ -1,386 +1,291 @@
-"""What our verbs measure, in one plain form for each kind, whether it was measured just now or stands in a JSON file.
+"""The parts of a report: one plain form for each kind of result, whether it was just measured or is read from a JSON file.
 
-A part is `{kind, name, …, systems: [{name, …}]}` with only the numbers that a report shows. `read_part` makes one of a file
-that `evaluate`, `analyse …`, `align evaluate` or `fertility evaluate` wrote; their forms are told apart by their keys. Of other
-verbs' JSON it says that it cannot be shown.
-
-Parts of a report (parts.py) on what is cut out of sentences, and on embeddings: segments, source phrases, neighbours.
-
-What `analysis/measurements.py` found for each run of each system, as the parts of a report (`parts.py`).
-
-Numbers of runs of one system become their mean with the deviation; see `averages.py` and `evaluation.py`.
+A part is `{kind, name, origin, …, systems: [{name, …}]}` with only the numbers that a report shows. `read_part` makes it from a
+file that another command wrote (`results.py`), the other functions from the measurements of `analysis/measurements.py`. The
+numbers of several runs of one system become their mean and standard deviation.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from phraseloom.errors import CorruptError, DataError
-from phraseloom.files import read_json
+from phraseloom import results
+from phraseloom.errors import DataError
 from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
 from phraseloom.metrics.ratio import wilson
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run import parts
 from phraseloom.report.run.runs import average, deviation, mean, spread
 
-PLACES = ("segment", "inside", "split")
-SHARES = ("chance", "posterior", "from_its_source")
-
-
-def number(value: Any) -> float:
-    """A number of a JSON file; TypeError for anything else."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"a number expected, not {value!r}")
-    return float(value)
-
-
-def segments(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Of `analyse segments`, about the system `name`: how many subwords a source subword writes, and known phrases by kind."""
-    forced = "left_out" in value
-    lengths = [{"size": int(size), "count": int(count)} for size, count in value["lengths"].items()]
-    phrases = []
-    for kind, entry in value.get("phrases", {}).items():
-        low, high = (number(end) for end in entry["interval"])
-        shares = {key: _share(entry[key]) for key in (*PLACES, *SHARES)}
-        phrases.append({"kind": str(kind), "phrases": int(entry["phrases"]), "low": low, "high": high, **shares})
-    return {
-        "forced": forced,
-        "sentences": sum(one is not None for one in value["sentences"]),
-        "left_out": sum(map(int, value["left_out"].values())) if forced else 0,
-        "systems": [{"name": name, "lengths": lengths, "phrases": phrases}],
-    }
-
-
-def source_phrases(value: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Of `analyse phrases`, about the system `name`: sizes of phrases, and by level how much their weightiest subword counts.
-
-    `greatest`: the mean over phrases of two and more subwords that have weights of the greatest weight, `even`: of 1 / size.
-    `shares[i][j]`: how much of level i decoder layer j reads.
-    """
-    phrases = [phrase for sentence in value["sentences"] for phrase in sentence]
-    sizes = Counter(len(phrase["pieces"]) for phrase in phrases)
-    levels = []
-    for level in range(max((len(phrase["weights"]) for phrase in phrases), default=0)):
-        found = [phrase["weights"][level] for phrase in phrases if len(phrase["pieces"]) > 1]
-        weighed = [[number(w) for w in weights] for weights in found if weights is not None]
-        if weighed:
-            greatest = statistics.fmean(max(weights) for weights in weighed)
-            even = statistics.fmean(1 / len(weights) for weights in weighed if weights)
-            levels.append({"level": level, "phrases": len(weighed), "greatest": greatest, "even": even})
-    shares = None if value["shares"] is None else [[number(share) for share in row] for row in value["shares"]]
-    counts = [{"size": size, "count": count} for size, count in sorted(sizes.items())]
-    return {
-        "sentences": sum(bool(sentence) for sentence in value["sentences"]),
-        "cropped": int(value["cropped"]),
-        "systems": [{"name": name, "phrases": len(phrases), "sizes": counts, "levels": levels, "shares": shares}],
-    }
-
-
-def neighbours(value: Mapping[str, Any], name: str = "") -> dict[str, Any]:
-    """Of `analyse neighbours`: the neighbours of each token in one model or two, and how far two agree."""
-    tokens = [
-        {"piece": str(t["piece"]), "count": t["count"], "shared": t.get("shared"), "neighbours": _near(t["neighbours"])}
-        for t in value["tokens"]
-    ]
-    systems = []
-    for i, model in enumerate(value["models"]):
-        ranks = zip(*(token["neighbours"][i] for token in tokens), strict=True)
-        systems.append({"name": str(model), "cosines": [statistics.fmean(c for _, c in some) for some in ranks]})
-    keys = ("overlap", "chance", "pairs", "pearson", "spearman")
-    return {
-        "side": str(value["side"]),
-        "neighbours": int(value["neighbours"]),
-        "candidates": int(value["candidates"]),
-        "agreement": {key: value[key] for key in keys} if len(systems) == 2 else None,
-        "tokens": tokens,
-        "systems": systems,
-    }
-
-
-def _near(models: Sequence[Any]) -> list[list[list[Any]]]:
-    return [[[str(piece), number(cosine)] for piece, cosine in some] for some in models]
-
-
-def _share(value: Any) -> float | None:
-    return None if value is None else number(value)
-
-
 Part = dict[str, Any]
-LINE_MAX_BYTES = 2**20
 METHOD = "union"  # by which words are linked in what is shown, as in paper 004
+PLACES = ("segment", "inside", "split")
 COMPARED = ("low", "high", "difference", "difference_low", "difference_high", "p", "one_seed")
 CHANGED = ("difference", "won", "lost", "p")
 
 
-class Kind(NamedTuple):
-    """What a kind is called in messages, the keys that its JSON has, and how a part is made of (JSON, name)."""
-
-    verb: str
-    keys: tuple[str, ...]
-    make: Callable[[Mapping[str, Any], str], Part]
-    inside: str = ""
-
-
 def read_part(name: str, path: Path) -> Part:
-    """The part in a JSON file. `name`: the system, where the file is about one; else what was measured.
+    """The part in a JSON file. `name` is that of the system if the file is about one, else of what was measured.
 
-    Raises FileProblem, CorruptError, and DataError for what a report does not show: with the verb, where one of ours wrote it.
+    Raises FileProblem, CorruptError, and DataError, with the name of the command, for a file that a report does not show.
     """
+    result = results.read(path)
+    make = PARTS.get(type(result))
+    if make is None:
+        raise DataError(f"a report does not show what {result.command} writes", file=path)
     try:
-        value = read_json(path, "result")
-    except CorruptError as error:
-        _refuse_known(_first_line(path), path, error)
-        raise
-    for kind_name, kind in KINDS.items():
-        if not isinstance(value, dict) or not set(kind.keys) <= set(value) or not _holds(value, kind.inside):
-            continue
-        try:
-            part = kind.make(value, name)
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            reason = f"it looks like what {kind.verb} writes, but is not whole ({type(error).__name__}: {error})"
-            raise DataError(reason, file=path, hint="write it again") from error
-        return {"kind": kind_name, "name": name, "origin": path.name, **part}
-    _refuse_known(value, path)
-    verbs = ", ".join(kind.verb for kind in KINDS.values())
-    raise DataError("not the JSON of a verb that a report can show", file=path, hint=f"known are those of {verbs}")
+        part = make(result, name)
+    except (ValueError, IndexError) as error:  # lists of different lengths
+        raise DataError(
+            f"not a complete result of {result.command} ({error})", file=path, hint="write it again"
+        ) from error
+    return {"kind": result.kind, "name": name, "origin": path.name, **part}
 
 
-def _refuse_known(value: Any, path: Path, cause: Exception | None = None) -> None:
-    """DataError with the verb for JSON that one of our verbs wrote and a report has no place for."""
-    if isinstance(value, list) and value:
-        value = value[0]
-    for verb, keys, hint in NOT_SHOWN:
-        if isinstance(value, dict) and set(keys) <= set(value):
-            raise DataError(f"a report does not show what {verb} writes", file=path, hint=hint) from cause
+def _fields(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
-def _first_line(path: Path) -> Any:
-    """The first of several JSON values, one a line; None where it is none."""
-    with path.open("rb") as handle:
-        line = handle.read(LINE_MAX_BYTES).partition(b"\n")[0]
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _holds(value: Mapping[str, Any], key: str) -> bool:
-    """Whether the first of the systems has a key."""
-    systems = value.get("systems")
-    return not key or (
-        isinstance(systems, list) and bool(systems) and isinstance(systems[0], dict) and key in systems[0]
-    )
-
-
-def scores(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `evaluate`: by system and metric the score, its interval and its comparison with the base."""
-    tested = {(r["metric"], r["system"]): r for r in value.get("bootstrap", {}).get("results", [])}
+def scores(result: results.ScoresResult, name: str = "") -> Part:
+    """`evaluate`: by system and metric the score, its interval and its comparison with the baseline."""
+    boot = result.bootstrap
+    tested = {(test.metric, test.system): test for test in boot.results} if boot else {}
     metrics = [
-        {"metric": s["name"], "signature": str(s["signature"]), "higher_is_better": s["name"] != "TER"}
-        for s in value["systems"][0]["scores"]
+        {"metric": score.name, "signature": score.signature, "higher_is_better": score.name != "TER"}
+        for score in result.systems[0].scores
     ]
-    systems = []
-    for system in value["systems"]:
-        entry = {}
-        for s in system["scores"]:
-            found = tested.get((s["name"], system["name"]), {})
-            about = {"value": number(s["value"]), "deviation": s.get("deviation"), "runs": s.get("runs")}
-            entry[s["name"]] = {**about, **{k: found.get(k) for k in COMPARED}}
-        systems.append({"name": str(system["name"]), "scores": entry})
-    boot = value.get("bootstrap")
-    chosen = value.get("lines")
+    systems = [
+        {
+            "name": system.name,
+            "scores": {
+                score.name: {
+                    **_fields(score, "value", "deviation", "runs"),
+                    **_compared(tested.get((score.name, system.name))),
+                }
+                for score in system.scores
+            },
+        }
+        for system in result.systems
+    ]
+    pairs = boot.pairs if boot else None
     return {
-        "sentences": int(value["sentences"]),
-        "of": None if chosen is None else {"file": str(chosen["file"]), "sentences": int(chosen["of"])},
+        "sentences": result.sentences,
+        "of": result.lines and {"file": result.lines.file, "sentences": result.lines.of},
         "metrics": metrics,
         "systems": systems,
-        "bootstrap": None if boot is None else {k: boot[k] for k in ("samples", "seed", "baseline")},
-        "pairs": None if boot is None else boot.get("pairs"),
-        "by_length": _lengths(value["by_length"]) if value.get("by_length") else None,
+        "bootstrap": boot and _fields(boot, "samples", "seed", "baseline"),
+        "pairs": None if pairs is None else [pair.model_dump(exclude_unset=True) for pair in pairs],
+        "by_length": result.by_length and _lengths(result.by_length),
     }
 
 
-def _lengths(value: Mapping[str, Any]) -> dict[str, Any]:
+def _compared(test: results.TestedScore | None) -> dict[str, Any]:
+    return _fields(test, *COMPARED) if test else dict.fromkeys(COMPARED)
+
+
+def _lengths(part: results.LengthScores) -> dict[str, Any]:
     groups = []
-    for i, group in enumerate(value["systems"][0]["groups"]):
+    for i, group in enumerate(part.systems[0].groups):
         entries = []
-        for system in value["systems"]:
-            of = system["groups"][i]
-            score, found = of["score"], of.get("bootstrap") or {}
-            entry = {"name": str(system["name"]), "value": None if score is None else number(score["value"])}
-            entry["deviation"] = (score or {}).get("deviation")
-            entries.append({**entry, **{k: found.get(k) for k in COMPARED}})
-        groups.append({"label": str(group["label"]), "sentences": int(group["sentences"]), "systems": entries})
-    signature = value.get("signature") or next(
-        g["score"]["signature"] for s in value["systems"] for g in s["groups"] if g["score"]
-    )
-    return {"metric": value["metric"], "signature": str(signature), "groups": groups}
+        for system in part.systems:
+            score = system.groups[i].score
+            values = {"value": None, "deviation": None} if score is None else _fields(score, "value", "deviation")
+            entries.append({"name": system.name, **values, **_compared(system.groups[i].bootstrap)})
+        groups.append({**_fields(group, "label", "sentences"), "systems": entries})
+    signature = part.signature or next(g.score.signature for s in part.systems for g in s.groups if g.score)
+    return {"metric": part.metric, "signature": signature, "groups": groups}
 
 
-def contrastive(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `analyse contrastive`: groups of items by category and distance, each with every system."""
-    groups = []
-    for group in value["groups"]:
-        entries = [
-            {
-                "name": str(e["system"]),
-                "accuracy": number(e["accuracy"]),
-                "deviation": e.get("deviation"),
-                "low": number(e["interval"][0]),
-                "high": number(e["interval"][1]),
-                **{k: e.get(k) for k in CHANGED},
-            }
-            for e in group["systems"]
-        ]
-        place = {"category": group["category"], "distance": group["distance"], "items": int(group["items"])}
-        groups.append({**place, "systems": entries})
-    names = [{"name": entry["name"]} for entry in groups[0]["systems"]]
-    return {"items": int(value["items"]), "distance": value["distance"], "groups": groups, "systems": names}
-
-
-def alignment(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `analyse alignment`: every layer, head (None: the mean) and method of each system, in shares of 1."""
-    keys = ("layer", "head", "method", "aer", "precision", "recall")
-    systems = [
-        {"name": str(s["model"]), "settings": [{k: m[k] for k in keys} for m in s["settings"]]}
-        for s in value["systems"]
+def contrastive(result: results.ContrastiveResult, name: str = "") -> Part:
+    """`analyse contrastive`: groups of items by category and distance, each with every system."""
+    groups = [
+        {
+            **_fields(group, "category", "distance", "items"),
+            "systems": [_accuracy(s, "deviation") for s in group.systems],
+        }
+        for group in result.groups
     ]
-    sentences = value["systems"][0]["settings"][0]["sentences"]
-    return {"gold": str(value["gold"]), "sentences": sentences, "systems": systems}
+    return {**_fields(result, "items", "distance"), "groups": groups, "systems": _names(result.groups[0].systems)}
 
 
-def links(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `align evaluate`."""
-    keys = ("aer", "precision", "recall", "f1")
-    systems = [{"name": str(s["name"]), **{k: number(s[k]) for k in keys}} for s in value["systems"]]
-    return {"gold": str(value["gold"]), "sentences": int(value["systems"][0]["sentences"]), "systems": systems}
+def phenomena(result: results.PhenomenaResult, name: str = "") -> Part:
+    """`analyse phenomena`: the accuracy of every system by phenomenon."""
+    groups = [
+        {**_fields(group, "phenomenon", "instances"), "systems": [_accuracy(system) for system in group.systems]}
+        for group in result.phenomena
+    ]
+    return {**_fields(result, "sentences", "split"), "groups": groups, "systems": _names(result.phenomena[0].systems)}
 
 
-def entropy(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `analyse entropy`: nats by layer over tokens, and over slots where there are some; means over steps."""
-    return {"unit": "nats", "systems": [entropy_of(s) for s in value["systems"]]}
+def _accuracy(system: results.SystemAccuracy, *more: str) -> dict[str, Any]:
+    low, high = system.interval
+    fields = _fields(system, "accuracy", *more)
+    return {"name": system.system, **fields, "low": low, "high": high, **_fields(system, *CHANGED)}
 
 
-def entropy_of(system: Mapping[str, Any]) -> dict[str, Any]:
+def _names(systems: Sequence[results.SystemAccuracy]) -> list[dict[str, str]]:
+    return [{"name": system.system} for system in systems]
+
+
+def alignment(result: results.AlignmentResult, name: str = "") -> Part:
+    """`analyse alignment`: every layer, head (None: the mean) and method of each system, as fractions."""
+    systems = [{"name": system.model, "settings": alignment_settings(system)} for system in result.systems]
+    return {"gold": result.gold, "sentences": result.systems[0].settings[0].sentences, "systems": systems}
+
+
+def alignment_settings(system: results.ModelAlignment) -> list[dict[str, Any]]:
+    """One system of `analyse alignment`."""
+    return [_fields(m, "layer", "head", "method", "aer", "precision", "recall") for m in system.settings]
+
+
+def links(result: results.LinksResult, name: str = "") -> Part:
+    """`align evaluate`."""
+    systems = [_fields(system, "name", "aer", "precision", "recall", "f1") for system in result.systems]
+    return {"gold": result.gold, "sentences": result.systems[0].sentences, "systems": systems}
+
+
+def entropy(result: results.EntropyResult, name: str = "") -> Part:
+    """`analyse entropy`: nats by layer over tokens, and over slots if there are any; means over steps."""
+    return {"unit": result.unit, "systems": [entropy_of(system) for system in result.systems]}
+
+
+def entropy_of(system: results.ModelEntropy) -> dict[str, Any]:
     """One system of `analyse entropy`."""
-    readings = {over: _reading(system[over]) for over in ("tokens", "slots")}
-    counts = {k: int(system[k]) for k in ("steps", "sentences")}
-    return {"name": str(system["model"]), **counts, "own": bool(system["own"]), **readings}
+    readings = {"tokens": _reading(system.tokens), "slots": system.slots and _reading(system.slots)}
+    return {"name": system.model, **_fields(system, "steps", "sentences", "own"), **readings}
 
 
-def _reading(value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    if value is None:
-        return None
-    layers = [number(layer["steps"]) for layer in value["layers"]]
-    return {"layers": layers, "whole": number(value["whole"]["steps"]), "uniform": number(value["uniform"]["steps"])}
+def _reading(reading: results.EntropyReading) -> dict[str, Any]:
+    layers = [layer.steps for layer in reading.layers]
+    return {"layers": layers, "whole": reading.whole.steps, "uniform": reading.uniform.steps}
 
 
-def activation(value: Mapping[str, Any], name: str) -> Part:
-    """Of `analyse activation`, about the system `name`: shares in per cent by use and layer."""
-    return {"systems": [activation_of(value, name)]}
+def activation(result: results.ActivationResult, name: str) -> Part:
+    """`analyse activation` of the system `name`: shares in per cent by use and layer."""
+    return {"systems": [activation_of(result, name)]}
 
 
-def activation_of(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+def activation_of(result: results.ActivationResult, name: str) -> dict[str, Any]:
     """One system of `analyse activation`."""
     keys = ("layer", "joint", "mass", "activation", "orders")
-    uses = {use: [{k: layer[k] for k in keys} for layer in layers] for use, layers in value["uses"].items()}
-    return {"name": name, "tau": number(value["tau"]), "sentences": int(value["sentences"]), "uses": uses}
+    uses = {use: [_fields(layer, *keys) for layer in layers] for use, layers in result.uses.items()}
+    return {"name": name, **_fields(result, "tau", "sentences"), "uses": uses}
 
 
-def fertility(value: Mapping[str, Any], name: str) -> Part:
-    """Of `fertility evaluate`, about the system `name`: precision, recall and F1 of each class."""
-    return {"systems": [fertility_of(value, name)]}
+def fertility(result: results.FertilityResult, name: str) -> Part:
+    """`fertility evaluate` of the system `name`: precision, recall and F1 of each class."""
+    return {"systems": [fertility_of(result, name)]}
 
 
-def fertility_of(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+def fertility_of(result: results.FertilityResult, name: str) -> dict[str, Any]:
     """One system of `fertility evaluate`."""
     keys = ("total", "precision", "recall", "f1")
-    scored = {of: {c: {k: s[k] for k in keys} for c, s in value[of].items()} for of in ("classes", "gate")}
-    counts = {k: int(value[k]) for k in ("sentences", "tokens")}
-    return {"name": name, **counts, "accuracy": number(value["accuracy"]), "loss": number(value["loss"]), **scored}
-
-
-def coverage(value: Mapping[str, Any], name: str) -> Part:
-    """Of `analyse coverage`, about the system `name`: by use, layer and order the mass on gold phrases against chance."""
-    rows: list[dict[str, Any]] = [
-        {
-            "use": use,
-            "layer": layer["layer"],
-            "order": entry["order"],
-            "covered": entry["covered"]["share"]["value"],
-            "chance": entry["covered"]["chance"],
-            "lift": entry["lift"]["value"],
-            "interval": entry["lift"]["interval"],
-        }
-        for use, layers in value["uses"].items()
-        for layer in layers
-        for entry in layer["orders"]
-    ]
+    classes = {c: _fields(score, *keys) for c, score in result.classes.items()}
+    gate = {c: _fields(score, *keys) for c, score in result.gate.items()}
     return {
-        "phrases": int(value["phrases"]),
-        "sentences": int(value["sentences"]),
-        "systems": [{"name": name, "rows": rows}],
+        "name": name,
+        **_fields(result, "sentences", "tokens", "accuracy", "loss"),
+        "classes": classes,
+        "gate": gate,
     }
 
 
-def phenomena(value: Mapping[str, Any], name: str = "") -> Part:
-    """Of `analyse phenomena`: the accuracy of every system by phenomenon."""
-    groups: list[dict[str, Any]] = []
-    for group in value["phenomena"]:
-        entries = [
-            {
-                "name": str(e["system"]),
-                "accuracy": number(e["accuracy"]),
-                "low": number(e["interval"][0]),
-                "high": number(e["interval"][1]),
-                **{k: e.get(k) for k in CHANGED},
-            }
-            for e in group["systems"]
-        ]
-        groups.append(
-            {"phenomenon": str(group["phenomenon"]), "instances": int(group["instances"]), "systems": entries}
-        )
-    names = [{"name": e["name"]} for e in groups[0]["systems"]]
-    return {"sentences": int(value["sentences"]), "split": str(value["split"]), "groups": groups, "systems": names}
+def coverage(result: results.CoverageResult, name: str) -> Part:
+    """`analyse coverage` of the system `name`: by use, layer and order the mass on gold phrases, compared with chance."""
+    rows = [
+        {
+            "use": use,
+            "layer": layer.layer,
+            "order": entry.order,
+            "covered": entry.covered.share.value,
+            "chance": entry.covered.chance,
+            "lift": entry.lift.value,
+            "interval": entry.lift.interval,
+        }
+        for use, layers in result.uses.items()
+        for layer in layers
+        for entry in layer.orders
+    ]
+    return {**_fields(result, "phrases", "sentences"), "systems": [{"name": name, "rows": rows}]}
 
 
-KINDS: dict[str, Kind] = {
-    "scores": Kind("evaluate", ("sentences", "systems"), scores, "scores"),
-    "contrastive": Kind("analyse contrastive", ("items", "groups"), contrastive),
-    "alignment": Kind("analyse alignment", ("gold", "systems"), alignment, "settings"),
-    "links": Kind("align evaluate", ("gold", "systems"), links, "aer"),
-    "entropy": Kind("analyse entropy", ("unit", "systems"), entropy, "tokens"),
-    "activation": Kind("analyse activation", ("tau", "uses"), activation),
-    "fertility": Kind("fertility evaluate", ("classes", "gate", "confusion"), fertility),
-    "coverage": Kind("analyse coverage", ("phrases", "uses", "left_out"), coverage),
-    "phenomena": Kind("analyse phenomena", ("phenomena", "split"), phenomena),
-    "segments": Kind("analyse segments", ("lengths", "sentences"), segments),
-    "source_phrases": Kind("analyse phrases", ("sentences", "shares", "cropped"), source_phrases),
-    "neighbours": Kind("analyse neighbours", ("models", "candidates", "tokens"), neighbours),
+def segments(result: results.SegmentsResult, name: str) -> Part:
+    """`analyse segments` of the system `name`: how many subwords a source subword writes, and known phrases by kind."""
+    keys = (*PLACES, "chance", "posterior", "from_its_source")
+    phrases = [
+        {
+            "kind": kind,
+            "phrases": entry.phrases,
+            "low": entry.interval[0],
+            "high": entry.interval[1],
+            **_fields(entry, *keys),
+        }
+        for kind, entry in (result.phrases or {}).items()
+    ]
+    lengths = [{"size": int(size), "count": count} for size, count in result.lengths.items()]
+    return {
+        "forced": result.left_out is not None,
+        "sentences": sum(sentence is not None for sentence in result.sentences),
+        "left_out": sum((result.left_out or {}).values()),
+        "systems": [{"name": name, "lengths": lengths, "phrases": phrases}],
+    }
+
+
+def source_phrases(result: results.SourcePhrasesResult, name: str) -> Part:
+    """`analyse phrases` of the system `name`: sizes of phrases, and by level the weight of their heaviest subword.
+
+    `greatest`: the mean of the greatest weight over phrases of two or more subwords that have weights; `even`: the mean of
+    1 / size. `shares[i][j]`: how much of level i decoder layer j reads.
+    """
+    phrases = [phrase for sentence in result.sentences for phrase in sentence]
+    sizes = Counter(len(phrase.pieces) for phrase in phrases)
+    levels = []
+    for level in range(max((len(phrase.weights) for phrase in phrases), default=0)):
+        several = [phrase.weights[level] for phrase in phrases if len(phrase.pieces) > 1]
+        weighted = [weights for weights in several if weights is not None]
+        if weighted:
+            greatest = statistics.fmean(max(weights) for weights in weighted)
+            even = statistics.fmean(1 / len(weights) for weights in weighted)
+            levels.append({"level": level, "phrases": len(weighted), "greatest": greatest, "even": even})
+    counts = [{"size": size, "count": count} for size, count in sorted(sizes.items())]
+    system = {"name": name, "phrases": len(phrases), "sizes": counts, "levels": levels, "shares": result.shares}
+    return {"sentences": sum(map(bool, result.sentences)), "cropped": result.cropped, "systems": [system]}
+
+
+def neighbours(result: results.NeighboursResult, name: str = "") -> Part:
+    """`analyse neighbours`: the neighbours of each token in one model or two, and how far two agree."""
+    systems = []
+    for i, model in enumerate(result.models):
+        ranks = zip(*(token.neighbours[i] for token in result.tokens), strict=True)
+        systems.append({"name": model, "cosines": [statistics.fmean(cosine for _, cosine in rank) for rank in ranks]})
+    keys = ("overlap", "chance", "pairs", "pearson", "spearman")
+    return {
+        **_fields(result, "side", "neighbours", "candidates"),
+        "agreement": _fields(result, *keys) if len(systems) == 2 else None,
+        "tokens": [_fields(token, "piece", "count", "shared", "neighbours") for token in result.tokens],
+        "systems": systems,
+    }
+
+
+PARTS: dict[type[results.CommandResult], Callable[[Any, str], Part]] = {
+    results.ScoresResult: scores,
+    results.ContrastiveResult: contrastive,
+    results.AlignmentResult: alignment,
+    results.LinksResult: links,
+    results.EntropyResult: entropy,
+    results.ActivationResult: activation,
+    results.FertilityResult: fertility,
+    results.CoverageResult: coverage,
+    results.PhenomenaResult: phenomena,
+    results.SegmentsResult: segments,
+    results.SourcePhrasesResult: source_phrases,
+    results.NeighboursResult: neighbours,
 }
-# What other verbs write: the verb, keys that tell its JSON, and what to do with it instead.
-NOT_SHOWN: tuple[tuple[str, tuple[str, ...], str | None], ...] = (
-    ("explain", ("format", "models", "sentences"), "explain -o FILE.html makes its page"),
-    ("report", ("format", "parts", "lacks"), "give the report what this one was made of"),
-    ("diff", ("format", "curves", "data"), "diff -o FILE.html makes its page"),
-    ("reproduce", ("format", "table", "claims"), "its table.md shows it"),
-    ("embeddings check", ("file", "tables", "problems"), None),
-    ("embeddings nearest", ("file", "phrases_only", "neighbours"), None),
-    ("phrases sample --tally", ("judged", "categories", "found"), None),
-    ("score", ("subwords", "word_perplexity"), None),
-    ("score", ("log_prob", "token_log_probs", "cropped"), None),
-    ("translate", ("id", "text", "tokens"), "give --outputs NAME=FILE the translations as text"),
-    ("generate", ("id", "prompt", "samples"), None),
-    ("inspect", ("kind", "folder", "problems"), "give the report the folder itself"),
-    ("doctor", ("what", "state", "text"), None),
-)
-ORDER: Sequence[str] = tuple(KINDS)
+ORDER = tuple(kind for kind, cls in results.BY_KIND.items() if cls in PARTS)
 
 
 MEASURED = "measured"
@@ -398,7 +303,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class ScoredOn:
-    """What translations are scored on, by which metrics; `subset`: the lines (from 0) with phrases, and their file."""
+    """The reference and the metrics of translations. `subset`: a file, and the line numbers (from 0) that it names."""
 
     reference: Sequence[str]
     source: Sequence[str] | None = None
@@ -410,8 +315,8 @@ class ScoredOn:
 
 
 def split_lacks(measured: Mapping[str, Runs]) -> tuple[dict[str, dict[str, list[Any]]], Lacks]:
-    """By kind and system what every run of it has; and what is lacking, with the reasons."""
-    found: dict[str, dict[str, list[Any]]] = {}
+    """By kind and system the measurements that all runs of the system have; and what is missing, with the reasons."""
+    present: dict[str, dict[str, list[Any]]] = {}
     lacks: Lacks = []
     for name, runs in measured.items():
         for kind in dict.fromkeys(kind for run in runs for kind in run):
@@ -419,29 +324,28 @@ def split_lacks(measured: Mapping[str, Runs]) -> tuple[dict[str, dict[str, list[
             if reasons:
                 lacks.append({"system": name, "what": NAMES[kind], "why": "; ".join(reasons)})
             elif all(kind in run for run in runs):
-                found.setdefault(kind, {})[name] = [run[kind] for run in runs]
-    return found, lacks
+                present.setdefault(kind, {})[name] = [run[kind] for run in runs]
+    return present, lacks
 
 
 def score_parts(outputs: Mapping[str, Sequence[Sequence[str]]], test: ScoredOn) -> list[Part]:
-    """BLEU and the like of all translations, and of the lines of the subset alone."""
+    """The scores of all translations, and those on the lines of the subset."""
     scorers = [make_scorer(name) for name in test.metrics]
     options: dict[str, Any] = {"bootstrap": test.samples, "seed": test.seed, "pairs": True}
     has_bleu = any(scorer.name == "BLEU" for scorer in scorers)
     by = None if test.source is None or not has_bleu else ByLength(test.source, LENGTH_EDGES)
-    whole = evaluate(outputs, [test.reference], scorers, by_length=by, **options)
-    found = [{"kind": "scores", "name": test.name, "origin": MEASURED, **parts.scores(whole)}]
+    measured = [(test.name, evaluate(outputs, [test.reference], scorers, by_length=by, **options))]
     if test.subset is not None:
-        file, chosen = test.subset
-        some = {name: [[lines[i] for i in chosen] for lines in runs] for name, runs in outputs.items()}
-        report = evaluate(some, [[test.reference[i] for i in chosen]], scorers, **options)
-        report["lines"] = {"file": file, "of": len(test.reference)}
-        found.append({"kind": "scores", "name": file, "origin": MEASURED, **parts.scores(report)})
-    return found
+        file, numbers = test.subset
+        subset = {name: [[lines[i] for i in numbers] for lines in runs] for name, runs in outputs.items()}
+        result = evaluate(subset, [[test.reference[i] for i in numbers]], scorers, **options)
+        lines_of = results.LineSubset(file=file, of=len(test.reference))
+        measured.append((file, result.model_copy(update={"lines": lines_of})))
+    return [{"kind": "scores", "name": n, "origin": MEASURED, **scores(result)} for n, result in measured]
 
 
 def speed_part(translated: Mapping[str, Sequence[Any]], sentences: int) -> Part:
-    """How fast each system translated the test sources, on this machine."""
+    """The speed at which each system translated the test sources on this machine."""
     systems = []
     for name, runs in translated.items():
         rates = {
@@ -458,7 +362,7 @@ def speed_part(translated: Mapping[str, Sequence[Any]], sentences: int) -> Part:
 def contrastive_part(
     judged: Mapping[str, Sequence[Any]], items: Sequence[Any], edges: Sequence[int], name: str
 ) -> Part:
-    """Accuracy by category and distance; systems of several runs have the mean and no exact test."""
+    """Accuracy by category and distance. Systems with several runs have the mean, and no exact test."""
     from phraseloom.analysis.contrastive import contrastive_report
 
     keys = [(system, i) for system, runs in judged.items() for i in range(len(runs))]
@@ -469,10 +373,11 @@ def contrastive_part(
         entries: dict[str, list[dict[str, Any]]] = {}
         for (system, _), entry in zip(keys, group["systems"], strict=True):
             entries.setdefault(system, []).append(entry)
-        group["systems"] = [_pooled(system, some, group["items"], single) for system, some in entries.items()]
+        group["systems"] = [_pooled(system, runs, group["items"], single) for system, runs in entries.items()]
     measured = any(item.distance is not None for item in items)
     value = {"items": len(items), "distance": "given" if measured else None, "groups": groups}
-    return {"kind": "contrastive", "name": name, "origin": MEASURED, **parts.contrastive(value)}
+    result = results.ContrastiveResult.model_validate(value)
+    return {"kind": "contrastive", "name": name, "origin": MEASURED, **contrastive(result)}
 
 
 def _pooled(system: str, entries: Sequence[dict[str, Any]], items: int, tested: bool) -> dict[str, Any]:
@@ -483,30 +388,36 @@ def _pooled(system: str, entries: Sequence[dict[str, Any]], items: int, tested: 
     return {"system": system, "accuracy": mean(values), "deviation": deviation(values), "interval": [low, high]}
 
 
-def layer_parts(found: Mapping[str, Mapping[str, Sequence[Any]]], gold: str | None, sentences: int) -> list[Part]:
-    """Alignment, entropy, activation and fertility, where they were measured."""
-    made: list[Part] = []
-    if "alignment" in found:
-        keys = ("layer", "head", "method", "aer", "precision", "recall")
-        systems = [
-            _averaged(name, [{"settings": [{k: m[k] for k in keys} for m in run["settings"]]} for run in runs])
-            for name, runs in found["alignment"].items()
-        ]
-        made.append({"kind": "alignment", "name": gold, "gold": gold, "sentences": sentences, "systems": systems})
-    if "entropy" in found:
-        systems = [_averaged(name, [parts.entropy_of(run) for run in runs]) for name, runs in found["entropy"].items()]
-        made.append({"kind": "entropy", "name": "reference, forced", "unit": "nats", "systems": systems})
-    for kind, of in (("activation", parts.activation_of), ("fertility", parts.fertility_of)):
-        if kind in found:
-            systems = [_averaged(name, [of(run, name) for run in runs]) for name, runs in found[kind].items()]
-            made.append(
-                {"kind": kind, "name": "reference, forced" if kind == "activation" else "labels", "systems": systems}
-            )
-    return [{**part, "origin": MEASURED} for part in made]
+def layer_parts(measured: Mapping[str, Mapping[str, Sequence[Any]]], gold: str | None, sentences: int) -> list[Part]:
+    """The parts on alignment, entropy, activation and fertility that were measured."""
+    forms: dict[str, tuple[dict[str, Any], Callable[[Any, str], dict[str, Any]]]] = {
+        "alignment": (
+            {"name": gold, "gold": gold, "sentences": sentences},
+            lambda run, _: {"settings": alignment_settings(results.ModelAlignment.model_validate(run))},
+        ),
+        "entropy": (
+            {"name": "reference, forced", "unit": "nats"},
+            lambda run, _: entropy_of(results.ModelEntropy.model_validate(run)),
+        ),
+        "activation": (
+            {"name": "reference, forced"},
+            lambda run, name: activation_of(results.ActivationResult.model_validate(run), name),
+        ),
+        "fertility": (
+            {"name": "labels"},
+            lambda run, name: fertility_of(results.FertilityResult.model_validate(run), name),
+        ),
+    }
+    parts = []
+    for kind, (about, form) in forms.items():
+        if kind in measured:
+            systems = [_averaged(name, [form(run, name) for run in runs]) for name, runs in measured[kind].items()]
+            parts.append({"kind": kind, **about, "systems": systems, "origin": MEASURED})
+    return parts
 
 
 def _averaged(name: str, entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Numbers over runs; `deviation` has the same shape, and is not there for one run."""
+    """The means over runs. `deviation` has the same shape; it is absent for one run."""
     if len(entries) == 1:
         return {**entries[0], "name": name}
     named = [{**entry, "name": name} for entry in entries]

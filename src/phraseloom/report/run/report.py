@@ -4,10 +4,10 @@
      "configuration": [{"key", "values": [text of each system], "same"}], "about": {…}, "lacks": [{"system", "what", "why"}],
      "warnings": [text]}
 
-`facts` are those of `runs.py`, a part one of `parts.py` (or `speed`), `summary` the figures of the first table, `about` the
-files it was made of. There is no time in it: the same runs and texts give the same document, but for speed.
+`facts` are those of `runs.py`, a part is one of `parts.py` (or `speed`), `summary` has the figures of the first table, `about`
+the files that were read. The document has no time stamps: the same runs and texts give the same document, except for speed.
 
-The sections of the report page on what is right or wrong: contrastive items, phenomena, classes of fertility, spans.
+It also has the sections of the page on accuracy: contrastive items, phenomena, fertility classes, coverage of gold phrases.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from phraseloom import __version__
 from phraseloom.errors import UsageError, plural
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
-from phraseloom.report.run.parts import METHOD, ORDER, Part
+from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
 from phraseloom.report.run.runs import over_runs
-from phraseloom.report.run.scores import Looks, p_value, plus_minus
+from phraseloom.report.run.scores import Styles, p_value, plus_minus
 
 FORMAT = 1
 OF_A_SEED = {"name", "training.seed"}
@@ -45,7 +45,7 @@ def build(
     about: Mapping[str, Any] | None = None,
     title: str = "Report on runs",
 ) -> Document:
-    """The document on systems as `runs.read_system` gives them (first: the base), with measured and added parts."""
+    """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts."""
     order = [*ORDER, "speed"]
     parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part["kind"]))
     names = list(dict.fromkeys([*(s["name"] for s in systems), *(e["name"] for p in parts for e in p["systems"])]))
@@ -70,19 +70,19 @@ def build(
 
 
 def configuration(systems: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Every key of the recipes with the value of each system; several values, where its runs differ, with commas."""
+    """Every key of the recipes with the value of each system. If its runs differ, their values are separated by commas."""
     flats = [[dict(leaves(run["config"] or {})) for run in system["runs"]] for system in systems]
     keys = list(dict.fromkeys(key for runs in flats for flat in runs for key in flat))
     rows = []
     for key in keys:
-        values = [", ".join(dict.fromkeys(_said(flat.get(key)) for flat in runs)) for runs in flats]
+        values = [", ".join(dict.fromkeys(_value_text(flat.get(key)) for flat in runs)) for runs in flats]
         rows.append({"key": key, "values": values, "same": len(set(values)) == 1})
     return rows
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """What a recipe says by dotted key; lists of sections are numbered from 0, other lists are one value. None is left out."""
-    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+    """The values of a recipe by dotted key, without None. Sections in a list are numbered from 0; other lists are one value."""
+    if isinstance(value, list) and any(isinstance(item, dict) for item in value):
         value = dict(enumerate(value))
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -92,39 +92,39 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def warnings(systems: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What makes systems, or the runs that count as one system, hard to compare."""
-    found = []
+    """Reasons why systems, or the runs of one system, are hard to compare."""
+    result = []
     for system in systems:
         rows = configuration([{"runs": [run]} for run in system["runs"]])
         different = [row["key"] for row in rows if not row["same"] and row["key"] not in OF_A_SEED]
         if different:
             keys = ", ".join(different[:5]) + (", …" if len(different) > 5 else "")
-            found.append(
+            result.append(
                 f"The runs of {system['name']} differ in more than their seed ({keys}): ± is not that of seeds."
             )
         seeds = [run["seed"] for run in system["runs"]]
         if not different and len(set(seeds)) < len(seeds) and None not in seeds:
-            found.append(f"Runs of {system['name']} have the same seed: they are no independent repetitions.")
+            result.append(f"Runs of {system['name']} have the same seed: they are no independent repetitions.")
     runs = [run for system in systems for run in system["runs"]]
     if len({run["facts"]["dataset"] for run in runs if run["facts"] and run["facts"].get("dataset")}) > 1:
-        found.append(
+        result.append(
             "Not all runs were trained on the same dataset: perplexities cannot be compared where subwords differ."
         )
     if len({run["output"] for run in runs if run["output"]}) > 1:
-        found.append(
+        result.append(
             "Not all models have the same kind of output: losses and perplexities of different ones do not compare."
         )
-    return found
+    return result
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     if value is None:
         return "–"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _renamed(part: Part, systems: Sequence[Mapping[str, Any]]) -> Part:
-    """The part with the report's names for systems that a file calls by the path of a run or of its translation."""
+    """The part with the names of the report, if a file names a system by the path of its run or translation."""
     names = {}
     for system in systems:
         for path in (*(run["folder"] for run in system["runs"]), *system.get("outputs", ())):
@@ -143,46 +143,48 @@ def _renamed(part: Part, systems: Sequence[Mapping[str, Any]]) -> Part:
     renamed: Part = {**name(part), "name": part["name"]}
     seen = [entry["name"] for entry in renamed["systems"]]
     if len(set(seen)) != len(seen):
-        what = f"{part['name']}: two of its systems are runs of one system of this report"
-        raise UsageError(what, hint="give the runs as systems of their own")
+        what = f"{part['name']} has two systems that are runs of one system of this report"
+        raise UsageError(what, hint="give each run as a system of its own")
     return renamed
 
 
 def _summary(system: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
-    """The figures of the first table; None for what is not known."""
+    """The figures of the first table; None for unknown ones."""
     runs = system["runs"]
-    found: dict[str, Any] = {"runs": len(runs), "seeds": [run["seed"] for run in runs]}
+    summary: dict[str, Any] = {"runs": len(runs), "seeds": [run["seed"] for run in runs]}
     keys = ("parameters", "updates", "seconds", "tokens_per_second", "valid_perplexity", "valid_bleu")
-    found |= {key: over_runs(dict(system), key) for key in keys}
+    summary |= {key: over_runs(dict(system), key) for key in keys}
     for part in parts:
         entry = next((e for e in part["systems"] if e["name"] == system["name"]), None)
         if entry is None:
             continue
         if part["kind"] == "scores" and part["of"] is None:
-            found.setdefault("scores", entry["scores"])
+            summary.setdefault("scores", entry["scores"])
         elif part["kind"] == "scores":
-            found.setdefault("subset", next(iter(entry["scores"].values())))
+            summary.setdefault("subset", next(iter(entry["scores"].values())))
         elif part["kind"] == "contrastive":
-            found.setdefault("contrastive", next(e for e in part["groups"][0]["systems"] if e["name"] == entry["name"]))
+            summary.setdefault(
+                "contrastive", next(e for e in part["groups"][0]["systems"] if e["name"] == entry["name"])
+            )
         elif part["kind"] == "alignment":
             means = [m for m in entry["settings"] if m["head"] is None]
-            some = [m for m in means if m["method"] == METHOD] or means
-            best = min(some, key=lambda m: m["aer"])
-            found.setdefault("alignment", {k: best[k] for k in ("layer", "method", "aer")})
+            chosen = [m for m in means if m["method"] == METHOD] or means
+            best = min(chosen, key=lambda m: m["aer"])
+            summary.setdefault("alignment", {k: best[k] for k in ("layer", "method", "aer")})
         elif part["kind"] == "speed":
-            found.setdefault("speed", entry["sentences_per_second"])
-    return found
+            summary.setdefault("speed", entry["sentences_per_second"])
+    return summary
 
 
 def _missing(systems: Any) -> list[dict[str, Any]]:
-    """What the folders of each system do not hold."""
-    found = []
+    """What the folders of each system lack."""
+    lacks = []
     for system in systems:
         name, runs, curves = system["name"], system["runs"], system["curves"]
         models = [run["folder"] for run in runs if run["kind"] != "run"]
 
         def lack(what: str, why: str, name: str = name) -> None:
-            found.append({"system": name, "what": what, "why": why})
+            lacks.append({"system": name, "what": what, "why": why})
 
         if not runs:
             lack("everything but its translations", "no run or model folder of it was given")
@@ -204,36 +206,38 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
                 lack(
                     f"{plural(run['unreadable_lines'], 'line')} of the log", f"{run['folder']}: they could not be read"
                 )
-    return found
+    return lacks
 
 
 def translates(system: Mapping[str, Any]) -> bool:
-    """Whether the runs of a system are models of translations, as far as is known."""
+    """Whether the runs of a system are translation models (unknown tasks count as such)."""
     return all(run["task"] in (None, "translation") for run in system["runs"])
 
 
 def _not_asked(parts: Sequence[Part], lacks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    from phraseloom.report.run.parts import NAMES
-
-    there = {part["kind"] for part in parts} | {k for k, name in NAMES.items() if any(n["what"] == name for n in lacks)}
+    present = {part["kind"] for part in parts} | {
+        k for k, name in NAMES.items() if any(n["what"] == name for n in lacks)
+    }
     return [
         {"system": None, "what": what, "why": f"not measured; {how}"}
         for kind, (what, how) in NOT_ASKED.items()
-        if kind not in there
+        if kind not in present
     ]
 
 
 TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
 
 
-def contrastive_section(part: Part, looks: Looks, number: int) -> str:
+def contrastive_section(part: Part, styles: Styles, number: int) -> str:
     """Accuracy by distance, a chart for each category that has distances, and the table of all groups."""
     figures = []
     for category in dict.fromkeys(g["category"] for g in part["groups"]):
-        some = [g for g in part["groups"] if g["category"] == category and g["distance"] is not None]
-        if some:
+        groups = [g for g in part["groups"] if g["category"] == category and g["distance"] is not None]
+        if groups:
             title = f"Accuracy by distance: {category}" if category else "Accuracy by distance"
-            figures.append(_by_place(title, [(g["distance"], g["items"], g) for g in some], looks, "distance in words"))
+            figures.append(
+                _by_place(title, [(g["distance"], g["items"], g) for g in groups], styles, "distance in words")
+            )
     rows = [
         [
             "all" if g["category"] is None else g["category"] or "–",
@@ -268,7 +272,7 @@ def contrastive_section(part: Part, looks: Looks, number: int) -> str:
     )
 
 
-def phenomena_section(part: Part, looks: Looks, number: int) -> str:
+def phenomena_section(part: Part, styles: Styles, number: int) -> str:
     """Accuracy of the phenomena of the built-in world."""
     rows = [
         [
@@ -283,7 +287,7 @@ def phenomena_section(part: Part, looks: Looks, number: int) -> str:
         for e in g["systems"]
     ]
     groups = [(g["phenomenon"], g["instances"], g) for g in part["groups"]]
-    figure = _by_place("Accuracy by phenomenon", groups, looks, "", joined=False)
+    figure = _by_place("Accuracy by phenomenon", groups, styles, "", joined=False)
     headers = ["phenomenon", "instances", "system", "right %", "95 %", "p"]
     text = f"{plural(part['sentences'], 'sentence')} of {part['split']}. {TESTS}"
     return section(
@@ -291,7 +295,7 @@ def phenomena_section(part: Part, looks: Looks, number: int) -> str:
     )
 
 
-def fertility_section(part: Part, looks: Looks, number: int) -> str:
+def fertility_section(part: Part, styles: Styles, number: int) -> str:
     """Precision, recall and F1 of the classes of the fertility module."""
     rows = [
         [
@@ -312,8 +316,8 @@ def fertility_section(part: Part, looks: Looks, number: int) -> str:
     return section(f"fertility-{number}", f"Fertility: {part['name']}", table(headers, rows), note(accuracy + "."))
 
 
-def coverage_section(part: Part, looks: Looks, number: int) -> str:
-    """How much of the attention to phrase slots is on gold phrases."""
+def coverage_section(part: Part, styles: Styles, number: int) -> str:
+    """The share of attention to phrase slots that is on gold phrases."""
     rows = [
         [
             s["name"],
@@ -337,7 +341,7 @@ def coverage_section(part: Part, looks: Looks, number: int) -> str:
 
 
 def _by_place(
-    title: str, groups: Sequence[tuple[str, int, Mapping[str, Any]]], looks: Looks, x: str, *, joined: bool = True
+    title: str, groups: Sequence[tuple[str, int, Mapping[str, Any]]], styles: Styles, x: str, *, joined: bool = True
 ) -> str:
     names = list(dict.fromkeys(e["name"] for _, _, g in groups for e in g["systems"]))
     series = []
@@ -350,12 +354,11 @@ def _by_place(
             low.append(100 * e["low"])
             high.append(100 * e["high"])
             tips.append(f"{name}, {label} ({items:,}): {points[-1][1]:.1f} % ({low[-1]:.1f} … {high[-1]:.1f})")
-        series.append(svg.Series(name, points, looks[name], low, high, joined=joined, tips=tips))
+        series.append(svg.Series(name, points, styles[name], low, high, joined=joined, tips=tips))
     places = [(float(i), label) for i, (label, _, _) in enumerate(groups)]
     level = (50.0, "guessing") if joined else None
     return svg.lines(title, series, svg.Axes(x=x, y="right (%)", places=places, level=level))
 
 
 def _percent(value: float, deviation: float | None = None) -> TableCell:
-    found = plus_minus(100 * value, None if deviation is None else 100 * deviation, 1)
-    return TableCell(found.text, value)
+    return TableCell(plus_minus(100 * value, None if deviation is None else 100 * deviation, 1).text, value)

@@ -1,16 +1,9 @@
-"""What is known of a system: one or more runs that differ in their seed only, read from their folders.
+"""The facts and learning curves of a system: one or more runs that differ only in their seed, read from their folders.
 
-A system is given as RUN, NAME=RUN or NAME=RUN,RUN,…; a run is a run folder, or a model folder, of which no training is
-known. What a folder lacks is left None and said by `gaps`.
+On the command line a system is RUN, NAME=RUN or NAME=RUN,RUN,…; a run is a run folder, or a model folder, whose training is
+unknown. Values that a folder lacks are None. Means over runs are those of single numbers, of whole JSON objects, and of curves:
 
-What a run wrote while it trained: `metrics.jsonl` and `timing.jsonl`, read back for pictures and descriptions.
-
-A run may have been killed in the middle of a line and resumed: a line that is not whole JSON is left out and counted,
-and of several lines for one update the last one counts.
-
-Means over runs that differ in their seed: of single numbers, of whole JSON objects, of learning curves.
-
-mean = Σ x / n,   deviation = √(Σ (x − mean)² / (n − 1))       (that of a sample; None for one run)
+    mean = Σ x / n,   deviation = √(Σ (x − mean)² / (n − 1))       (of a sample; None for one run)
 """
 
 from __future__ import annotations
@@ -45,16 +38,16 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class System:
-    """A name and the folders of its runs; none for a system of which only translations are known."""
+    """A name and the folders of its runs; no folders if only translations are known."""
 
     name: str
     folders: tuple[Path, ...] = ()
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
-    """The systems of a command line. Raises UsageError for a name or a folder that is there twice, or is empty."""
-    found: list[System] = []
-    given: set[Path] = set()
+    """The systems of a command line. Raises UsageError for a name or a folder that is repeated or empty."""
+    systems: list[System] = []
+    seen: set[Path] = set()
     names = _names(texts)
     for text, name in zip(texts, names, strict=True):
         parts = _folders(text)
@@ -62,13 +55,13 @@ def parse_systems(texts: Sequence[str]) -> list[System]:
             raise UsageError(f"{text!r}: a run is RUN, NAME=RUN or NAME=RUN,RUN", hint="give each run its folder")
         folders = tuple(Path(part) for part in parts)
         for folder in folders:
-            if folder.resolve() in given:
+            if folder.resolve() in seen:
                 raise UsageError(f"{folder} is given twice")
-            given.add(folder.resolve())
-        if any(name == other.name for other in found):
+            seen.add(folder.resolve())
+        if any(name == other.name for other in systems):
             raise UsageError(f"two systems are called {name}", hint="give them names: NAME=RUN")
-        found.append(System(name, folders))
-    return found
+        systems.append(System(name, folders))
+    return systems
 
 
 def _folders(text: str) -> list[str]:
@@ -78,19 +71,19 @@ def _folders(text: str) -> list[str]:
 
 
 def _names(texts: Sequence[str]) -> list[str]:
-    """What stands before `=`, else the last part of the folder, or the whole text where that is not unique."""
-    said = ["" if Path(t).is_dir() or "=" not in t else t.partition("=")[0].strip() for t in texts]
+    """The text before `=`, else the last part of the folder, or the whole text if that is not unique."""
+    given = ["" if Path(t).is_dir() or "=" not in t else t.partition("=")[0].strip() for t in texts]
     ends = [Path(_folders(t)[0]).resolve().name for t in texts]
     return [
         (name if "=" in text and not Path(text).is_dir() else end if ends.count(end) == 1 else text)
-        for text, name, end in zip(texts, said, ends, strict=True)
+        for text, name, end in zip(texts, given, ends, strict=True)
     ]
 
 
 def read_system(system: System) -> dict[str, Any]:
     """`{name, runs, curves}`: the facts of every run, and their curves as one.
 
-    Raises FileProblem, CorruptError for a folder that is none of ours or cannot be read.
+    Raises FileProblem or CorruptError for a folder that phraseloom did not write or that cannot be read.
     """
     histories = [read_history(folder) for folder in system.folders]
     runs = [_facts(folder, h) for folder, h in zip(system.folders, histories, strict=True)]
@@ -98,35 +91,36 @@ def read_system(system: System) -> dict[str, Any]:
 
 
 def curves_of(histories: Sequence[RunHistory]) -> dict[str, Any]:
-    """The curves that any of the runs has: {key: {updates, values, deviation, seconds}}; seconds None without timing."""
-    found: dict[str, Any] = {}
+    """The curves of the runs as {key: {updates, values, deviation, seconds}}; seconds is None without timing."""
+    result: dict[str, Any] = {}
     last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
     for key, of in CURVES.items():
-        some = [h.curve(key, of=of) for h in histories]
+        curves = [h.curve(key, of=of) for h in histories]
         if key == "nll":
-            some = [c if len(c[0]) else h.curve("loss") for c, h in zip(some, histories, strict=True)]
+            curves = [c if len(c[0]) else h.curve("loss") for c, h in zip(curves, histories, strict=True)]
         if of == "training":
-            some = [thin(c, last) for c in some]
-        curve: dict[str, Any] = common_curve(some)
+            curves = [thin(c, last) for c in curves]
+        curve: dict[str, Any] = common_curve(curves)
         if curve["updates"]:
             clocks = [h.at_time(np.array(curve["updates"])) for h in histories]
             known = [c for c in clocks if c is not None]
             curve["seconds"] = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
-            found[key] = curve
-    return found
+            result[key] = curve
+    return result
 
 
 def _facts(folder: Path, history: RunHistory) -> Facts:
-    found = describe(folder, verify=False)
-    if found["kind"] not in ("run", "model", "checkpoint"):
-        raise FileProblem(f"a run or a model was expected, but this is a {found['kind']} folder", file=folder)
-    if found["problems"]:
-        raise FileProblem(f"damaged: {found['problems'][0]}", file=folder, hint="phraseloom inspect says more")
-    model = found if found["kind"] != "run" else found.get("model_folder")
+    description = describe(folder, verify=False)
+    if description["kind"] not in ("run", "model", "checkpoint"):
+        raise FileProblem(f"a run or a model was expected, but this is a {description['kind']} folder", file=folder)
+    if description["problems"]:
+        what = f"damaged: {description['problems'][0]}"
+        raise FileProblem(what, file=folder, hint="phraseloom inspect describes the damage")
+    model = description if description["kind"] != "run" else description.get("model_folder")
     config = _config(folder)
     facts: Facts = {
         "folder": str(folder),
-        "kind": found["kind"],
+        "kind": description["kind"],
         "has_model": model is not None,
         "parameters": model and model["parameters"],
         "parts": model and {p["part"]: p["parameters"] for p in model["parts"]},
@@ -136,15 +130,15 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         "seed": ((config or {}).get("training") or {}).get("seed"),
         "config": config if config is not None else _of_model(model),
         "facts": _run_facts(folder),
-        "updates": found.get("updates"),
-        "checkpoint": found.get("best") or found.get("last"),
+        "updates": description.get("updates"),
+        "checkpoint": description.get("best") or description.get("last"),
         "unreadable_lines": history.unreadable,
     }
     return facts | _speed(folder) | _best(history)
 
 
 def _run_facts(folder: Path) -> Any:
-    """What `run.json` says; None where there is none."""
+    """The content of `run.json`; None if there is no such file."""
     if not os.path.lexists(folder / FACTS):
         return None
     return read_json(inside(folder, FACTS, "facts of the run"), "facts of the run", limit=MIB)
@@ -165,14 +159,14 @@ def _of_model(model: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _output_kind(config: dict[str, Any] | None) -> str | None:
-    """What the model's output is, such as softmax and continuous: losses of different ones cannot be compared."""
+    """The kind of the output layer, such as softmax. Losses of different kinds cannot be compared."""
     model = (config or {}).get("model")
     output = model.get("output") if isinstance(model, dict) else None
     return output.get("kind") if isinstance(output, dict) else None
 
 
 def _speed(folder: Path) -> dict[str, Any]:
-    """Wall time of the training and target tokens in a second of it; None where no timing was written."""
+    """Wall time of the training and target tokens per second; None without timing."""
     records, _ = read_records(folder / TIMING)
     seconds = [r["seconds"] for r in records if isinstance(r.get("seconds"), int | float)]
     tokens = [r["target_tokens"] for r in records if isinstance(r.get("target_tokens"), int)]
@@ -185,16 +179,16 @@ def _speed(folder: Path) -> dict[str, Any]:
 
 def _best(history: RunHistory) -> dict[str, Any]:
     """The lowest validation perplexity and the highest BLEU, each with its update."""
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, choose in (("perplexity", min), ("bleu", max)):
         values = [(v[name], u) for u, v in sorted(history.validation.items()) if isinstance(v.get(name), int | float)]
         best = choose(values, key=lambda pair: pair[0]) if values else None
-        found[f"valid_{name}"] = best and {"value": best[0], "update": best[1]}
-    return found
+        result[f"valid_{name}"] = best and {"value": best[0], "update": best[1]}
+    return result
 
 
 def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """Mean, deviation and values of a number that every run has; None where one lacks it."""
+    """Mean, deviation and values of a number over runs; None if a run lacks it."""
     values = [run.get(key) for run in system["runs"]]
     values = [v["value"] if isinstance(v, dict) else v for v in values]
     if not values or any(v is None for v in values):
@@ -219,15 +213,15 @@ def deviation(values: Sequence[float]) -> float | None:
 
 
 def average(trees: Sequence[Any]) -> Any:
-    """JSON values of one shape, number by number: their mean. What is not a number is that of the first.
+    """The mean of JSON values of one shape, number by number; other values are those of the first.
 
-    None where one of them has None. Raises ValueError for different shapes.
+    A value is None if it is None in one of them. Raises ValueError for different shapes.
     """
     return _leafwise(trees, mean)
 
 
 def spread(trees: Sequence[Any]) -> Any:
-    """The same with the deviation in place of the mean."""
+    """Like `average`, with the standard deviation instead of the mean."""
     return _leafwise(trees, deviation)
 
 
@@ -242,7 +236,7 @@ def _leafwise(trees: Sequence[Any], of: Callable[[Sequence[float]], float | None
     if isinstance(first, list | tuple):
         if len({len(t) for t in trees}) != 1:
             raise ValueError("lists of different lengths have no mean")
-        return [_leafwise(some, of) for some in zip(*trees, strict=True)]
+        return [_leafwise(items, of) for items in zip(*trees, strict=True)]
     if _is_number(first):
         return of(list(trees))
     return first
@@ -253,7 +247,7 @@ def _is_number(value: object) -> bool:
 
 
 def common_curve(curves: Sequence[Curve]) -> dict[str, list[float] | None]:
-    """The curves of several runs as one, at the places that all of them have: updates, values (mean), deviation."""
+    """The mean curve of several runs at the updates that all of them have: updates, values, deviation."""
     curves = [c for c in curves if len(c[0])]
     if not curves:
         return {"updates": [], "values": [], "deviation": None}
@@ -265,9 +259,9 @@ def common_curve(curves: Sequence[Curve]) -> dict[str, list[float] | None]:
 
 
 def thin(curve: Curve, last: float, *, points: int = MOST_POINTS) -> Curve:
-    """The mean of a noisy curve in at most `points` equal intervals of 0 … `last`, each put at its end.
+    """The means of a noisy curve over at most `points` equal intervals of 0 … `last`, each placed at the end of its interval.
 
-    Curves of runs of one length become comparable place by place; a short curve stays as it is.
+    Curves of runs of one length get the same places. A short curve is returned unchanged.
     """
     updates, values = curve
     if len(updates) <= points:

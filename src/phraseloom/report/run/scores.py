@@ -1,7 +1,4 @@
-"""The sections of the report page that are about translations: scores, intervals and tests, by length, speed.
-
-The sections of the report page on what is cut out of sentences, and on embeddings: segments, source phrases, neighbours.
-"""
+"""Sections of the report page: scores with intervals and tests, speed, segments, source phrases, nearest embeddings."""
 
 from __future__ import annotations
 
@@ -11,16 +8,16 @@ from typing import Any
 from phraseloom.errors import plural
 from phraseloom.metrics.seeds import LEVEL
 from phraseloom.report.charts import svg
-from phraseloom.report.markup import TableCell, charts, details, note, section, table
+from phraseloom.report.markup import TableCell, charts, details, note, p_text, section, table
 from phraseloom.report.run.parts import PLACES, Part
 
-Looks = Mapping[str, int]
+Styles = Mapping[str, int]  # system → number of its colour and marker
 TESTS = "p: two-sided, of no difference"
 ONE_RUN = "Where a system has one run, this is between these two runs and says nothing about other seeds"
 
 
 def plus_minus(value: float, deviation: float | None, digits: int = 2) -> TableCell:
-    """`27.31 ± 0.12`, the deviation over runs where there are several."""
+    """`27.31 ± 0.12`; the deviation over runs if there are several."""
     text = f"{value:.{digits}f}"
     return TableCell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
 
@@ -35,12 +32,12 @@ def ends(
 
 
 def p_value(p: float | None) -> TableCell | None:
-    """Four decimals, or less than can be told."""
-    return None if p is None else TableCell("<0.0001" if p < 0.0001 else f"{p:.4f}", p)
+    """p with four decimals."""
+    return None if p is None else TableCell(p_text(p), p)
 
 
-def score_section(part: Part, looks: Looks, number: int) -> str:
-    """One test set or subset: dots, differences to the base, the tables and the signatures."""
+def score_section(part: Part, styles: Styles, number: int) -> str:
+    """One test set or subset: dots, differences to the baseline, tables and signatures."""
     boot, several = part["bootstrap"], len(part["systems"]) > 1
     chosen = part["of"]
     title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part['name']}"
@@ -56,8 +53,8 @@ def score_section(part: Part, looks: Looks, number: int) -> str:
         text += f". {ONE_RUN}"
     figures = []
     for metric in part["metrics"]:
-        figures.append(_dots(part, metric["metric"], looks))
-    differences = [_difference_dots(part, metric["metric"], looks) for metric in part["metrics"]]
+        figures.append(_dots(part, metric["metric"], styles))
+    differences = [_difference_dots(part, metric["metric"], styles) for metric in part["metrics"]]
     signatures = "; ".join(f"{m['metric']}: {m['signature']}" for m in part["metrics"])
     return section(
         f"scores-{number}",
@@ -67,7 +64,7 @@ def score_section(part: Part, looks: Looks, number: int) -> str:
         _table(part),
         _pairs(part),
         note(signatures),
-        _lengths(part, looks),
+        _lengths(part, styles),
     )
 
 
@@ -75,18 +72,18 @@ def _several(entry: Mapping[str, Any]) -> bool:
     return entry["deviation"] is not None
 
 
-def _dots(part: Part, metric: str, looks: Looks) -> str:
+def _dots(part: Part, metric: str, styles: Styles) -> str:
     rows = [
-        svg.Dot(s["name"], e["value"], e["low"], e["high"], looks[s["name"]])
+        svg.Dot(s["name"], e["value"], e["low"], e["high"], styles[s["name"]])
         for s in part["systems"]
         if (e := s["scores"].get(metric))
     ]
     return svg.dots(metric + (" with 95 % intervals" if part["bootstrap"] else ""), rows, x=metric)
 
 
-def _difference_dots(part: Part, metric: str, looks: Looks) -> str:
+def _difference_dots(part: Part, metric: str, styles: Styles) -> str:
     rows = [
-        svg.Dot(s["name"], e["difference"], e["difference_low"], e["difference_high"], looks[s["name"]])
+        svg.Dot(s["name"], e["difference"], e["difference_low"], e["difference_high"], styles[s["name"]])
         for s in part["systems"]
         if (e := s["scores"].get(metric)) and e["difference"] is not None
     ]
@@ -141,20 +138,20 @@ def _pairs(part: Part) -> str:
     )
 
 
-def _lengths(part: Part, looks: Looks) -> str:
-    found = part["by_length"]
-    if not found:
+def _lengths(part: Part, styles: Styles) -> str:
+    lengths = part["by_length"]
+    if not lengths:
         return ""
-    groups = [g for g in found["groups"] if any(e["value"] is not None for e in g["systems"])]
+    groups = [g for g in lengths["groups"] if any(e["value"] is not None for e in g["systems"])]
     if not groups:
         return ""
     places = [(float(i), f"{g['label']} ({g['sentences']:,})") for i, g in enumerate(groups)]
-    metric = found["metric"]
+    metric = lengths["metric"]
     axes = svg.Axes(x="source tokens (sentences)", y=metric, places=places)
     names = [s["name"] for s in part["systems"]]
-    main = [_line(groups, n, i, len(names), looks, ("value", "low", "high")) for i, n in enumerate(names)]
+    main = [_line(groups, n, i, len(names), styles, ("value", "low", "high")) for i, n in enumerate(names)]
     others = [
-        _line(groups, n, i, len(names), looks, ("difference", "difference_low", "difference_high"))
+        _line(groups, n, i, len(names), styles, ("difference", "difference_low", "difference_high"))
         for i, n in enumerate(names)
     ]
     base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
@@ -187,9 +184,9 @@ def _lengths(part: Part, looks: Looks) -> str:
 
 
 def _line(
-    groups: Sequence[Mapping[str, Any]], name: str, i: int, number: int, looks: Looks, keys: tuple[str, str, str]
+    groups: Sequence[Mapping[str, Any]], name: str, i: int, number: int, styles: Styles, keys: tuple[str, str, str]
 ) -> svg.Series:
-    """A system over the groups, put a little aside so that whiskers do not cover each other."""
+    """A system over the groups, shifted a little so that whiskers do not overlap."""
     aside = 0.6 * (i - (number - 1) / 2) / max(1, number)
     points, low, high, tips = [], [], [], []
     for place, group in enumerate(groups):
@@ -199,9 +196,9 @@ def _line(
         points.append((place + aside, entry[keys[0]]))
         low.append(entry[keys[1]])
         high.append(entry[keys[2]])
-        said = "" if entry[keys[1]] is None else f" ({entry[keys[1]]:.2f} … {entry[keys[2]]:.2f})"
-        tips.append(f"{name}, {group['label']}: {entry[keys[0]]:.2f}{said}")
-    return svg.Series(name, points, looks[name], low, high, tips=tips)
+        interval = "" if entry[keys[1]] is None else f" ({entry[keys[1]]:.2f} … {entry[keys[2]]:.2f})"
+        tips.append(f"{name}, {group['label']}: {entry[keys[0]]:.2f}{interval}")
+    return svg.Series(name, points, styles[name], low, high, tips=tips)
 
 
 def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
@@ -232,9 +229,9 @@ def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
         first = part["systems"][0]
         threads = f"{first['workers']} thread" + "s" * (first["workers"] != 1)
         text = f"Translation: {plural(part['sentences'], 'sentence')} at once on {first['device']}, {threads}; measured once."
-    warned = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
+    warnings = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
     return section(
-        "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warned
+        "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warnings
     )
 
 
@@ -248,16 +245,16 @@ def duration(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, seconds = divmod(whole, 60)
+    return f"{minutes} min {seconds} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
-LONGEST = 6  # sizes from here on are one part of a bar
-SHOWN = 20  # tokens in sight; all of them are folded away
+LONGEST = 6  # larger sizes are part of the same bar
+SHOWN = 20  # tokens that are visible at first
 
 
-def segments_section(part: Part, looks: Looks, number: int) -> str:
-    """How long segments are, and whether known phrases are segments."""
+def segments_section(part: Part, styles: Styles, number: int) -> str:
+    """The lengths of segments, and whether known phrases are segments."""
     about = "given translations, forced" if part["forced"] else "the model's own translations"
     text = f"{plural(part['sentences'], 'sentence')}, {about}" + (
         f"; {part['left_out']:,} left out" if part["left_out"] else ""
@@ -273,8 +270,8 @@ def segments_section(part: Part, looks: Looks, number: int) -> str:
             rows.append([system["name"], kind, entry["phrases"], _percent(entry["segment"]), interval, *cells])
     headers = ["system", "kind", "phrases", "one segment %", "95 %", "by chance %", "inside one %", "split %"]
     headers += ["posterior %", "from its source %"]
-    said = "Known phrases of two and more target words in the likeliest segmentation. Intervals: Wilson; by chance: the same "
-    said += "segments elsewhere in their sentence; posterior: p(the phrase is a segment | both sides)."
+    legend = "Known phrases of two or more target words in the likeliest segmentation. Intervals: Wilson; by chance: the same "
+    legend += "segments elsewhere in their sentence; posterior: p(the phrase is a segment | both sides)."
     return section(
         f"segments-{number}",
         f"Segments: {part['name']}",
@@ -283,12 +280,12 @@ def segments_section(part: Part, looks: Looks, number: int) -> str:
             _sizes("Subwords that a source subword writes (%)", part, "lengths"),
             svg.bars("Known phrases (%)", kinds, ("one segment", "inside one", "split")) if kinds else "",
         ),
-        table(headers, rows) + note(said) if rows else "",
+        table(headers, rows) + note(legend) if rows else "",
     )
 
 
-def source_phrases_section(part: Part, looks: Looks, number: int) -> str:
-    """How long source phrases are, how much their weightiest subword counts, which levels decoder layers read."""
+def source_phrases_section(part: Part, styles: Styles, number: int) -> str:
+    """The lengths of source phrases, the weight of their heaviest subword, and the levels that decoder layers read."""
     text = plural(part["sentences"], "sentence") + (
         f", of which {part['cropped']:,} were cropped" if part["cropped"] else ""
     )
@@ -298,24 +295,26 @@ def source_phrases_section(part: Part, looks: Looks, number: int) -> str:
         for entry in system["levels"]
     ]
     headers = ["system", "level", "phrases", "greatest weight %", "1 / size %"]
-    said = "Weight of the subword that counts most in its phrase, mean over phrases of two and more subwords; 1 / size: if all "
-    said += "counted the same."
+    legend = (
+        "Weight of the subword that counts most in its phrase, mean over phrases of two or more subwords; 1 / size: "
+    )
+    legend += "if all counted the same."
     return section(
         f"source_phrases-{number}",
         f"Source phrases: {part['name']}",
         note(f"{text}; {plural(sum(s['phrases'] for s in part['systems']), 'phrase')}."),
         charts(_sizes("Subwords of a phrase (%)", part, "sizes"), *map(_levels_read, part["systems"])),
-        table(headers, rows) + note(said) if rows else "",
+        table(headers, rows) + note(legend) if rows else "",
     )
 
 
-def neighbours_section(part: Part, looks: Looks, number: int) -> str:
+def neighbours_section(part: Part, styles: Styles, number: int) -> str:
     """Cosines of the nearest embeddings by rank, how far two models agree, and the neighbours themselves."""
     series = []
     for system in part["systems"]:
         points = [(float(rank), cosine) for rank, cosine in enumerate(system["cosines"], 1)]
         tips = [f"{system['name']}, neighbour {rank:.0f}: {cosine:.3f}" for rank, cosine in points]
-        series.append(svg.Series(system["name"], points, looks[system["name"]], tips=tips))
+        series.append(svg.Series(system["name"], points, styles[system["name"]], tips=tips))
     places = [(float(rank), str(rank)) for rank in range(1, part["neighbours"] + 1)]
     axes = svg.Axes(x="neighbour, nearest first", y="cosine", places=places)
     text = f"{len(part['tokens']):,} {part['side']} tokens, neighbours among {part['candidates']:,} pieces."
@@ -333,7 +332,7 @@ def neighbours_section(part: Part, looks: Looks, number: int) -> str:
 
 
 def _sizes(title: str, part: Part, key: str) -> str:
-    """Stacked shares of sizes, one bar a system."""
+    """Stacked shares of sizes, one bar per system."""
     sizes = sorted({min(entry["size"], LONGEST) for system in part["systems"] for entry in system[key]})
     rows = []
     for system in part["systems"]:
@@ -358,23 +357,23 @@ def _level(level: int) -> str:
 
 
 def _agreement(part: Part) -> str:
-    found = part["agreement"]
-    if found is None:
+    agreement = part["agreement"]
+    if agreement is None:
         return ""
-    named = (("Pearson", found["pearson"]), ("Spearman", found["spearman"]))
+    named = (("Pearson", agreement["pearson"]), ("Spearman", agreement["spearman"]))
     values = ", ".join(f"{name} {value:.3f}" for name, value in named if value is not None)
-    cosines = f" Cosines of {plural(found['pairs'], 'pair')} of tokens: {values}." if values else ""
+    cosines = f" Cosines of {plural(agreement['pairs'], 'pair')} of tokens: {values}." if values else ""
     return (
-        f" Overlap: {found['overlap']:.3f} of {part['neighbours']} neighbours are the same, by chance "
-        f"{found['chance']:.2g}.{cosines} *: a neighbour that only this model has."
+        f" Overlap: {agreement['overlap']:.3f} of {part['neighbours']} neighbours are the same, by chance "
+        f"{agreement['chance']:.2g}.{cosines} *: a neighbour that only this model has."
     )
 
 
 def _token(token: Mapping[str, Any], *, counted: bool, two: bool) -> list[object]:
     row: list[object] = [token["piece"], *[token["count"]] * counted, *[token["shared"]] * two]
     for i, own in enumerate(token["neighbours"]):
-        others = [{piece for piece, _ in some} for j, some in enumerate(token["neighbours"]) if j != i]
-        marks = ["*" if any(piece not in there for there in others) else "" for piece, _ in own]
+        others = [{piece for piece, _ in pairs} for j, pairs in enumerate(token["neighbours"]) if j != i]
+        marks = ["*" if any(piece not in pieces for pieces in others) else "" for piece, _ in own]
         row.append(", ".join(f"{mark}{piece} {cosine:.2f}" for mark, (piece, cosine) in zip(marks, own, strict=True)))
     return row
 
