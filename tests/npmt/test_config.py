@@ -143,4 +143,4 @@ def test_a_folder_gives_back_the_model(tmp_path: Path) -> None:
 def test_there_is_no_attention_to_be_looked_at() -> None:
     model = build_model(config(width=8, heads=2), 10, 11)
     with pytest.raises(ModelError, match="no attention"):
-        model.look(None, None, None)
+        model.attention_maps(None, None, None)

@@ -210,7 +210,7 @@ def _add(
 ) -> None:
     with torch.inference_mode():
         batch = batch.to(translator.device)
-        looks = translator.model.look(
+        looks = translator.model.attention_maps(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
         for use in uses:

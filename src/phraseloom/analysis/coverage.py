@@ -421,7 +421,7 @@ def _count(translator: Any, sentences: list[_Sentence], tallies: Mapping[str, li
         sizes = [s.sizes for s in sentences if s.sizes is not None]
         batch = make_batch([s.source for s in sentences], [s.target for s in sentences], sizes or None)
         batch = batch.to(translator.device)
-        looks = translator.model.look(
+        looks = translator.model.attention_maps(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
     for use, layers in tallies.items():

@@ -157,7 +157,7 @@ def heat_map(
         )
     with torch.inference_mode():
         batch = make_batch([source_ids], [target_ids], phrases).to(translator.device)
-        looks = translator.model.look(
+        looks = translator.model.attention_maps(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
     of_use = getattr(looks, use.replace("-", "_"))

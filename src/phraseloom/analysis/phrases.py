@@ -63,7 +63,7 @@ def source_phrases(translator: Any, sources: Sequence[str], trees: Sequence[str]
 def _look(translator: Any, ids: list[list[int]], sizes: list[list[int]] | None) -> list[list[PhraseWeights]]:
     with torch.inference_mode():
         batch = make_batch(ids, [[] for _ in ids], sizes).to(translator.device)
-        looks = translator.model.look(
+        looks = translator.model.attention_maps(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
     levels = looks.phrases

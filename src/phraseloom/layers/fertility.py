@@ -1,8 +1,8 @@
-"""How many target words will a source token give? A classifier of source tokens, and the gate that it makes (spec §4.8, §4.9).
+"""The word-or-phrase gate: a classifier predicts how many target words each source token gives (spec §4.8, §4.9).
 
     φ_e = softmax(FFNN(x_e; h_e))             x_e embedding and h_e encoder state of source token e
-    word share of e = φ_e0 + φ_e1             of four classes: none, one, two, three or more words
-                    = φ_e0                    of two classes: at most one word, a phrase
+    word share of e = φ_e0 + φ_e1             four classes: none, one, two, three or more words
+                    = φ_e0                    two classes: at most one word, a phrase
 
 Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e).
 """
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor, nn
 
 WORD_CLASSES = {4: 2, 2: 1}
-"""By the number of classes, how many of them, the first ones, mean at most one word."""
+"""By the number of classes: how many of the first classes mean at most one word."""
 
 
 class Fertility(nn.Module):
-    """Linear maps with ReLU between: embeddings and states of source tokens → logits of their classes.
+    """Linear maps with ReLU between them: embeddings and states of source tokens → logits of their classes.
 
-    `inputs`: both (embedding, then state), states or embeddings. `widths` of the inner layers: (4096, 1024) in the released
-    program. `width`: of what the first map reads, I.
+    `inputs`: both (embedding, then state), states or embeddings. `widths`: of the inner layers; (4096, 1024) in the released
+    program. `width`: I, the size of the input.
     """
 
     def __init__(
@@ -37,24 +37,24 @@ class Fertility(nn.Module):
         super().__init__()
         read = {"both": width_embedding + width_states, "states": width_states, "embeddings": width_embedding}
         if classes not in WORD_CLASSES or inputs not in read:
-            raise ValueError(f"fertility of {classes} classes from {inputs}: known are 4 and 2, and {', '.join(read)}")
+            raise ValueError(f"fertility of {classes} classes from {inputs}: use 4 or 2 classes from {', '.join(read)}")
         self.classes, self.inputs, self.width = classes, inputs, read[inputs]
         self.maps = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise([self.width, *widths, classes]))
 
     def reset(self) -> None:
-        """Draw the parameters anew, as torch's Linear does."""
+        """Draw the parameters again, as torch's Linear does."""
         for linear in self.maps:
             assert isinstance(linear, nn.Linear)
             linear.reset_parameters()
 
     def join(self, embeddings_BSE: Tensor, states_BSD: Tensor) -> Tensor:
-        """What the first map reads of each token, (…, I)."""
+        """The input of the first map for each token, (…, I)."""
         if self.inputs == "both":
             return torch.cat((embeddings_BSE, states_BSD), -1)
         return states_BSD if self.inputs == "states" else embeddings_BSE
 
     def classify(self, joined_BSI: Tensor) -> Tensor:
-        """What `join` gives → logits (…, C)."""
+        """The result of `join` → logits (…, C)."""
         hidden = joined_BSI
         for number, linear in enumerate(self.maps):
             hidden = linear(hidden.relu() if number else hidden)

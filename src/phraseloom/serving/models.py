@@ -175,7 +175,7 @@ class Models:
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
             alignments=key.alignments,
             report=TranslationReport(),
-            cancelled=cancelled,
+            should_cancel=cancelled,
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
@@ -198,6 +198,6 @@ class Models:
             prefixes=sources.prefixes,
             trees=sources.trees,
             max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
-            cancelled=cancelled,
+            should_cancel=cancelled,
         )
         return json_reply(document)

@@ -102,7 +102,7 @@ from phraseloom import __version__
 from phraseloom.analysis.explain.model import describe, explainer_of
 from phraseloom.analysis.explain.text import ExplainedPair, notes, scores, texts
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.cancellation import Question, go_on
+from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
@@ -124,7 +124,7 @@ def explain(
     lines: Sequence[int] | None = None,
     uses: Sequence[str] = ORDER,
     max_tokens: int = MAX_TOKENS,
-    cancelled: Question | None = None,
+    should_cancel: ShouldCancel | None = None,
 ) -> dict[str, Any]:
     """The document of raw source lines with `targets`, which are forced, or with each model's own translations.
 
@@ -132,7 +132,7 @@ def explain(
     `trees` of the sources go to the models whose phrases are made of them. `prefixes`: what own translations must begin with.
     `lines`: numbers of the sentences, to be shown. `uses`: which attentions. What a sentence gets does not depend on those
     around it. Raises UsageError (numbers of models or lines, layers, heads, trees), DataError (a tree that does not fit),
-    ModelError (NaN), and Cancelled where `cancelled`, asked at each step, says so.
+    ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns True.
     """
     parallel = {"targets": targets, "references": references, "trees": trees, "prefixes": prefixes, "lines": lines}
     _require(translators, sources, parallel, uses, max_tokens)
@@ -141,7 +141,7 @@ def explain(
         next(iter(translators.values())).require_trees(True)
     shown = [use for use in ORDER if use in uses]
     views = [
-        _views(t, sources, targets, trees if name in wanting else None, prefixes, shown, max_tokens, cancelled)
+        _views(t, sources, targets, trees if name in wanting else None, prefixes, shown, max_tokens, should_cancel)
         for name, t in translators.items()
     ]
     sentences = [
@@ -185,7 +185,7 @@ def _views(
     prefixes: Sequence[str] | None,
     uses: Sequence[str],
     max_tokens: int,
-    cancelled: Question | None,
+    should_cancel: ShouldCancel | None,
 ) -> list[View]:
     """The view of each sentence by one model; each is translated by itself, so that not a digit is of those around it."""
     side = translator.tokenizer.target
@@ -195,11 +195,11 @@ def _views(
     source_ids, sizes, _ = cropped_sources(translator, sources, trees)
     views = []
     for n, line in enumerate(sources):
-        go_on(cancelled)
+        raise_if_cancelled(should_cancel)
         own, target = None, "" if targets is None else targets[n]
         if targets is None:
             beside = {name: [of[n]] for name, of in (("trees", trees), ("prefixes", prefixes)) if of is not None}
-            (own,) = translator.translate([line], report=TranslationReport(), cancelled=cancelled, **beside)
+            (own,) = translator.translate([line], report=TranslationReport(), should_cancel=should_cancel, **beside)
             text, target_ids = own.text, [side.vocabulary.id(token) for token in own.tokens]
         else:
             text, target_ids = side.plain(target), side.encode(target)
