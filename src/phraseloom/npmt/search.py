@@ -26,8 +26,8 @@ Ties: the hypothesis with the better ranked parent, then with the better ranked 
 * **Words.** Each word of a segment is linked to the source word whose piece emitted it. A word with pieces in several segments
   is linked to the source word of each.
 * **Phrases.** Each segment links the words that begin in it to its one source word, with weight p(segment | position). A
-  segment that only ends a word makes no link, so every target word is in one link. Segments of several pieces of one source word are
-  not merged.
+  segment that only ends a word makes no link, so every target word is in one link. Segments of several pieces of one source
+  word are not merged.
 * **Unknown words** are replaced by the source word that emitted them, or the first of several (`decoding/parts.py`, without
   step 2).
 
