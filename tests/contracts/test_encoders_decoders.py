@@ -349,9 +349,10 @@ def test_single_and_mixed_precision_stay_near(name: str) -> None:
     for mixed in (False, True):
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-            hidden, weights, _ = model.decode(b.target_in_BT, encode(model, b), keep_weights=True)
+            decoded = model.decode(b.target_in_BT, encode(model, b), keep_weights=True)
+        hidden, weights, _ = decoded
         assert hidden.dtype == torch.float32
-        targets.loss(model.output, hidden, b).objective.backward()
+        targets.loss(model.output, decoded, b).objective.backward()
         results.append([hidden, *weights, torch.cat([p.grad.flatten() for p in model.parameters()])])
     for full, half in zip(*results, strict=True):
         assert half.isfinite().all()
@@ -402,8 +403,8 @@ def test_search_does_not_depend_on_the_batch_and_greedy_is_a_beam_of_one(name: s
         tokens: list[int] = []
         while len(tokens) < 4:
             b = make_batch([source], [tokens])
-            hidden, *_ = model.decode(b.target_in_BT, encode(model, b))
-            log_p = model.output.log_probs(hidden[:, -1])[0]
+            hidden, _, share = model.decode(b.target_in_BT, encode(model, b))
+            log_p = model.output.log_probs(hidden[:, -1], None if share is None else share[:, -1])[0]
             log_p[:EOS] = -torch.inf
             if (best := int(log_p.argmax())) == EOS:
                 break

@@ -310,8 +310,8 @@ def _check_sizes(folder: Path, listed: Iterable[str]) -> None:
 def check_weights(config: AnyModelConfig, tokenizer: Tokenizer, file: Path) -> None:
     """Compare the header of a weights file with the parameters of a configuration, without allocating memory for them.
 
-    Raises CorruptError for an incomplete safetensors file; ModelError for the first parameter that is missing, extra, of another
-    shape or not floating point, and for a model larger than the memory of the machine.
+    Raises CorruptError for an incomplete safetensors file; ModelError for the first parameter that is missing, extra, of
+    another shape or not floating point, and for a model larger than the memory of the machine.
     """
     stored = {tensor.name: tensor for tensor in read_header(file)}
     layers = sum(getattr(getattr(config, part, None), "layers", 0) for part in ("encoder", "decoder"))

@@ -3,7 +3,7 @@
 Every process has the whole model. All numbers that affect decisions (sums of losses, the gradient norm, stop requests) have the
 same bits in every process, so all processes take the same steps and decisions without a master.
 
-`phraseloom train` (`launch`) or `torchrun`, recognised by its environment, starts the processes. Local processes use the loopback
+`phraseloom train` (`launch`) or `torchrun` (recognised by its environment) starts the processes. Local ones use the loopback
 interface only. If one dies, the others see its connections close and stop with an error.
 
 **Shared memory** replaces sockets for gradients on one machine. Each process has its gradient in a slot of a common block.

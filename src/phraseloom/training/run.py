@@ -139,7 +139,7 @@ def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
 
 
 def check_lexicon(recipe: AnyRecipe) -> None:
-    """Read the file of `decoding.lexicon` before training, not at the first BLEU. Raises FileProblem, DataError (file, line)."""
+    """Read the file of `decoding.lexicon` before training starts. Raises FileProblem, DataError (file, line)."""
     path = None if isinstance(recipe, LanguageModelRecipe) else recipe.decoding.lexicon
     if path is None:
         return
