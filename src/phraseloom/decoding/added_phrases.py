@@ -46,7 +46,7 @@ def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tup
     output, words = getattr(model, "output", None), tokenizer.target.subwords
     if not isinstance(output, ContinuousOutput) or not isinstance(words, Words) or words.vectors is None:
         raise UsageError(
-            "only a model with continuous output accepts new phrases: other models have no table of word vectors",
+            "phrases can be added to a model with continuous output only: others have no table of word vectors",
             hint="train one with model.output: {kind: word_or_phrase} (docs/continuous_output.md)",
         )
     if not words.joined:

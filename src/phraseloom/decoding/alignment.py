@@ -162,13 +162,15 @@ def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
     """
     if not structures:
         raise ModelError(
-            "this model cannot align words: it does not attend to source tokens",
+            "this model cannot align words: it attends to no source tokens",
             hint="its decoder reads one fixed vector of the source",
         )
     layer, head = alignment_layer(config.alignment_layer, len(structures)), config.alignment_head
     if isinstance(head, int) and head > structures[layer].heads:
         heads = structures[layer].heads
-        raise UsageError(f"alignment_head {head}: layer {layer + 1} of the decoder has {plural(heads, 'head')}")
+        raise UsageError(
+            f"alignment_head {head}: layer {layer + 1} of the decoder attends with {plural(heads, 'head')}"
+        )
     return Choice(layer, head - 1 if isinstance(head, int) else head, config.alignment_method)
 
 

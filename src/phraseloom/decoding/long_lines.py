@@ -40,7 +40,7 @@ def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
     for number, prefix in enumerate(prefixes, 1):
         if len(prefix) > limit:
             raise DataError(
-                f"a prefix of {len(prefix):,} subwords; this model accepts at most {limit:,}",
+                f"a prefix of {len(prefix):,} subwords; this model takes at most {limit:,}",
                 file="prefixes",
                 line=number,
                 hint="shorten it, or raise max_length or max_input_tokens",

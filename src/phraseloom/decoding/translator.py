@@ -101,7 +101,7 @@ class Translator:
             return None
         if not self.can_align:
             raise ModelError(
-                "unknown words cannot be replaced: this model does not attend to source tokens",
+                "unknown words cannot be replaced: this model attends to no source tokens",
                 hint="choose unknown: keep or forbid",
             )
         if config.lexicon is None:

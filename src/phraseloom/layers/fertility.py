@@ -37,7 +37,7 @@ class Fertility(nn.Module):
         super().__init__()
         read = {"both": width_embedding + width_states, "states": width_states, "embeddings": width_embedding}
         if classes not in WORD_CLASSES or inputs not in read:
-            raise ValueError(f"fertility of {classes} classes from {inputs}: use 4 or 2 classes from {', '.join(read)}")
+            raise ValueError(f"fertility of {classes} classes from {inputs}: known are 4 and 2, and {', '.join(read)}")
         self.classes, self.inputs, self.width = classes, inputs, read[inputs]
         self.maps = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise([self.width, *widths, classes]))
 

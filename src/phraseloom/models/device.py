@@ -20,5 +20,5 @@ def usable(device: str | torch.device) -> torch.device:
     count = torch.cuda.device_count() if result.type == "cuda" else 0
     if result.type == "cuda" and (result.index or 0) >= count:
         available = "no usable GPU" if not count else f"only GPU 0 to {count - 1}" if count > 1 else "only GPU 0"
-        raise UsageError(f"you asked for device {device}, but there is {available}", hint="--device cpu")
+        raise UsageError(f"device {device} is asked for, but there is {available}", hint="--device cpu")
     return result

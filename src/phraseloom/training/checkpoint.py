@@ -309,7 +309,7 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
     """The newest `count` checkpoints of a run, oldest first."""
     checkpoints = [path for _, path in list_checkpoints(files.require_folder(run, "run folder"))]
     if len(checkpoints) < count:
-        raise FileProblem(f"you asked for {count} checkpoints, the run has {len(checkpoints)}", file=run)
+        raise FileProblem(f"{count} checkpoints are asked for, the run has {len(checkpoints)}", file=run)
     return checkpoints[-count:]
 
 

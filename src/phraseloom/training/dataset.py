@@ -21,7 +21,7 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
     """The dataset of a recipe. Raises FileProblem if it is not prepared, UsageError if it is for another task."""
     folder = recipe.data.folder
     if not Path(folder).exists():
-        raise FileProblem("the prepared dataset does not exist", file=folder, hint="run phraseloom prepare first")
+        raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
     dataset = Dataset.open(folder)
     if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
         kind = "text of one language" if dataset.is_text else "pairs of two languages"

@@ -120,7 +120,7 @@ def is_child() -> bool:
 def choose_device(config: TrainingConfig) -> torch.device:
     """The device of the recipe. Raises UsageError if the machine does not have it."""
     if config.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("the recipe asks for device cuda, but there is no usable GPU", hint="set training.device=auto")
+        raise UsageError("device cuda is asked for, but there is no usable GPU", hint="set training.device=auto")
     return torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
