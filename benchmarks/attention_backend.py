@@ -23,7 +23,7 @@ from common import finish, interleave, parser, table, take_cores
 from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.feedforward import FeedForward, Residual
-from phraseloom.models.language_model import CausalLayer
+from phraseloom.models.decoder import TransformerDecoderLayer
 from phraseloom.options import attention as naming
 
 QUICK = {"width": 16, "heads": 2, "lengths": [16], "memory_lengths": [16, 32], "tokens": 16, "seconds": 0.01}
@@ -55,7 +55,7 @@ def work(options: argparse.Namespace, structure: str, backend: str, length: int,
     attention = build_attention(
         width=options.width, heads=options.heads, dropout=options.dropout, backend=backend, **naming.parse(structure)
     )
-    block = CausalLayer(
+    block = TransformerDecoderLayer(
         self_attention=attention,
         feed_forward=FeedForward(width=options.width, inner=4 * options.width),
         residuals=(Residual(width=options.width, norm="pre"), Residual(width=options.width, norm="pre")),
@@ -65,7 +65,7 @@ def work(options: argparse.Namespace, structure: str, backend: str, length: int,
 
     def run() -> None:
         own = Visibility(key_length=length, causal=True, query_length=length)
-        block(x, own, need_weights=False)[0].backward(gradient)
+        block(x, None, own, None, need_self=False)[0].backward(gradient)
         x.grad = None
         block.zero_grad()
 

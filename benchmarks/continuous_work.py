@@ -120,7 +120,7 @@ class Updates:
         job.flat.grad.zero_()
         clock.lap("optimiser")
         memory = model.encode(batch.source_BS, batch.source_lengths_B)
-        hidden_ND, gold_N = targets.real(model.decode(batch.target_in_BT, memory)[0], batch)
+        hidden_ND, gold_N, _ = targets.real(model.decode(batch.target_in_BT, memory), batch)
         cut_ND = hidden_ND.detach().requires_grad_()
         clock.lap("network")
         kappa_N = None

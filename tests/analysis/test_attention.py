@@ -85,7 +85,7 @@ def test_every_pair_is_what_it_is_alone(translator: Translator) -> None:
         source_ids, target_ids = ids_of(translator, source, target)
         batch = make_batch([source_ids], [target_ids])
         with torch.inference_mode():
-            looks = translator.model.look(batch.source_BS, None, batch.target_in_BT)
+            looks = translator.model.attention_maps(batch.source_BS, None, batch.target_in_BT)
         assert len(attended.layers) == len(attended.slots) == len(looks.cross) == len(structures)
         assert attended.source_word == translator.tokenizer.source.word_of_piece(source_ids)
         assert attended.target_word == translator.tokenizer.target.word_of_piece(target_ids)

@@ -313,7 +313,7 @@ def check_phrase_entries(translator: Translator, view: dict[str, Any], spans: li
     batch = make_batch([side.encode(SOURCE)], [other.encode(TARGET)], *options)
     labels = tokens_of(side, [*side.encode(SOURCE), EOS])
     with torch.no_grad():
-        looks = translator.model.look(
+        looks = translator.model.attention_maps(
             batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
         )
     expected = [*looks.encoder_phrases, *looks.decoder_phrases]

@@ -93,7 +93,7 @@ def check_logits(theirs: Path, ours: Path) -> None:
     ]
     made = make_batch(sources, [vocabulary.ids(row) for row in names])
     with torch.inference_mode():
-        hidden, _ = model.decode(made.target_in_BT, model.encode(made.source_BS, made.source_lengths_B))
+        hidden, *_ = model.decode(made.target_in_BT, model.encode(made.source_BS, made.source_lengths_B))
         logits = model.output.logits(hidden.flatten(0, 1)).view(*hidden.shape[:2], -1)
     for row, length in enumerate(made.target_lengths_B.tolist()):
         a = expected[row, :length][:, list(columns)]

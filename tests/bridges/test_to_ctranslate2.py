@@ -100,7 +100,7 @@ def test_options_of_a_plain_transformer(options: dict[str, Any], tmp_path: Path)
     batch = make_batch(ids, ids[::-1])
     with torch.inference_mode():
         memory = translator.model.encode(batch.source_BS, batch.source_lengths_B)
-        hidden, _ = translator.model.decode(batch.target_in_BT, memory)
+        hidden, *_ = translator.model.decode(batch.target_in_BT, memory)
         logits = translator.model.output.logits(hidden.flatten(0, 1))
     allowed = torch.arange(logits.shape[1]) != 0
     allowed[[1, 2]] = False  # pad, unknown, start: never produced

@@ -217,7 +217,7 @@ def test_steps_are_the_whole(name: str) -> None:
     """Hidden states and the attention of every layer, for two equal hypotheses a sentence."""
     model, b = kept(name), batch()
     memory = encode(model, b)
-    hidden, weights = model.decode(b.target_in_BT, memory, keep_weights=True)
+    hidden, weights, _ = model.decode(b.target_in_BT, memory, keep_weights=True)
     whole = slots_of(model, weights)
     assert all(w.shape[0] == 4 and w.shape[3] == hidden.shape[1] and w.shape[5] == b.source_BS.shape[1] for w in whole)
     assert all(w[b_].sum() > 0 and not w[b_, ..., n:].any() for w in whole for b_, n in enumerate(LENGTHS))
@@ -226,7 +226,7 @@ def test_steps_are_the_whole(name: str) -> None:
     with torch.inference_mode():
         for t in range(hidden.shape[1]):
             assert state.step == t
-            step, of_step = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
+            step, of_step, _ = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
             torch.testing.assert_close(step, hidden[:, t].repeat_interleave(2, 0), rtol=0, atol=1e-10)
             for got, wanted in zip(slots_of_step(model, of_step), whole, strict=True):
                 torch.testing.assert_close(got, wanted[:, :, :, t].repeat_interleave(2, 0), rtol=0, atol=1e-10)
@@ -244,11 +244,11 @@ def test_hypotheses_change_places_and_sentences_leave(name: str) -> None:
     state.keep(torch.tensor([2, 0]))
     model.step(torch.tensor([5, 6, 7, 8]), state)
     state.reorder(torch.tensor([0, 0, 3, 2]))
-    hidden, weights = model.step(torch.tensor([6, 7, 8, 4]), state)
+    hidden, weights, _ = model.step(torch.tensor([6, 7, 8, 4]), state)
     rows = [(3, [4, 5, 6]), (3, [4, 5, 7]), (0, [4, 8, 8]), (0, [5, 7, 4])]
     for row, (sentence, prefix) in enumerate(rows):
         alone = make_batch([SOURCES[sentence]], [[]])
-        expected, looks = model.decode(torch.tensor([[BOS, *prefix]]), encode(model, alone), keep_weights=True)
+        expected, looks, _ = model.decode(torch.tensor([[BOS, *prefix]]), encode(model, alone), keep_weights=True)
         torch.testing.assert_close(hidden[row], expected[0, -1], rtol=0, atol=1e-10)
         for got, wanted in zip(slots_of_step(model, weights), slots_of(model, looks), strict=True):
             length = wanted.shape[-1]
@@ -300,7 +300,7 @@ def test_one_token_and_an_empty_target(name: str) -> None:
     assert log_p.shape == (1, 1)
     (-log_p.sum()).backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
-    assert model.look(b.source_BS, b.source_lengths_B, b.target_in_BT) is not None
+    assert model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT) is not None
 
 
 @each
@@ -319,7 +319,7 @@ def test_dropout_is_of_training_only(name: str) -> None:
 @each
 def test_looks_have_a_structure_for_every_layer(name: str) -> None:
     model, b, asked = kept(name), batch(), config(name)
-    looks = model.look(b.source_BS, b.source_lengths_B, b.target_in_BT)
+    looks = model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT)
     attends = {
         "encoder_self": asked.encoder.layers if asked.encoder.kind == "transformer" else 0,
         "decoder_self": asked.decoder.layers if asked.decoder.kind == "transformer" else 0,
@@ -349,9 +349,10 @@ def test_single_and_mixed_precision_stay_near(name: str) -> None:
     for mixed in (False, True):
         model.zero_grad()
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
-            hidden, weights = model.decode(b.target_in_BT, encode(model, b), keep_weights=True)
+            decoded = model.decode(b.target_in_BT, encode(model, b), keep_weights=True)
+        hidden, weights, _ = decoded
         assert hidden.dtype == torch.float32
-        targets.loss(model.output, hidden, b).objective.backward()
+        targets.loss(model.output, decoded, b).objective.backward()
         results.append([hidden, *weights, torch.cat([p.grad.flatten() for p in model.parameters()])])
     for full, half in zip(*results, strict=True):
         assert half.isfinite().all()
@@ -402,8 +403,8 @@ def test_search_does_not_depend_on_the_batch_and_greedy_is_a_beam_of_one(name: s
         tokens: list[int] = []
         while len(tokens) < 4:
             b = make_batch([source], [tokens])
-            hidden, _ = model.decode(b.target_in_BT, encode(model, b))
-            log_p = model.output.log_probs(hidden[:, -1])[0]
+            hidden, _, share = model.decode(b.target_in_BT, encode(model, b))
+            log_p = model.output.log_probs(hidden[:, -1], None if share is None else share[:, -1])[0]
             log_p[:EOS] = -torch.inf
             if (best := int(log_p.argmax())) == EOS:
                 break

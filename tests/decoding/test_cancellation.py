@@ -27,7 +27,7 @@ def after(count: int) -> Callable[[], bool]:
 def test_token_by_token(beam: int) -> None:
     model, limits = ToyModel(random_table(4, 0)), Limits.of([30] * 2, [30] * 2)
     with pytest.raises(Cancelled):
-        search(model, [0, 1], limits, SearchOptions(beam=beam, begin=0, end=END, banned=(), cancelled=after(4)))
+        search(model, [0, 1], limits, SearchOptions(beam=beam, begin=0, end=END, banned=(), should_cancel=after(4)))
     assert model.steps == 4
 
 
@@ -41,7 +41,7 @@ def test_segment_by_segment(beam: int, connects: bool, monkeypatch: pytest.Monke
         model, asked = ToySegmental(0, connects=connects), after(limit)
         calls, step = [], model.segment_step
         model.segment_step = lambda tokens, state, calls=calls, step=step: (calls.append(1), step(tokens, state))[1]
-        options = SearchOptions(beam=beam, banned=(0, 1, 2), cancelled=asked)
+        options = SearchOptions(beam=beam, banned=(0, 1, 2), should_cancel=asked)
         given = (model, model.memory([3, 2]), Limits.of([100] * 2), options)
         if limit == 1000:
             assert len(search(*given)) == 2
@@ -56,20 +56,20 @@ def test_while_segments_are_joined() -> None:
     """Between two sentences: the lists of segments are there after one question."""
     model = ToySegmental(0, connects=False)
     with pytest.raises(Cancelled):
-        search(model, model.memory([3, 2]), Limits.of([100] * 2), SearchOptions(beam=3, cancelled=after(2)))
+        search(model, model.memory([3, 2]), Limits.of([100] * 2), SearchOptions(beam=3, should_cancel=after(2)))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_by_the_translator(translator: Translator, workers: int) -> None:
     lines = lines_of_words(20, seed=4)
     options = {"workers": workers, "batch_sentences": 4}
-    assert translator.translate(lines, cancelled=lambda: False, **options) == translator.translate(lines, **options)
+    assert translator.translate(lines, should_cancel=lambda: False, **options) == translator.translate(lines, **options)
     with pytest.raises(Cancelled):
-        translator.translate(lines, cancelled=after(9), **options)
+        translator.translate(lines, should_cancel=after(9), **options)
 
 
 def test_of_an_explanation(translator: Translator) -> None:
     lines = lines_of_words(3, seed=4)
     for targets, count in ((None, 5), (lines, 2)):
         with pytest.raises(Cancelled):
-            explain({"it": translator}, lines, targets, cancelled=after(count))
+            explain({"it": translator}, lines, targets, should_cancel=after(count))

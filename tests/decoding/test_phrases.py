@@ -12,7 +12,7 @@ import torch
 from tests.decoding.conftest import lines_of_words
 from tests.helpers import tiny_tokenizer
 
-from phraseloom.decoding.alignment import Look, link_phrases, link_words, slot_weights
+from phraseloom.decoding.alignment import CrossAttention, link_phrases, link_words, slot_weights
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.decoding.translator import Translator
 from phraseloom.layers.attention.structure import HeadGroup, Structure
@@ -25,13 +25,15 @@ INTERLEAVED = Structure.of_orders(2, [1, 2], query_orders=(1, 2))
 HOMOGENEOUS = Structure(2, ((HeadGroup(1, 0, 1), HeadGroup(2, 1, 2)),), zero_extended=True)
 
 
-def look(structure: Structure, num_target: int, num_source: int, cells: dict[tuple[int, int, int, int], float]) -> Look:
+def look(
+    structure: Structure, num_target: int, num_source: int, cells: dict[tuple[int, int, int, int], float]
+) -> CrossAttention:
     """Weights by (query order, last target row, slot order, last source token); EOS is the last of both sides."""
     shape = (len(structure.query_orders), len(structure.orders), num_target + 1, num_source + 1)
     slots = np.zeros(shape)
     for (m, t, n, s), weight in cells.items():
         slots[structure.query_orders.index(m), structure.orders.index(n), t, s] = weight
-    return Look(slots[0].sum(0), slots, structure)
+    return CrossAttention(slots[0].sum(0), slots, structure)
 
 
 def test_a_bigram_slot_is_a_span_of_two_words_and_neighbours_join() -> None:
@@ -122,7 +124,7 @@ def test_token_attention_gives_the_word_alignment() -> None:
     for _ in range(50):
         source, target = words_of(rng), words_of(rng)
         weights = rng.dirichlet(np.ones(len(source) + 1), len(target) + 1)
-        links = link_phrases(Look(weights, weights[None, None], TOKEN), source, target)
+        links = link_phrases(CrossAttention(weights, weights[None, None], TOKEN), source, target)
         assert [(p.source[0], p.target[0]) for p in links] == link_words(weights, source, target)
         assert all(p.source[1] - p.source[0] == p.target[1] - p.target[0] == 1 for p in links)
 
@@ -164,7 +166,7 @@ def test_slow_reference(structure: Structure) -> None:
         shape = (len(structure.query_orders), len(structure.orders), len(target) + 1, len(source) + 1)
         slots = rng.dirichlet(np.full(shape[1] * shape[3], 0.3), shape[::2]).reshape(shape[0], shape[2], shape[1], -1)
         slots = slots.transpose(0, 2, 1, 3)
-        found = link_phrases(Look(slots[0].sum(0), slots, structure), source, target)
+        found = link_phrases(CrossAttention(slots[0].sum(0), slots, structure), source, target)
         expected = slow(slots, structure, source, target)
         assert [w for p in found for w in range(*p.target)] == list(range(max(target) + 1))
         # every link found is a run of expected links with the same source span
@@ -276,7 +278,7 @@ def test_pieces_of_a_long_line_get_offsets(phrasal: Translator) -> None:
     moved, before = [], 0
     for piece in cut_line(0, ids, side.word_of_piece, limit=limit, how="split"):
         part = phrasal.translate([side.decode(piece.ids)], alignments=True)[0]
-        moved += [p.moved(source=piece.first_word, target=before) for p in part.phrases or []]
+        moved += [p.shifted(source=piece.first_word, target=before) for p in part.phrases or []]
         before += len(part.words)
     assert [p[:2] for p in moved] == [p[:2] for p in whole.phrases]
 
@@ -291,7 +293,7 @@ def test_words_of_a_phrasal_model_are_linked_by_token_weights(phrasal: Translato
     target = [tokenizer.target.vocabulary.id(t) for t in best.tokens]
     batch = make_batch([source], [target])
     with torch.inference_mode():
-        weights, structure = model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT).cross[0]
+        weights, structure = model.attention_maps(batch.source_BS, batch.source_lengths_B, batch.target_in_BT).cross[0]
     tokens = structure.token_weights(weights).mean(1)[0].double().numpy()
     expected = link_words(tokens, tokenizer.source.word_of_piece(source), tokenizer.target.word_of_piece(target))
     assert best.alignment == expected

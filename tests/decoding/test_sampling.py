@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.decoding.toys import END, ToyModel, random_table
 
-from phraseloom.decoding.generator import Sampling, draw, filtered, uniform, write_on
+from phraseloom.decoding.generator import Sampling, draw, filtered, generate_tokens, uniform
 
 SIZE = 9  # 0, 1, 2 are PAD, UNK, BOS; 3 is EOS
 
@@ -27,7 +27,7 @@ class LineToy(ToyModel):
 
 
 def written(prompts: list[list[int]], places: list[tuple[int, int]], seed: int = 1, **options: Any) -> list[Any]:
-    return write_on(LineToy(), prompts, places, max_tokens=6, sampling=Sampling(**options), seed=seed)
+    return generate_tokens(LineToy(), prompts, places, max_tokens=6, sampling=Sampling(**options), seed=seed)
 
 
 def allowed(prefix: tuple[int, ...], temperature: float = 1.0) -> torch.Tensor:
@@ -111,7 +111,7 @@ def test_uniform_numbers_are_uniform_and_all_their_own() -> None:
 
 
 def test_greedy_takes_the_best_and_stops_where_it_must() -> None:
-    greedy = write_on(LineToy(), [[5], []], [(0, 0), (1, 0)], max_tokens=5, sampling=None, seed=1)
+    greedy = generate_tokens(LineToy(), [[5], []], [(0, 0), (1, 0)], max_tokens=5, sampling=None, seed=1)
     for prompt, w in zip(([5], []), greedy, strict=True):
         tokens = list(prompt)
         while len(tokens) - len(prompt) < 5 and (best := int(allowed(tuple(tokens)).argmax())) != END:
@@ -120,4 +120,4 @@ def test_greedy_takes_the_best_and_stops_where_it_must() -> None:
     certain = torch.full((SIZE,), -50.0, dtype=torch.float64)
     certain[END] = 0.0
     toy = LineToy(lambda sentence, prefix: certain)
-    assert write_on(toy, [[5]], [(0, 0)], max_tokens=5, sampling=None, seed=1) == [([], 0.0, True)]
+    assert generate_tokens(toy, [[5]], [(0, 0)], max_tokens=5, sampling=None, seed=1) == [([], 0.0, True)]

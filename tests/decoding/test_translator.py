@@ -12,7 +12,7 @@ import torch
 from tests.decoding.conftest import lines_of_words
 
 from phraseloom.decoding.limits import Hypothesis
-from phraseloom.decoding.parts import Found
+from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ConfigError, FileProblem, ModelError, PhraseloomError, UsageError
 
@@ -82,7 +82,7 @@ def copy(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> Translator:
 
     def repeat(model, tokenizer, pieces, config, **rest):
         assert all(p.ids for p in pieces)
-        return [Found([Hypothesis(list(p.ids), -1.0, -1.0, False)], [None]) for p in pieces]
+        return [PieceResult([Hypothesis(list(p.ids), -1.0, -1.0, False)], [None]) for p in pieces]
 
     monkeypatch.setattr("phraseloom.decoding.translator.search_pieces", repeat)
     return translator

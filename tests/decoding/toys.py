@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from phraseloom.outputs import DecoderOutput
 from phraseloom.outputs.topk import best_columns
 
 END = 3
@@ -17,13 +18,13 @@ END = 3
 class ToyOutput:
     """The hidden vector is the row of log-probabilities."""
 
-    def log_probs(self, hidden):
+    def log_probs(self, hidden, word_share=None):
         return hidden
 
-    def gold_log_probs(self, hidden, gold):
+    def gold_log_probs(self, hidden, gold, word_share=None):
         return hidden.gather(1, gold[:, None])[:, 0]
 
-    def candidates(self, hidden, count):
+    def candidates(self, hidden, count, word_share=None):
         return best_columns(hidden, count)
 
 
@@ -69,7 +70,7 @@ class ToyModel:
         self.rows.append(len(tokens))
         state.prefixes = [(*p, t) for p, t in zip(state.prefixes, tokens.tolist(), strict=True)]
         rows = [self.table(state.sentences[i // state.beam], p[1:]) for i, p in enumerate(state.prefixes)]
-        return torch.stack(rows), []
+        return DecoderOutput(torch.stack(rows))
 
 
 def random_table(size: int, seed: int = 0, sharpness: float = 1.5):

@@ -109,7 +109,7 @@ def test_combiner(path: Path, dtype: torch.dtype, tolerance: float) -> None:
     put(block.keys_values.weight[width:], torch.eye(width))
     x = torch.as_tensor(data["input_tokens"], dtype=dtype).flatten(0, 1)[:, None]
     phrases = torch.as_tensor(data["phrase_attention_output"], dtype=dtype).flatten(0, 1)[:, None]
-    found, _ = block(x, block.remember(phrases, Visibility(key_length=1)))
+    found, _ = block(x, block.project_phrases(phrases, Visibility(key_length=1)))
     expected = data["expected_output"].reshape(-1, width)
     np.testing.assert_allclose(found[:, 0].detach().numpy(), expected, rtol=0, atol=tolerance)
     if dtype == torch.float64:
@@ -279,7 +279,7 @@ def test_decoder(path: Path, dtype: torch.dtype, tolerance: float) -> None:
     visibility = Visibility(key_length=sizes.shape[1], lengths_B=sizes.sum(1))
     memory = Memory(states[-1], lengths, list(states), PhraseMemory(list(vectors), sizes, visibility))
     target, real = torch.as_tensor(data["target_ids"]), data["target_lengths"]
-    hidden, _ = model.decode(target, memory)
+    hidden, *_ = model.decode(target, memory)
     whole = model.output.log_probs(hidden).detach().numpy()
     state, steps = model.start(memory, max_length=target.shape[1]), []
     for tokens in target.unbind(1):

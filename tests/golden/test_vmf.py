@@ -121,8 +121,7 @@ def test_gated_choice(path: Path, score: Any, classes: int) -> None:
     output = WordOrPhraseOutput(table, width=1, score=score).double()
     predicted = data["predicted_vectors"].double()
     output.project = Given(predicted)
-    hidden = torch.stack([torch.zeros_like(gate), gate], -1)
-    scores = output.scores(hidden)[:, 4:]
+    scores = output.scores(torch.zeros_like(gate)[:, None], gate)[:, 4:]
     name = "released" if score == "released" else "true_density"
     expected = torch.cat(
         [

@@ -161,7 +161,7 @@ def weights_of(made: AttentiveCombination) -> dict[str, Any]:
 def test_the_combination_is_that_of_the_loops(norm: str) -> None:
     made, x, parts = combination(norm), states(1), segments()
     phrases = torch.randn(len(SIZES), 11, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    found, weights = made(x, made.remember(phrases, parts.visibility))
+    found, weights = made(x, made.project_phrases(phrases, parts.visibility))
     for row, sizes in enumerate(SIZES):
         real = [phrases[row, p].numpy() for p in range(len(sizes))]
         assert not weights[row, :, :, len(sizes) :].any()
@@ -174,15 +174,15 @@ def test_phrases_that_do_not_exist_are_never_seen() -> None:
     made, parts = combination("post"), segments()
     phrases = torch.randn(len(SIZES), 11, WIDTH, dtype=torch.float64)
     missing = (parts.sizes_BP == 0)[..., None]
-    clean = made(states(), made.remember(phrases, parts.visibility))[0]
-    dirty = made(states(), made.remember(phrases.masked_fill(missing, float("nan")), parts.visibility))[0]
+    clean = made(states(), made.project_phrases(phrases, parts.visibility))[0]
+    dirty = made(states(), made.project_phrases(phrases.masked_fill(missing, float("nan")), parts.visibility))[0]
     assert torch.equal(clean, dirty)
 
 
 def test_phrase_keys_of_chosen_sentences() -> None:
     made, parts = combination("post"), segments()
     phrases = torch.randn(len(SIZES), 11, WIDTH, dtype=torch.float64)
-    keys, order = made.remember(phrases, parts.visibility), torch.tensor([3, 0])
+    keys, order = made.project_phrases(phrases, parts.visibility), torch.tensor([3, 0])
     torch.testing.assert_close(made(states()[order], keys.select(order))[0], made(states(), keys)[0][order])
 
 

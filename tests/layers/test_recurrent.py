@@ -237,7 +237,7 @@ def test_attentions_are_those_of_the_equations(name: str) -> None:
     layer = attention(name)
     memory, queries = tokens(WIDTH).requires_grad_(), tokens(WIDTH, 5)[:, :2].flatten(0, 1).requires_grad_()
     padding = torch.arange(LENGTH) >= LENGTHS[:, None]
-    cache = layer.remember(memory.masked_fill(padding[..., None], float("nan")), source(), beam=2)
+    cache = layer.project_memory(memory.masked_fill(padding[..., None], float("nan")), source(), beam=2)
     contexts, weights = layer(queries, cache, source())
     attend, direction = attention_of(layer), tokens(WIDTH, 6)[:, :2].flatten(0, 1)
     expected = memory.new_zeros(())
@@ -264,7 +264,7 @@ def test_attentions_are_those_of_the_equations(name: str) -> None:
 def test_sentences_that_stay_keep_their_source(name: str) -> None:
     layer, chosen = attention(name), torch.tensor([3, 0])
     memory, queries = tokens(WIDTH), tokens(WIDTH, 5)[:, 0]
-    cache = layer.remember(memory, source())
+    cache = layer.project_memory(memory, source())
     whole, weights = layer(queries, cache, source())
     cache.keep(chosen, chosen)
     part, of_part = layer(queries[chosen], cache, source(LENGTHS[chosen]))

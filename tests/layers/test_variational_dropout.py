@@ -82,7 +82,7 @@ def test_a_decoder_with_masks_is_that_of_the_equations(fed: bool, kind: str, mon
         return drawn[-1]
 
     monkeypatch.setattr(Cell, "masks", draw)
-    hidden, _ = model.decode(b.target_in_BT, model.encode(b.source_BS, b.source_lengths_B))
+    hidden, *_ = model.decode(b.target_in_BT, model.encode(b.source_BS, b.source_lengths_B))
     for row, (source, n, target, m) in enumerate(
         zip(b.source_BS, b.source_lengths_B, b.target_in_BT, b.target_lengths_B, strict=True)
     ):

@@ -45,7 +45,7 @@ def test_the_loss_and_its_gradients_are_equal(line: str) -> None:
 def test_weights_on_request_are_those_of_explicit_attention() -> None:
     given = batch()
     arguments = (given.source_BS, given.source_lengths_B, given.target_in_BT)
-    looks = [model(backend).look(*arguments) for backend in ("explicit", "fused")]
+    looks = [model(backend).attention_maps(*arguments) for backend in ("explicit", "fused")]
     for part in ("encoder_self", "decoder_self", "cross"):
         weights = [[w for w, _ in getattr(look, part)] for look in looks]
         assert len(weights[0]) == 2

@@ -49,7 +49,8 @@ def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> 
     batch = make_batch(sources, targets)
     memory = model.encode(batch.source_BS, batch.source_lengths_B)
     with torch.no_grad():
-        hidden, (weights,) = model.decode(batch.target_in_BT, memory, keep_weights=True)
+        _, (weights,), word_share = model.decode(batch.target_in_BT, memory, keep_weights=True)
+    assert word_share is not None
     for b, source in enumerate(sources):
         alone = make_batch([source], [targets[b]])
         embedded, states = model.source_states(alone.source_BS, None)
@@ -59,7 +60,7 @@ def test_the_gate_is_attention_times_fertility(classes: int, attention: str) -> 
         for t in range(len(targets[b]) + 1):
             attended = weights[b, :, t, : len(word)].mean(0).tolist()
             expected = sum(a * w for a, w in zip(attended, word, strict=True))
-            assert float(hidden[b, t, model.output.width]) == pytest.approx(expected, abs=1e-6)
+            assert float(word_share[b, t]) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_gate_is_no_part_of_training_words() -> None:

@@ -56,7 +56,7 @@ def test_the_memory_is_the_embedded_source(decoder: dict[str, Any], positions: b
             torch.testing.assert_close(memory.states_BSD[row, p], expected, rtol=0, atol=1e-6)
     assert memory.mixed is memory.phrases is memory.final is None
     assert not list(model.encoder.parameters())
-    assert not model.look(b.source_BS, b.source_lengths_B, b.target_in_BT).encoder_self
+    assert not model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT).encoder_self
 
 
 def test_dropout_of_embeddings_is_all_that_is_dropped_of_the_source() -> None:
@@ -155,7 +155,7 @@ def test_source_phrases_without_self_attention(
     sources = [[5, 6, 7, 4, 8, 9, 10, 11, 5, 6], *SOURCES]
     b = make_batch(sources, [[5, 6], *TARGETS])
     levels = 1 if encoder is NONE else 3
-    looks = model.look(b.source_BS, b.source_lengths_B, b.target_in_BT)
+    looks = model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT)
     assert looks.phrases is not None and model.phrases is not None
     assert len(looks.phrases.vectors) == len(model.phrases.representations) == levels
     mixed = (model.phrases.transparent, model.phrases.transparent_tokens)

@@ -52,10 +52,10 @@ def test_the_future_is_not_seen(attention: str) -> None:
     made = model(attention=attention)
     ids = torch.tensor([[BOS, 5, 9, 11, 4, 7, 6], [BOS, 5, 9, 11, 12, 8, 8]])
     with torch.no_grad():
-        hidden = made.decode(ids)
+        hidden = made.decode(ids).hidden
     assert torch.equal(hidden[0, :4], hidden[1, :4]) or torch.allclose(hidden[0, :4], hidden[1, :4], atol=1e-12)
     assert (hidden[0, 4:] - hidden[1, 4:]).abs().amax(-1).min() > 1e-4
-    for weights, structure in made.look(ids).decoder_self:
+    for weights, structure in made.attention_maps(ids).decoder_self:
         first = structure.split(weights)[:, :, 0]  # the queries of one token: (B, H, Q, G, K)
         assert first.transpose(2, 3).triu(1).abs().max() == 0  # slots are named by their last token
 
@@ -65,7 +65,7 @@ def test_steps_equal_the_whole_also_when_rows_move(attention: str) -> None:
     made = model(attention=attention)
     ids = torch.tensor([[BOS, 5, 9, 11, 4, 7], [BOS, 8, 8, 6, 12, 12], [BOS, 13, 4, 5, 6, 7]])
     with torch.no_grad():
-        whole = made.decode(ids)
+        whole = made.decode(ids).hidden
         state = made.start(4, beam=1, max_length=2)
         rows = torch.tensor([1, 0, 1, 2])
         for step in range(ids.shape[1]):
@@ -80,7 +80,7 @@ def test_steps_equal_the_whole_also_when_rows_move(attention: str) -> None:
                 rows = rows.view(3, 2)[[2, 0]].flatten()
             if step == 4:
                 state.reorder(torch.tensor([1, 1, 3, 2]))
-            hidden, nothing = made.step(ids[rows, step], state)
+            hidden, nothing, _ = made.step(ids[rows, step], state)
             assert nothing == []
             assert torch.allclose(hidden, whole[rows, step], atol=1e-10), step
 
@@ -92,7 +92,7 @@ def test_sums_are_those_of_the_definition() -> None:
     for line in LINES:  # one line at a time, one softmax a token
         log_probs = []
         for t, token in enumerate([*line, EOS]):
-            hidden = made.decode(torch.tensor([[BOS, *line[:t]]]))[0, -1]
+            hidden = made.decode(torch.tensor([[BOS, *line[:t]]])).hidden[0, -1]
             logits = hidden @ made.output.weight.T
             log_probs.append(float(logits[token] - torch.logsumexp(logits, 0)))
         expected.append(log_probs)

@@ -38,10 +38,10 @@ def test_step_by_step_and_at_once_are_the_same(line: str) -> None:
     model = biased(line).double()
     batch = make_batch(SOURCES, TARGETS)
     memory = model.encode(batch.source_BS, batch.source_lengths_B)
-    at_once, _ = model.decode(batch.target_in_BT, memory)
+    at_once, *_ = model.decode(batch.target_in_BT, memory)
     state = model.start(memory)
     for step in range(4):
-        hidden, _ = model.step(batch.target_in_BT[:, step], state)
+        hidden, *_ = model.step(batch.target_in_BT[:, step], state)
         torch.testing.assert_close(hidden, at_once[:, step], rtol=1e-12, atol=1e-12)
 
 

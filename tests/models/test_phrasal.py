@@ -73,7 +73,7 @@ def test_incremental_equals_full(name: str) -> None:
     state = model.start(model.encode(b.source_BS, b.source_lengths_B), beam=1, max_length=2)
     state.expand(2)
     for t in range(b.target_in_BT.shape[1]):
-        hidden, weights = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
+        hidden, weights, _ = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
         structure = model.decoder.layers[0].cross_attention.structure
         rows, columns = len(structure.query_orders), len(structure.blocks) * b.source_BS.shape[1]
         assert [tuple(w.shape) for w in weights] == [(8, 4, rows, columns)] * 2
@@ -92,11 +92,11 @@ def test_keep_and_reorder_follow_their_sentences(name: str) -> None:
     model.step(torch.tensor([5, 6, 7, 8, 9, 10]), state)
     state.reorder(torch.tensor([1, 0, 2, 2, 5, 4]))
     state.keep(torch.tensor([2, 0]))
-    hidden, weights = model.step(torch.tensor([11, 12, 13, 14]), state)
+    hidden, weights, _ = model.step(torch.tensor([11, 12, 13, 14]), state)
     for row, (sentence, prefix) in enumerate([(3, [2, 10, 11]), (3, [2, 9, 12]), (0, [2, 6, 13]), (0, [2, 5, 14])]):
         alone = make_batch([SOURCES[sentence]], [[]])
         memory = model.encode(alone.source_BS, alone.source_lengths_B)
-        expected, looks = model.decode(torch.tensor([prefix]), memory, keep_weights=True)
+        expected, looks, _ = model.decode(torch.tensor([prefix]), memory, keep_weights=True)
         torch.testing.assert_close(hidden[row], expected[0, -1], rtol=0, atol=1e-10)
         for layer, look, weight in zip(model.decoder.layers, looks, weights, strict=True):
             slots = layer.cross_attention.structure.split(look)[0, :, :, -1]
@@ -140,7 +140,7 @@ def test_search_reorders_and_its_scores_are_those_of_the_full_model(name: str, m
 @each
 def test_looks_are_distributions_in_the_layout_of_their_structure(name: str) -> None:
     model, b = built(name), batch([0, 1, 2, 3])
-    looks = model.look(b.source_BS, b.source_lengths_B, b.target_in_BT)
+    looks = model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT)
     source, target = b.source_BS.shape[1], b.target_in_BT.shape[1]
     for found, queries, keys in (
         (looks.encoder_self, source, source),
@@ -189,7 +189,7 @@ def test_a_shut_gate_hides_the_n_grams(line: str) -> None:
         SIZE,
     )
     b = batch([0, 1])
-    for weights, structure in model.look(b.source_BS, b.source_lengths_B, b.target_in_BT).cross:
+    for weights, structure in model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT).cross:
         slots = structure.split(weights)[:, :, structure.query_orders.index(1)]
         assert not slots[..., 1:, :].any() and slots[..., 0, :].any()
 

@@ -15,7 +15,7 @@ from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.models.build import build_model
-from phraseloom.models.translation import Looks, TranslationModel
+from phraseloom.models.translation import AttentionMaps, TranslationModel
 from phraseloom.options.model import ModelConfig
 
 BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
@@ -92,7 +92,7 @@ def test_incremental_equals_full(variant: str) -> None:
             rows = torch.tensor([1, 0, 2, 3, 5, 4])
             state.reorder(rows)
         gold = b.target_out_BT[sentences, t].repeat_interleave(2)[:, None]
-        hidden, _ = model.step(b.target_in_BT[sentences, t].repeat_interleave(2), state)
+        hidden, *_ = model.step(b.target_in_BT[sentences, t].repeat_interleave(2), state)
         log_p = model.output.log_probs(hidden).gather(1, gold).view(-1, 2)
         real = t < b.target_lengths_B[sentences]
         expected = full[sentences][real, t, None].expand(-1, 2)
@@ -167,7 +167,7 @@ def test_layers_of_the_decoder_read_what_they_should() -> None:
     plain, mixed = built("max-attn"), built("max-attn-ta")
     memory = plain.encode(b.source_BS, b.source_lengths_B)
     assert memory.phrases is not None and memory.mixed is None
-    looks = plain.look(b.source_BS, b.source_lengths_B, b.target_in_BT)
+    looks = plain.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT)
     assert looks.phrases is not None and len(looks.phrases.vectors) == levels
     for vectors in memory.phrases.vectors:
         assert torch.equal(vectors, looks.phrases.vectors[-1])
@@ -182,7 +182,10 @@ def test_layers_of_the_decoder_read_what_they_should() -> None:
 def test_phrases_are_made_of_what_the_combination_reads(variant: str) -> None:
     """Pre-norm: of normalised tokens, all levels on one scale; post-norm: of the tokens as they are."""
     model, b = built(variant), batch(ALL)
-    looks, memory = model.look(b.source_BS, b.source_lengths_B, b.target_in_BT), model.encode(b.source_BS, None)
+    looks, memory = (
+        model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT),
+        model.encode(b.source_BS, None),
+    )
     combination = model.encoder.layers[0].combination
     assert looks.phrases is not None and combination is not None
     embedded = model.source_embedding(b.source_BS)
@@ -195,8 +198,8 @@ def test_phrases_are_made_of_what_the_combination_reads(variant: str) -> None:
     torch.testing.assert_close(looks.phrases.tokens[-1][whole], memory.states_BSD[whole])
 
 
-def look(model: TranslationModel, b: Batch) -> Looks:
-    return model.look(b.source_BS, b.source_lengths_B, b.target_in_BT, b.phrase_sizes_BP)
+def look(model: TranslationModel, b: Batch) -> AttentionMaps:
+    return model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT, b.phrase_sizes_BP)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -246,12 +249,14 @@ def test_weights_of_phrases_do_not_depend_on_neighbours(variant: str) -> None:
 def test_weights_of_phrases_are_kept_where_they_are_asked_for() -> None:
     model, b = built("max-attn"), batch(ALL)
     memory = model.encode(b.source_BS, b.source_lengths_B)
-    assert memory.phrases is not None and memory.phrases.kept is None
+    assert memory.phrases is not None and memory.phrases.attention_weights is None
     model.decode(b.target_in_BT, memory, keep_weights=True)
-    assert memory.phrases.kept is None and memory.select(torch.tensor([0])).phrases.kept is None  # type: ignore[union-attr]
+    assert (
+        memory.phrases.attention_weights is None and memory.select(torch.tensor([0])).phrases.attention_weights is None
+    )  # type: ignore[union-attr]
     levels = model.phrases.begin(b.source_BS, b.source_lengths_B, None)  # type: ignore[union-attr]
     model.encoder(model.source_embedding(b.source_BS), b.source_lengths_B, phrases=levels)
-    assert levels.kept is None
+    assert levels.attention_weights is None
     looks = look(model, b)
     assert [w.shape[:3] for w in looks.encoder_phrases] == [(5, 4, b.source_BS.shape[1])] * 2
     assert [w.shape[:3] for w in looks.decoder_phrases] == [(5, 4, b.target_in_BT.shape[1])] * 2

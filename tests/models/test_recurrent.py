@@ -81,7 +81,7 @@ def compare(model: TranslationModel) -> None:
         torch.testing.assert_close(got, gradient, rtol=0, atol=1e-9)
     with torch.no_grad():
         memory = model.encode(b.source_BS, b.source_lengths_B)
-        _, kept = model.decode(b.target_in_BT, memory, keep_weights=True)
+        _, kept, _ = model.decode(b.target_in_BT, memory, keep_weights=True)
         assert len(kept) == len(model.decoder.cross_structures)
         for look, structure in zip(kept, model.decoder.cross_structures, strict=True):
             slots = structure.split(look)

@@ -46,7 +46,7 @@ def test_incremental_equals_full(variant: str) -> None:
     state = model.start(model.encode(b.source_BS, b.source_lengths_B), beam=1, max_length=2)
     state.expand(2)
     for t in range(b.target_in_BT.shape[1]):
-        hidden, weights = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
+        hidden, weights, _ = model.step(b.target_in_BT[:, t].repeat_interleave(2), state)
         assert len(weights) == 2
         assert weights[0].shape == (8, 4, 1, b.source_BS.shape[1])
         gold = b.target_out_BT[:, t].repeat_interleave(2)[:, None]
@@ -62,11 +62,11 @@ def test_keep_and_reorder_follow_their_sentences() -> None:
     model.step(torch.tensor([5, 6, 7, 8, 9, 10]), state)
     state.reorder(torch.tensor([1, 0, 2, 2, 5, 4]))
     state.keep(torch.tensor([2, 0]))
-    hidden, _ = model.step(torch.tensor([11, 12, 13, 14]), state)
+    hidden, *_ = model.step(torch.tensor([11, 12, 13, 14]), state)
     for row, (sentence, prefix) in enumerate([(3, [2, 10, 11]), (3, [2, 9, 12]), (0, [2, 6, 13]), (0, [2, 5, 14])]):
         alone = make_batch([SOURCES[sentence]], [[]])
         memory = model.encode(alone.source_BS, alone.source_lengths_B)
-        expected, _ = model.decode(torch.tensor([prefix]), memory)
+        expected, *_ = model.decode(torch.tensor([prefix]), memory)
         torch.testing.assert_close(hidden[row], expected[0, -1], rtol=0, atol=1e-10)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -143,4 +145,10 @@ def test_a_folder_gives_back_the_model(tmp_path: Path) -> None:
 def test_there_is_no_attention_to_be_looked_at() -> None:
     model = build_model(config(width=8, heads=2), 10, 11)
     with pytest.raises(ModelError, match="no attention"):
-        model.look(None, None, None)
+        model.attention_maps(None, None, None)
+
+
+def test_a_segmental_model_is_imported_without_dynamo() -> None:
+    """torch._dynamo takes seconds to import; only torch.compile and the first training step need it."""
+    program = "import sys, phraseloom.npmt.model; sys.exit('torch._dynamo' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -91,7 +91,7 @@ def test_cosine_loss_is_the_mean_over_tokens(loss: str) -> None:
     with torch.no_grad():
         for source, target in PAIRS:
             batch = make_batch([source], [target])
-            hidden, _ = model.decode(batch.target_in_BT, model.encode(batch.source_BS, batch.source_lengths_B))
+            hidden, *_ = model.decode(batch.target_in_BT, model.encode(batch.source_BS, batch.source_lengths_B))
             for h, gold in zip(hidden[0], [*target, EOS], strict=True):
                 predicted, e = model.output.predict(h).tolist(), table.rows_VM[gold].tolist()
                 product = sum(x * y for x, y in zip(predicted, e, strict=True))

@@ -55,7 +55,7 @@ def look_in_batches(
         batch = make_batch([sources[n] for n in numbers], [targets[n] for n in numbers], sizes).to(translator.device)
         with torch.inference_mode():
             inputs = batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP
-            maps = translator.model.look(*inputs)
+            maps = translator.model.attention_maps(*inputs)
         yield numbers, batch, maps
 
 

@@ -1,1 +1,1 @@
-"""Translating: from a model and a source to text (search, length penalties, the translator)."""
+"""Decoding: search, length penalties, alignments, the translator and the text generator."""

@@ -1,10 +1,10 @@
-"""Phrases that a trained model has never seen as an output: rows added to its table of vectors (P003 §2.1; spec §4.4).
+"""Add phrases to the output of a trained model, as new rows of its table of vectors (P003 §2.1; spec §4.4).
 
-A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors; its words are passed over
-any other file               one phrase a line, words separated by blanks, more columns after a tab or ` ||| ` passed over; the
-                             vector of a phrase is the sum of those of its words, made a unit vector
+A file of vectors (`.vec`)   its phrases, tokens joined by `_`, with their vectors; its words are ignored
+any other file               one phrase a line, words separated by blanks, columns after a tab or ` ||| ` ignored; the vector of
+                             a phrase is the sum of the vectors of its words, normalised
 
-Phrases that the model knows are passed over. Nothing is trained: the decoder reads the vector of an added phrase as it does any
+Phrases already in the vocabulary are ignored. Nothing is trained: the decoder reads the vector of an added phrase like any
 other.
 """
 
@@ -30,35 +30,35 @@ from phraseloom.text.words import Words, escape, is_phrase, join, split
 
 
 class Added(NamedTuple):
-    """How many phrases a file added, and how many of it the model knew already."""
+    """The number of phrases that a file added, and of those that were in the vocabulary already."""
 
     new: int
     known: int
 
 
 def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tuple[Tokenizer, Added]:
-    """Add the phrases of a file to the output of `model`, in place; the tokenizer that knows them.
+    """Add the phrases of a file to the output of `model`, in place; return the tokenizer with them.
 
-    Raises FileProblem, CorruptError; DataError (file and line): a word without a vector, a phrase of one word, vectors of
-    another width, no phrase at all; UsageError for a model that does not write and read fixed vectors, or whose text has no
-    joined phrases.
+    Raises FileProblem, CorruptError; DataError (file and line) for a word without a vector, a phrase of one word, vectors of
+    another width, no phrase at all; UsageError if the model does not write and read fixed vectors, or its text has no joined
+    phrases.
     """
     output, words = getattr(model, "output", None), tokenizer.target.subwords
     if not isinstance(output, ContinuousOutput) or not isinstance(words, Words) or words.vectors is None:
         raise UsageError(
-            "phrases can be added to a model with continuous output only: others have no vectors of words to add to",
+            "phrases can be added to a model with continuous output only: others have no table of word vectors",
             hint="train one with model.output: {kind: word_or_phrase} (docs/continuous_output.md)",
         )
     if not words.joined:
         raise UsageError(
-            "this model writes text without joined phrases; its data were prepared without data.subwords.joined: true"
+            "this model writes text without joined phrases; its dataset was prepared without data.subwords.joined: true"
         )
     if not isinstance(getattr(model, "target_embedding", None), TableEmbedding):
         raise UsageError(
-            "the decoder of this model reads trained embeddings (model.tied: none), and has none of new phrases"
+            "the decoder of this model reads trained embeddings (model.tied: none), and new phrases have none"
         )
-    of_vectors = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".vec")
-    rows = _from_vectors(path, words) if of_vectors else _from_words(path, words)
+    is_vectors = Path(path).name.removesuffix(".gz").removesuffix(".xz").endswith(".vec")
+    rows = _from_vectors(path, words) if is_vectors else _from_words(path, words)
     new = {phrase: row for phrase, row in rows.items() if phrase not in words.vocabulary}
     if new:
         vectors_VM = np.concatenate([words.vectors, unit(np.stack([*new.values()])).astype(np.float32)])
@@ -74,7 +74,7 @@ def _from_vectors(path: str | Path, words: Words) -> dict[str, np.ndarray]:
     tokens, matrix_VM = read_vectors(path, width=words.vectors.shape[1])
     phrases = {token: matrix_VM[row] for row, token in enumerate(tokens) if is_phrase(token)}
     if not phrases:
-        raise DataError("no token of these vectors is a phrase: words joined by _", file=path)
+        raise DataError("no token of these vectors is a phrase (words joined by _)", file=path)
     for phrase, vector in phrases.items():
         if not vector.any():
             raise DataError(f"the vector of {phrase!r} is 0", file=path)
@@ -83,21 +83,21 @@ def _from_vectors(path: str | Path, words: Words) -> dict[str, np.ndarray]:
 
 def _from_words(path: str | Path, words: Words) -> dict[str, np.ndarray]:
     assert words.vectors is not None
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     for number, line in enumerate(read_lines(path), start=1):
         column = line.partition(COLUMNS)[0].partition("\t")[0].strip()
-        parts = [word for given in column.split(" ") if given for word in split(given)]
+        parts = [word for token in column.split(" ") if token for word in split(token)]
         if len(parts) < 2:
-            raise DataError(f"{column!r} is no phrase of two words or more", file=path, line=number)
+            raise DataError(f"{column!r} is not a phrase of two or more words", file=path, line=number)
         ids = [words.vocabulary.id(word) for word in map(escape, parts)]
         if UNK in ids:
             word = parts[ids.index(UNK)]
-            hint = "give a .vec file with the vector of the phrase: phraseloom embeddings train --vocabulary"
+            hint = "use a .vec file with the vector of the phrase: phraseloom embeddings train --vocabulary"
             raise DataError(f"word {word!r} has no vector in this model", file=path, line=number, hint=hint)
         total = words.vectors[ids].sum(0, dtype=np.float64)
         if not total.any():
-            raise DataError(f"the vectors of the words of {column!r} cancel", file=path, line=number)
-        found[join(parts)] = total
-    if not found:
-        raise DataError("a file without phrases", file=path)
-    return found
+            raise DataError(f"the word vectors of {column!r} add up to 0", file=path, line=number)
+        vectors[join(parts)] = total
+    if not vectors:
+        raise DataError("the file has no phrases", file=path)
+    return vectors

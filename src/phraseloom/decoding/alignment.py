@@ -1,36 +1,33 @@
-"""Which attention aligns, and phrase alignments from it (spec §6.3; Garg et al. 2019 for the choice of layer).
+"""Word and phrase alignments from cross-attention (spec §6.3; Garg et al. 2019 for the choice of layer).
 
-The output is fed through the decoder once more, all at once. Of one layer, one head is taken, the mean of all or the largest
-weight over all (paper 004, footnote 7, after Tang et al. 2018; such weights need not sum to one). For words
-each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`); `word_links.py` does the rest.
+One more pass of the decoder over the output gives the weights of one layer: of one head, the mean over all heads, or the
+largest weight over all heads (paper 004, footnote 7, after Tang et al. 2018; such weights need not sum to one).
 
-**Phrases** (the mappings of paper 002 §3.3, read as links of word spans):
+**Word links** (paper 004 §5). Each slot spreads its weight evenly over the tokens of its window (`Structure.token_weights`).
 
-1. A slot stands for the source words that its window touches, EOS cut off; a slot of nothing but EOS is left out. The weights
-   of the slots that touch the same words are added. What lies on EOS is not given to the others.
-2. A query stands for the target words that its pieces touch: a unigram query for one word; an n-gram query of interleaved
-   attention for the words of n pieces; queries that read EOS are left out. The queries of one order that touch the same
-   words are averaged. Each such span of target words chooses the span of source words with the largest weight.
-3. The choices are taken in the order of their weights, each whose target words are all still free. So an n-gram of target
-   words counts as a span where its weight is larger than those of its words, and every target word is in one link.
-4. Neighbouring links that chose the same two or more source words join to one; its weight is their mean, each word
-   counting once. Links to one source word stay apart: they are word links, and those of a token model are its word alignment.
+1. **Words.** Sum the columns of the pieces of a source word; average the rows of the pieces of a target word. Drop rows and
+   columns of EOS, without giving their weight to other words.
+2. **Directions.** target-to-source links each target word to the source word with the largest weight; source-to-target links
+   each source word to the target word with the largest weight. Ties: the lower word.
+3. **Methods.** One direction, or both combined (`align/links.py`; target-to-source is the forward one). Paper 004 takes the
+   union.
+
+Words without a piece have no link. A target piece of several words (a phrase) counts as one word, and its links hold for all
+its words. Weights are float32 values summed in float64, so that equal sums are equal.
+
+**Phrase links** (the mappings of paper 002 §3.3, as links of word spans).
+
+1. A slot stands for the source words that its window touches, without EOS; a slot on EOS only is ignored. The weights of slots
+   that touch the same words are added. Weight on EOS is dropped.
+2. A query stands for the target words that its pieces touch: one word for a unigram query, the words of n pieces for an n-gram
+   query of interleaved attention; queries that read EOS are ignored. Queries of one order that touch the same words are
+   averaged. Each such span of target words chooses the source span with the largest weight.
+3. Choices are accepted in the order of their weights, if all their target words are still free. So an n-gram of target words
+   becomes a span if its weight is above those of its words, and every target word is in one link.
+4. Neighbouring links to the same span of two or more source words are merged; the weight is the mean over their words. Links
+   to one source word are not merged: they are word links, and for a token model they are its word alignment.
 
 Ties: shorter target span, then lower target span; source span that begins, then ends, earlier.
-
-Word links from attention (paper 004 §5; spec §6.3).
-
-Given the attention (target pieces, source pieces) of one decoder layer, of one head or the mean of all:
-
-1. **Words.** The columns of the pieces of a source word are summed, the rows of the pieces of a target word averaged. Rows and
-   columns of EOS are left out; what lies on EOS is not given to the others.
-2. **Directions.** target-to-source: each target word is linked to the source word with the largest weight. source-to-target:
-   each source word is linked to the target word with the largest weight. Ties: the lower word.
-3. **Methods.** One of the directions, or both joined (`align/links.py`; target-to-source is the forward one). Paper 004
-   takes the union.
-
-Words without a piece are in no link. A target piece of several words (a phrase) counts as one word; what is linked to it is
-linked to all its words. Weights are float32 values summed in float64, so that equal sums are equal.
 """
 
 from __future__ import annotations
@@ -67,7 +64,7 @@ Numbers = Sequence[int] | Sequence[range]
 
 
 def as_ranges(numbers: Numbers) -> list[range]:
-    """The words of each piece, where a plain number is one word."""
+    """The words of each piece; a plain number is one word."""
     return [n if isinstance(n, range) else range(n, n + 1) for n in numbers]
 
 
@@ -94,7 +91,7 @@ def directions(words: WordWeights) -> tuple[Links, Links]:
 
 
 def combine(to_source: Links, to_target: Links, method: str) -> Links:
-    """The links of a method from those of both directions. Raises UsageError for an unknown one."""
+    """The links of a method from the links of both directions. Raises UsageError for an unknown method."""
     if method == TARGET_TO_SOURCE:
         return to_source
     if method == SOURCE_TO_TARGET:
@@ -117,17 +114,17 @@ def link_words(
 
 
 def _units(target_words: list[range]) -> tuple[list[int], dict[int, range]]:
-    """Numbers of the pieces in which a phrase counts as one word, so that neighbours stay neighbours; the words of each."""
+    """The unit of each piece, where a phrase is one unit and units are consecutive; and the words of each unit."""
     units: list[int] = []
     words: dict[int, range] = {}
-    more = 0
-    for number, of_piece in enumerate(target_words):
-        if number and of_piece == target_words[number - 1]:
+    extra = 0  # words of phrases before, beyond one each
+    for number, piece_words in enumerate(target_words):
+        if number and piece_words == target_words[number - 1]:
             units.append(units[-1])
         else:
-            units.append(of_piece.start - more)
-            more += len(of_piece) - 1
-        words[units[-1]] = of_piece
+            units.append(piece_words.start - extra)
+            extra += len(piece_words) - 1
+        words[units[-1]] = piece_words
     return units, words
 
 
@@ -138,20 +135,20 @@ MAX: Literal["max"] = "max"
 Span = tuple[int, int]
 
 
-def alignment_layer(wanted: int | None, layers: int) -> int:
-    """The index (from 0) of the decoder layer `wanted` (from 1); by default the last but one.
+def alignment_layer(layer: int | None, layers: int) -> int:
+    """The index (from 0) of decoder layer `layer` (from 1); None means the last but one.
 
-    Raises UsageError where the model has no such layer.
+    Raises UsageError if the model has no such layer.
     """
-    if wanted is None:
+    if layer is None:
         return max(0, layers - 2)
-    if wanted > layers:
-        raise UsageError(f"alignment_layer {wanted}: the decoder has {plural(layers, 'layer')}")
-    return wanted - 1
+    if layer > layers:
+        raise UsageError(f"alignment_layer {layer}: the decoder has {plural(layers, 'layer')}")
+    return layer - 1
 
 
 class Choice(NamedTuple):
-    """Layer and head whose attention aligns, from 0 (None: the mean of all; `MAX`: the largest), and how words are linked."""
+    """The layer and head (from 0; None for the mean, `MAX` for the largest weight) whose attention aligns, and the method."""
 
     layer: int
     head: int | Literal["max"] | None
@@ -159,14 +156,14 @@ class Choice(NamedTuple):
 
 
 def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
-    """What `config` asks of a model with these cross-attentions.
+    """The attention that `config` selects from these cross-attentions.
 
-    Raises UsageError where it has no such layer or head, ModelError where it has no attention at all.
+    Raises UsageError if the model has no such layer or head, ModelError if it has no attention.
     """
     if not structures:
         raise ModelError(
             "this model cannot align words: it attends to no source tokens",
-            hint="its decoder sees one fixed vector of the source",
+            hint="its decoder reads one fixed vector of the source",
         )
     layer, head = alignment_layer(config.alignment_layer, len(structures)), config.alignment_head
     if isinstance(head, int) and head > structures[layer].heads:
@@ -177,8 +174,8 @@ def choose(config: DecodingConfig, structures: Sequence[Structure]) -> Choice:
     return Choice(layer, head - 1 if isinstance(head, int) else head, config.alignment_method)
 
 
-class Look(NamedTuple):
-    """The cross-attention of one target, of a head, the mean of all or the largest weight over all, float64.
+class CrossAttention(NamedTuple):
+    """The cross-attention weights of one target after `merge_heads`, float64.
 
     Row t is the attention that predicted target piece t; the last row predicted EOS. `tokens_TS`: attention to tokens.
     `slots_MNTS`: by order of the query (`structure.query_orders`) and of the slot (`structure.orders`).
@@ -190,7 +187,7 @@ class Look(NamedTuple):
 
 
 def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
-    """The weights of one head (from 0) alone and what that head sees."""
+    """The weights of one head (from 0), and the structure of that head."""
     blocks = tuple(
         tuple(HeadGroup(p.order, 0, 1) for p in block if p.first <= head < p.last) for block in structure.blocks
     )
@@ -200,7 +197,7 @@ def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Ten
 def slot_weights(weights_BHQK: Tensor, structure: Structure, *, largest: bool = False) -> Tensor:
     """(B, H, J·Q, G·K) → (B, J, N, Q, K): the mean over all heads (or the `largest` weight), slots sorted by their order.
 
-    A head that does not see slots of an order counts as zero for them, so the means of a query sum to one over all N·K.
+    A head without slots of an order counts as zero for them, so the means of a query sum to one over all N·K.
     """
     split = structure.split(weights_BHQK)
     result = torch.zeros_like(split[:, 0, :, :, 0]).unsqueeze(2).repeat(1, 1, len(structure.orders), 1, 1)
@@ -214,36 +211,37 @@ def slot_weights(weights_BHQK: Tensor, structure: Structure, *, largest: bool = 
 def merge_heads(
     weights_BHQK: Tensor, structure: Structure, head: int | Literal["max"] | None
 ) -> tuple[Tensor, Tensor, Structure]:
-    """What `Choice.head` makes of all heads: weights on tokens (B, T, S), on slots (B, J, N, T, S), and the structure seen.
+    """Merge the heads by `Choice.head`: weights on tokens (B, T, S), on slots (B, J, N, T, S), and their structure.
 
     Float64. T: queries; S: source tokens.
     """
-    weights, seen = one_head(weights_BHQK, structure, head) if isinstance(head, int) else (weights_BHQK, structure)
-    of_heads_BHTS = seen.token_weights(weights).double()
-    tokens_BTS = of_heads_BHTS.amax(1) if head == MAX else of_heads_BHTS.mean(1)
-    if seen.is_token:
-        return tokens_BTS, tokens_BTS[:, None, None], seen
-    return tokens_BTS, slot_weights(weights, seen, largest=head == MAX).double(), seen
+    if isinstance(head, int):
+        weights_BHQK, structure = one_head(weights_BHQK, structure, head)
+    token_weights_BHTS = structure.token_weights(weights_BHQK).double()
+    tokens_BTS = token_weights_BHTS.amax(1) if head == MAX else token_weights_BHTS.mean(1)
+    if structure.is_token:
+        return tokens_BTS, tokens_BTS[:, None, None], structure
+    return tokens_BTS, slot_weights(weights_BHQK, structure, largest=head == MAX).double(), structure
 
 
-def link_phrases(look: Look, source_word: Sequence[int], target_words: Numbers) -> list[PhraseLink]:
-    """Links of spans of words, in the order of the target words, by the rule above; every target word is in one.
+def link_phrases(attention: CrossAttention, source_word: Sequence[int], target_words: Numbers) -> list[PhraseLink]:
+    """Links of word spans by the rule above, in the order of the target words; every target word is in one link.
 
-    None where no slot exists (a source shorter than every order, not zero-extended).
+    Empty if no slot exists (a source shorter than every order, without zero extension).
 
-    `source_word`: the word number of each piece; `target_words`: the same, or the numbers of its words where a piece may be of
-    several. Both in ascending order.
+    `source_word`: the word number of each piece; `target_words`: the word number of each piece, or the numbers of its words.
+    Both in ascending order.
     """
     if not source_word or not target_words:
         return []
     words = as_ranges(target_words)
     choices: list[PhraseLink] = []
-    slots, spans = _source_spans(look, source_word)
+    slots, spans = _source_spans(attention, source_word)
     if not spans:
         return []
-    for m, order in enumerate(look.structure.query_orders):
-        by_span = np.zeros((len(spans), len(look.tokens_TS)))
-        np.add.at(by_span, slots.span, look.slots_MNTS[m][slots.order, :, slots.end])
+    for m, order in enumerate(attention.structure.query_orders):
+        by_span = np.zeros((len(spans), len(attention.tokens_TS)))
+        np.add.at(by_span, slots.span, attention.slots_MNTS[m][slots.order, :, slots.end])
         queries: dict[Span, list[int]] = {}
         for i in range(order - 1, len(words)):
             queries.setdefault((words[i - order + 1].start, words[i].stop), []).append(i)
@@ -255,50 +253,50 @@ def link_phrases(look: Look, source_word: Sequence[int], target_words: Numbers) 
 
 
 class _Slots(NamedTuple):
-    """For each slot that counts: its order (as an index), its last piece, and the number of its span of words."""
+    """For each slot in use: its order (as an index), its last piece, and the number of its span of words."""
 
     order: np.ndarray
     end: np.ndarray
     span: np.ndarray
 
 
-def _source_spans(look: Look, source_word: Sequence[int]) -> tuple[_Slots, list[Span]]:
-    """The slots with the words that they touch, and those spans in order."""
-    structure, size = look.structure, len(source_word)
-    found: list[tuple[int, int, Span]] = []
+def _source_spans(attention: CrossAttention, source_word: Sequence[int]) -> tuple[_Slots, list[Span]]:
+    """The slots with the words that they touch, and the spans of these words in order."""
+    structure, size = attention.structure, len(source_word)
+    slots: list[tuple[int, int, Span]] = []
     for n, order in enumerate(structure.orders):
         for end in range(0 if structure.zero_extended else order - 1, size + 1):
             first, last = max(0, end - order + 1), min(end, size - 1)
             if first <= last:
-                found.append((n, end, (source_word[first], source_word[last] + 1)))
-    spans = sorted({span for _, _, span in found})
+                slots.append((n, end, (source_word[first], source_word[last] + 1)))
+    spans = sorted({span for _, _, span in slots})
     number = {span: i for i, span in enumerate(spans)}
-    columns = np.array([(n, end, number[span]) for n, end, span in found], np.int64).reshape(-1, 3).T
+    columns = np.array([(n, end, number[span]) for n, end, span in slots], np.int64).reshape(-1, 3).T
     return _Slots(*columns), spans
 
 
 def _free_choices(choices: list[PhraseLink], num_words: int) -> list[PhraseLink]:
-    """Of all choices, by weight, those whose target words are all free, in the order of the target words."""
-    free, kept = [True] * num_words, []
+    """Accept choices by weight, each if its target words are all free; sorted by target words."""
+    free, accepted = [True] * num_words, []
     for link in sorted(choices, key=lambda c: (-c.weight, c.target[1] - c.target[0], c.target, c.source)):
         words = range(*link.target)
         if all(free[w] for w in words):
-            kept.append(link)
+            accepted.append(link)
             for w in words:
                 free[w] = False
-    return sorted(kept, key=lambda c: c.target)
+    return sorted(accepted, key=lambda c: c.target)
 
 
 def _join(links: list[PhraseLink]) -> Iterator[PhraseLink]:
-    """Neighbours that chose the same two or more source words as one link."""
-    held: list[PhraseLink] = []
+    """Merge neighbouring links to the same two or more source words."""
+    group: list[PhraseLink] = []
     for link in links:
-        if held and (link.source != held[0].source or link.source[1] - link.source[0] < 2):
-            yield _mean(held)
-            held = []
-        held.append(link)
-    if held:
-        yield _mean(held)
+        if group and (link.source != group[0].source or link.source[1] - link.source[0] < 2):
+            yield _mean(group)
+            group = []
+        group.append(link)
+    if group:
+        yield _mean(group)
 
 
 def _mean(links: list[PhraseLink]) -> PhraseLink:
@@ -311,12 +309,9 @@ def _mean(links: list[PhraseLink]) -> PhraseLink:
 
 def attention_of(
     model: Any, memory: Any, sources: Sequence[int], targets: list[list[int]], choice: Choice
-) -> list[Look]:
-    """The attention that aligns, for each target; target i is of sentence `sources[i]`.
-
-    Row t is the attention with which target piece t was predicted.
-    """
-    result: list[Look] = []
+) -> list[CrossAttention]:
+    """The attention that aligns, for each target; target i belongs to sentence `sources[i]` of `memory`."""
+    result: list[CrossAttention] = []
     structure = model.decoder.cross_structures[choice.layer]
     device = memory.states_BSD.device
     length = memory.states_BSD.shape[1] * len(structure.query_orders) * len(structure.blocks)
@@ -331,13 +326,11 @@ def attention_of(
         chunk = targets[start:end]
         batch = make_batch([[] for _ in chunk], chunk)
         chosen = memory.select(torch.tensor(sources[start:end], device=device))
-        weights: Tensor = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)[1][choice.layer]
-        result += _looks(weights, structure, choice, [len(t) + 1 for t in chunk])
+        decoded = model.decode(batch.target_in_BT.to(device), chosen, keep_weights=True)
+        *merged, merged_structure = merge_heads(decoded.attention_weights[choice.layer], structure, choice.head)
+        arrays = (weights.cpu().numpy() for weights in merged)
+        for target, tokens, slots in zip(chunk, *arrays, strict=True):
+            rows = len(target) + 1
+            result.append(CrossAttention(tokens[:rows], slots[:, :, :rows], merged_structure))
         start = end
     return result
-
-
-def _looks(weights_BHQK: Tensor, structure: Structure, choice: Choice, lengths: list[int]) -> list[Look]:
-    *merged, seen = merge_heads(weights_BHQK, structure, choice.head)
-    tokens, slots = (weights.cpu().numpy() for weights in merged)
-    return [Look(t[:n], s[:, :, :n], seen) for t, s, n in zip(tokens, slots, lengths, strict=True)]

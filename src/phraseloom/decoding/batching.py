@@ -1,9 +1,7 @@
-"""Lines → pieces for the model → batches of similar length, and threads that work on them side by side.
+"""Lines → pieces for the model → batches of similar length, and threads that process them in parallel.
 
-Order: longest first, so that the last batches are short and the threads end together. Results go back by number, so the
-order inside never shows outside.
-
-A batch of pieces through the model: the search, and what the model says of the outputs.
+Batches go from the longest to the shortest, so that the threads finish at about the same time. Results are stored by number, so
+callers do not see this order.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Piece:
-    """What the model gets of a line: subword ids without EOS.
+    """The input of the model for a line or a part of it: subword ids without EOS.
 
-    `first_word`, `first_id`: words and subwords of the line before this piece. `phrases`: the sizes of its source phrases, of a
-    model that needs them. `prefix`: subword ids that its translation begins with; `begun`: the pieces that these were made of,
-    where some are unknown to the vocabulary.
+    `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
+    source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
+    as text, if the vocabulary lacks some.
     """
 
     line: int
@@ -44,9 +42,9 @@ def cut_line(
     limit: int,
     how: Literal["crop", "split"],
 ) -> list[Piece]:
-    """The pieces of a line: one, none for an empty line; a line above `limit` subwords is cropped or split.
+    """The pieces of a line: one, or none for an empty line; a line above `limit` subwords is cropped or split.
 
-    A split comes before the last word that begins within the limit, so that no word is torn unless it alone is longer.
+    A split comes before the last word that begins within the limit, so only a word above the limit is split inside.
     """
     if not ids:
         return []
@@ -66,10 +64,10 @@ def cut_line(
 
 
 def plan_batches(lengths: Sequence[int], *, sentences: int, tokens: int, workers: int = 1) -> list[list[int]]:
-    """Numbers of pieces in batches, longest first.
+    """Batches of piece numbers, longest first.
 
     A batch has at most `sentences` pieces and, padded, at most `tokens` tokens (but at least one piece). With several
-    workers no batch is larger than their even share.
+    workers no batch is larger than an equal share.
     """
     sentences = min(sentences, -(-len(lengths) // workers)) if lengths else sentences
     batches: list[list[int]] = []
@@ -83,19 +81,19 @@ def plan_batches(lengths: Sequence[int], *, sentences: int, tokens: int, workers
     return batches
 
 
-def num_workers(wanted: int | Literal["auto"], device: torch.device) -> int:
-    """How many threads translate: as told, or one per core torch may use; one where the device is not the CPU."""
+def num_workers(workers: int | Literal["auto"], device: torch.device) -> int:
+    """The number of threads that translate: `auto` means one per core that torch may use; always one on a GPU."""
     if device.type != "cpu":
         return 1
-    return torch.get_num_threads() if wanted == "auto" else wanted
+    return torch.get_num_threads() if workers == "auto" else workers
 
 
 def map_batches(work: Callable[[list[int]], R], batches: list[list[int]], *, workers: int) -> list[R]:
-    """`work` of every batch, in order. Several workers are threads of one torch thread each.
+    """The results of `work` for every batch, in order. Several workers are threads with one torch thread each.
 
-    torch leaves the interpreter free while it computes and counts its threads per calling thread, so W workers with one
-    thread each use W cores without waiting for one another inside small products. One batch alone also runs in such a
-    thread: products this small gain little from two cores and lose much on a busy machine. The first error ends the rest.
+    torch releases the interpreter lock while it computes and counts its threads per calling thread, so W workers with one
+    thread each use W cores without waiting for one another inside small products. A single batch also runs in such a thread:
+    its small products gain little from two cores and lose much on a busy machine. The first error cancels the other batches.
     """
     if workers == 1 or not batches:
         return [work(batch) for batch in batches]

@@ -1,39 +1,29 @@
-"""Beam search, with an exact stop where it is asked for.
+"""Greedy search and beam search, with an optional exact stopping rule.
 
-At each step the extensions of the live hypotheses of a sentence are ranked by log-probability. Those that end with EOS
-and stand among the first `beam` join the finished ones; the first `beam` others live on. Of the finished ones the
-`n_best` with the best score (log P / divisor(|Y|), see penalties.py) are kept.
+Each step ranks the extensions of the live hypotheses of a sentence by log-probability. Those that end with EOS within the
+first `beam` ranks are finished; the first `beam` others stay live. The `n_best` finished hypotheses with the best score
+(log P / divisor(|Y|), see penalties.py) are the result.
 
-Stop: log P only falls and the divisor only grows, so no live hypothesis with log-probability L can end with a score
+Exact stop: log P only falls and the divisor only grows, so no live hypothesis with log-probability L can end with a score
 above L / divisor(longest). A sentence is done when this bound of its best live hypothesis is not above the worst of its
-`n_best` kept ones. Nothing that further search could find is lost: with a beam as wide as the space of outputs the
-result is that of enumeration, under every penalty.
+`n_best` finished ones. Further search could not change the result: with a beam as large as the space of outputs the result
+equals enumeration, under every penalty.
 
-With a length penalty that bound is loose, and the search goes on for long to prove what is nearly always so. `exact=False`
-(the default of a model: `stop: finished`) also ends a sentence when `beam` of its hypotheses have finished, as fairseq does.
+With a length penalty this bound is loose, and the search runs long to prove a result that rarely changes. `exact=False` (the
+default of a model: `stop: finished`) also ends a sentence when `beam` of its hypotheses have finished, as fairseq does.
 
-`transformers=True` does as `generate` of the library transformers (5.23, `early_stopping=False`). It keeps the `beam` best
-finished hypotheses, and a sentence is done when all these places are taken and the best live hypothesis, with the penalty of
-its present length, is not above the worst of them: later and longer outputs that would be better are not waited for. The EOS
-that closes an output at its longest length costs nothing (`forced_eos_token_id`).
+`transformers=True` follows `generate` of the library transformers (5.23, `early_stopping=False`). It keeps the `beam` best
+finished hypotheses; a sentence is done when there are `beam` of them and the best live hypothesis, with the penalty of its
+current length, is not above the worst of them. It does not wait for longer outputs that could be better. The EOS that closes
+an output at its longest length costs nothing (`forced_eos_token_id`).
 
-Ties: at equal log-probability the extension of the hypothesis with the lower beam index goes first, then that with the
-lower token id; at equal scores the one that finished first, then the one that ranked first.
+Ties: at equal log-probability the extension of the hypothesis with the lower beam index goes first, then the lower token id;
+at equal scores the hypothesis that finished first, then the one that ranked first.
 
-The search holds tokens and back-pointers of all steps in two integer tensors; hypotheses become Python lists once, at
-the end. Sentences that are done leave the batch.
+Two integer tensors hold tokens and back-pointers of all steps; hypotheses become Python lists once, at the end. Finished
+sentences leave the batch.
 
-Length penalties: score(Y) = log P(Y) / divisor(|Y|), where |Y| counts EOS.
-
-Wu et al. (2016, eq. 14):  divisor = ((5 + |Y|) / 6)^alpha
-Sockeye:                   divisor = ((beta + |Y|) / (beta + 1))^alpha
-none:                      divisor = 1
-
-Each divisor is positive and does not shrink as |Y| grows, and log P of a prefix does not grow as it is extended
-(log p ≤ 0). So no extension of a prefix with log-probability L that has at most `longest` tokens scores above
-L / divisor(longest): the bound by which the search knows that it may stop.
-
-Greedy search: the best token at each step until EOS (a beam of 1 that stops at its first EOS).
+Greedy search takes the best token at each step until EOS.
 """
 
 from __future__ import annotations
@@ -44,30 +34,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from phraseloom.decoding.cancellation import go_on
+from phraseloom.decoding.cancellation import raise_if_cancelled
 from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
-from phraseloom.decoding.penalties import PENALTIES, LengthPenalty, NoPenalty, SockeyePenalty, WuPenalty, build_penalty
 from phraseloom.errors import ModelError
-from phraseloom.options.decoding import PenaltyConfig
-
-__all__ = [
-    "LengthPenalty",
-    "NoPenalty",
-    "PENALTIES",
-    "PenaltyConfig",
-    "SockeyePenalty",
-    "WuPenalty",
-    "beam_search",
-    "build_penalty",
-    "greedy_search",
-]
+from phraseloom.outputs import DecoderOutput
 
 
 def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
     """One hypothesis per sentence of `memory`. Ties go to the lower token id.
 
     A sentence that reaches its longest length is closed with EOS, whose log-probability counts (an impossible EOS adds
-    nothing), and flagged `cut` unless EOS was the best token anyway.
+    nothing); it is `cut` unless EOS was the best token.
     """
     longest = limits.longest
     num, device = len(longest), longest.device
@@ -82,37 +59,43 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     active = torch.arange(num, device=device)
     tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
     for step in range(last_step + 1):
-        go_on(options.cancelled)
-        hidden, _ = model.step(tokens, state)
+        raise_if_cancelled(options.should_cancel)
+        decoded = model.step(tokens, state)
         count = 1 + len(options.banned) + int(step < most_shortest)
-        log_probs, ids = model.output.candidates(hidden, count)
+        log_probs, ids = model.output.candidates(decoded.hidden, count, decoded.word_share)
         log_probs = ban(log_probs, ids, options.banned)
         if step < most_shortest:
             log_probs.masked_fill_((ids == options.end) & (limits.shortest[active] > step)[:, None], NEVER)
         best, place = log_probs.max(1)
         tokens = ids.gather(1, place[:, None])[:, 0]
         if (forced := limits.forced(step, active)) is not None:
-            rows, wanted = forced
-            best[rows] = model.output.gold_log_probs(hidden[rows], wanted).double()
-            tokens[rows] = wanted
+            rows, forced_tokens = forced
+            best[rows] = _log_probs_of(model, decoded.rows(rows), forced_tokens)
+            tokens[rows] = forced_tokens
         if step >= fewest_longest:
             rows = ((longest[active] == step) & (tokens != options.end)).nonzero()[:, 0]
             if len(rows):
                 tokens[rows] = options.end
-                of_end = model.output.gold_log_probs(hidden[rows], tokens[rows]).double()
-                best[rows] = of_end.masked_fill(of_end == NEVER, 0.0)
+                end_log_probs = _log_probs_of(model, decoded.rows(rows), tokens[rows])
+                best[rows] = end_log_probs.masked_fill(end_log_probs == NEVER, 0.0)
                 cut_B[active[rows]] = True
         total_B[active] += best
         history[step, active] = tokens
         done = tokens == options.end
         if bool(done.any()):
-            keep = (~done).nonzero()[:, 0]
-            active, tokens = active[keep], tokens[keep]
+            live = (~done).nonzero()[:, 0]
+            active, tokens = active[live], tokens[live]
             if len(active) == 0:
                 break
-            state.keep(keep)
+            state.keep(live)
     refuse_nan(total_B)
     return _hypotheses(history, total_B, cut_B, options)
+
+
+def _log_probs_of(model: SearchModel, decoded: DecoderOutput, tokens_N: Tensor) -> Tensor:
+    """log p of one token in each row, in float64."""
+    log_probs: Tensor = model.output.gold_log_probs(decoded.hidden, tokens_N, decoded.word_share)
+    return log_probs.double()
 
 
 def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: SearchOptions) -> list[list[Hypothesis]]:
@@ -123,14 +106,14 @@ def _hypotheses(history: Tensor, total_B: Tensor, cut_B: Tensor, options: Search
 
 
 def beam_search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-    """The up to `n_best` best finished hypotheses of each sentence of `memory`, best first; at least one each."""
+    """Up to `n_best` finished hypotheses for each sentence of `memory`, best first; at least one each."""
     if len(limits.longest) == 0:
         return []
     return _BeamSearch(model, memory, limits, options).run()
 
 
 class _Finished:
-    """The kept finished hypotheses of B sentences: N slots each, best score first, empty slots -inf."""
+    """The best finished hypotheses of B sentences: N slots each, best score first, empty slots -inf."""
 
     def __init__(self, num: int, slots: int, device: torch.device) -> None:
         self.score = torch.full((num, slots), NEVER, dtype=torch.float64, device=device)
@@ -140,7 +123,7 @@ class _Finished:
         self.cut = torch.zeros((num, slots), dtype=torch.bool, device=device)
 
     def add(self, rows: Tensor, score: Tensor, log_prob: Tensor, length: int, beam: Tensor, cut: Tensor) -> None:
-        """Merge W candidates of each of `rows` (score -inf where there is none)."""
+        """Merge W candidates of each of `rows` (score -inf if there is none)."""
         slots = self.score.shape[1]
         scores = torch.cat([self.score[rows], score], dim=1)
         order = torch.sort(scores, dim=1, descending=True, stable=True).indices[:, :slots]
@@ -152,7 +135,7 @@ class _Finished:
 
 
 class _BeamSearch:
-    """One batch under search. B' = sentences in it, live = rows a sentence (1, then the beam), K = candidates a row."""
+    """The search of one batch. B' = its sentences, live = rows per sentence (1, then the beam), K = candidates per row."""
 
     def __init__(self, model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> None:
         self.model, self.limits, self.options = model, limits, options
@@ -176,19 +159,20 @@ class _BeamSearch:
     def run(self) -> list[list[Hypothesis]]:
         """Search until every sentence is done."""
         for step in range(self.steps):
-            go_on(self.options.cancelled)
-            hidden, _ = self.model.step(self.tokens, self.state)
-            totals, ids, best_ids = self._candidates(hidden, step)
+            raise_if_cancelled(self.options.should_cancel)
+            decoded = self.model.step(self.tokens, self.state)
+            totals, ids, best_ids = self._candidates(decoded, step)
             parents, tokens = self._advance(totals, ids, best_ids, step)
             if not self._move(parents, tokens, step):
                 break
         return self._hypotheses()
 
-    def _candidates(self, hidden: Tensor, step: int) -> tuple[Tensor, Tensor, Tensor]:
+    def _candidates(self, decoded: DecoderOutput, step: int) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probabilities (B', live, K) and tokens of all allowed extensions, and the best token of each row."""
         end, banned, limits = self.options.end, self.options.banned, self.limits
         num, live = self.scores.shape
-        log_probs, ids = self.model.output.candidates(hidden, self.options.beam + 1 + len(banned))
+        count = self.options.beam + 1 + len(banned)
+        log_probs, ids = self.model.output.candidates(decoded.hidden, count, decoded.word_share)
         log_probs = ban(log_probs, ids, banned).view(num, live, -1)
         ids = ids.view(num, live, -1)
         totals = log_probs + self.scores[:, :, None]
@@ -200,24 +184,26 @@ class _BeamSearch:
         closing = (limits.longest[self.active] == step).nonzero()[:, 0] if step >= self.fewest_longest else self.none
         if forced is None and not len(closing):
             return totals, ids, best_ids
-        output, ids, hidden = self.model.output, ids.clone(), hidden.view(num, live, -1)
+        ids = ids.clone()
         if forced is not None:
-            rows, tokens = forced
-            totals[rows] = NEVER
-            totals[rows, 0, 0] = self.scores[rows, 0] + output.gold_log_probs(hidden[rows, 0], tokens).double()
-            ids[rows, 0, 0] = tokens
+            sentences, tokens = forced
+            forced_log_probs = _log_probs_of(self.model, decoded.rows(sentences * live), tokens)
+            totals[sentences] = NEVER
+            totals[sentences, 0, 0] = self.scores[sentences, 0] + forced_log_probs
+            ids[sentences, 0, 0] = tokens
         if len(closing):
-            at_bound = hidden[closing].flatten(0, 1)
-            of_end = output.gold_log_probs(at_bound, torch.full_like(at_bound[:, 0], end, dtype=torch.long)).double()
+            rows = (closing[:, None] * live + torch.arange(live, device=closing.device)).flatten()
+            end_log_probs = _log_probs_of(self.model, decoded.rows(rows), torch.full_like(rows, end))
             if self.options.transformers:
-                of_end.zero_()
+                end_log_probs.zero_()
+            end_log_probs = end_log_probs.masked_fill(end_log_probs == NEVER, 0.0).view(-1, live)
             totals[closing] = NEVER
-            totals[closing, :, 0] = self.scores[closing] + of_end.masked_fill(of_end == NEVER, 0.0).view(-1, live)
+            totals[closing, :, 0] = self.scores[closing] + end_log_probs
             ids[closing, :, 0] = end
         return totals, ids, best_ids
 
     def _advance(self, totals: Tensor, ids: Tensor, best_ids: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """Rank the extensions; finished ones are stored, the live ones become `scores`; their parents and tokens."""
+        """Rank the extensions, store the finished ones, keep the live ones in `scores`; return their parents and tokens."""
         num, _, count = totals.shape
         width = self.options.beam
         ranked, order = torch.sort(totals.view(num, -1), dim=1, descending=True, stable=True)
@@ -239,7 +225,7 @@ class _BeamSearch:
         return parents, tokens
 
     def _finish(self, log_prob: Tensor, parents: Tensor, ended: Tensor, best_ids: Tensor, step: int) -> None:
-        """Offer the extensions that ended within the first `beam` ranks to the finished ones."""
+        """Add the extensions that ended within the first `beam` ranks to the finished hypotheses."""
         ended = ended & (log_prob != NEVER)
         rows = ended.any(1).nonzero()[:, 0]
         if len(rows) == 0:
@@ -252,23 +238,23 @@ class _BeamSearch:
         self.finished.add(self.active[rows], log_prob / divisor, log_prob, step, parents, cut)
 
     def _move(self, parents: Tensor, tokens: Tensor, step: int) -> bool:
-        """Drop the sentences that are done and move the state to the live hypotheses; False when none is left."""
+        """Drop finished sentences and move the state to the live hypotheses; False if no sentence is left."""
         width = self.options.beam
         reachable = self.closing[self.active]
         if self.options.transformers:
             reachable = self.options.penalty.divisor(torch.full_like(reachable, step + 1.0))
         bound = self.scores[:, 0] / reachable
         refuse_nan(bound)
-        going = bound > self.finished.score[self.active, -1]
+        unfinished = bound > self.finished.score[self.active, -1]
         if not (self.options.exact or self.options.transformers):
-            going &= self.num_finished[self.active] < width
-        if not bool(going.all()):
-            keep = going.nonzero()[:, 0]
-            if len(keep) == 0:
+            unfinished &= self.num_finished[self.active] < width
+        if not bool(unfinished.all()):
+            remaining = unfinished.nonzero()[:, 0]
+            if len(remaining) == 0:
                 return False
-            self.active, self.scores = self.active[keep], self.scores[keep]
-            tokens, parents = tokens[keep], parents[keep]
-            self.state.keep(keep)
+            self.active, self.scores = self.active[remaining], self.scores[remaining]
+            tokens, parents = tokens[remaining], parents[remaining]
+            self.state.keep(remaining)
         self.tokens = tokens.reshape(-1)
         identity = self.identity[: len(self.tokens)]
         if step == 0:
@@ -280,7 +266,7 @@ class _BeamSearch:
         return True
 
     def _hypotheses(self) -> list[list[Hypothesis]]:
-        """Follow the back-pointers of all kept hypotheses at once, from their last token to their first."""
+        """Follow the back-pointers of all finished hypotheses together, from their last token to their first."""
         done = self.finished
         num, slots = done.score.shape
         length, cursor = done.length.reshape(-1), done.beam.reshape(-1)
@@ -302,7 +288,7 @@ class _BeamSearch:
         )
         flat = [Hypothesis(row[:size], log_prob, score, cut) for row, size, log_prob, score, cut in rows]
         best = min(slots, self.options.n_best)
-        found = [[h for h in flat[b * slots : b * slots + best] if h.score > NEVER] for b in range(num)]
-        if not all(found):
-            raise ModelError("the model gives no output of the allowed length a probability", hint="relax min_length")
-        return found
+        result = [[h for h in flat[b * slots : b * slots + best] if h.score > NEVER] for b in range(num)]
+        if not all(result):
+            raise ModelError("no output of the allowed length has a probability above 0", hint="relax min_length")
+        return result

@@ -1,17 +1,17 @@
-"""Ending a search that nobody waits for any more: its caller gives a question, which is asked between two steps."""
+"""Cancelling a search: the caller passes a callback, which the search calls between steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Question = Callable[[], bool]
+ShouldCancel = Callable[[], bool]
 
 
 class Cancelled(Exception):
-    """The work was ended because nobody wants its result; no fault of anybody."""
+    """The caller cancelled the request."""
 
 
-def go_on(cancelled: Question | None) -> None:
-    """Raise Cancelled where `cancelled()`; None: it never is."""
-    if cancelled is not None and cancelled():
+def raise_if_cancelled(should_cancel: ShouldCancel | None) -> None:
+    """Raise Cancelled if `should_cancel` is a callback that returns True."""
+    if should_cancel is not None and should_cancel():
         raise Cancelled

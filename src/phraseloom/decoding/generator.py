@@ -1,14 +1,12 @@
-"""From prompts to text: the Python interface `TextGenerator.from_pretrained(folder).generate([...])`, and scores of lines.
+"""Generate text from prompts, and score lines: `TextGenerator.from_pretrained(folder).generate([...])`.
 
-Prompts are sorted by length, written on in batches by as many threads as there are cores, and put back into their order.
-What is written for a line depends on the line, its number, the seed and the options, not on the lines around it.
+Prompts are sorted by length, continued in batches by one thread per core, and returned in their order. The continuation of a
+line depends on the line, its number, the seed and the options, not on the lines around it.
 
-Writing on from prompts, token by token: the best token each time, or one drawn at random.
-
-Drawing: of p^(1/temperature) over the `top_k` best tokens, and of these over the fewest that hold `top_p` of the mass
-(Holtzman et al. 2020), by inversion: with one uniform number u, the first token, in the order of the ids, at which the
-summed probability is above u. The number is a function of (seed, line, sample, step) alone, so what is drawn for a line
-depends neither on the batch that the line is in nor on how many threads work.
+The next token is the best one or a sample. Sampling: from p^(1/temperature) over the `top_k` best tokens, and among these over
+the fewest that hold `top_p` of the mass (Holtzman et al. 2020), by inversion: with one uniform number u, the first token, in
+the order of the ids, at which the cumulative probability exceeds u. The number depends only on (seed, line, sample, step), so a
+sample depends neither on its batch nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -41,15 +39,15 @@ __all__ = [
     "TextGenerator",
     "draw",
     "filtered",
+    "generate_tokens",
     "uniform",
-    "write_on",
 ]
 
 BANNED = (PAD, UNK, BOS)
 
 
 class SampledContinuation(NamedTuple):
-    """One continuation: tokens without EOS; `log_prob` in nats under the model as it is, with EOS if it `ended` by itself."""
+    """One continuation: tokens without EOS; `log_prob` in nats under the unchanged model, with EOS if the model `ended` it."""
 
     tokens: list[int]
     log_prob: float
@@ -58,7 +56,7 @@ class SampledContinuation(NamedTuple):
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are drawn: see the head of this file. None in place of a Sampling means the best token each time."""
+    """Sampling options; see the module docstring."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -66,14 +64,14 @@ class Sampling:
 
 
 def uniform(seed: int, line: int, sample: int, step: int) -> float:
-    """A number from [0, 1), the same for the same arguments; 53 random bits."""
+    """A number in [0, 1) that depends only on the arguments; 53 random bits."""
     return (mix(seed, line, sample, step) >> 10) * 2.0**-53
 
 
 def filtered(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities (R, V) that are drawn from, in float64: after temperature, top-k and top-p, each row summing to 1.
+    """Probabilities (R, V) after temperature, top-k and top-p, in float64; each row sums to 1.
 
-    The best token always stays. Of equal tokens at the border of top-k or top-p those with the lower ids stay.
+    The best token always stays. Among equal tokens at the border of top-k or top-p the lower ids stay.
     """
     p_RV = (log_probs_RV.double() / sampling.temperature).softmax(-1)
     if sampling.top_k is None and sampling.top_p is None:
@@ -90,14 +88,14 @@ def filtered(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
 
 
 def draw(p_RV: Tensor, u_R: Tensor) -> Tensor:
-    """For each row the first column at which the summed probability is above u; never one of probability 0."""
+    """For each row the first column at which the cumulative probability exceeds u; never a column of probability 0."""
     total = p_RV.cumsum(-1)
     columns = torch.searchsorted(total, (u_R * total[:, -1])[:, None], right=True)[:, 0]
-    last = (p_RV > 0).int().cumsum(-1).argmax(-1)  # the sum may round to u itself
+    last = (p_RV > 0).int().cumsum(-1).argmax(-1)  # the sum may round to u
     return torch.minimum(columns, last)
 
 
-def write_on(
+def generate_tokens(
     model: Any,
     prompts: Sequence[Sequence[int]],
     places: Sequence[tuple[int, int]],
@@ -107,9 +105,9 @@ def write_on(
     seed: int,
     device: torch.device | str = "cpu",
 ) -> list[SampledContinuation]:
-    """A continuation of each prompt (ids, maybe none), until EOS or `max_tokens`; `places` are (line, sample) of each prompt.
+    """A continuation of each prompt (ids, possibly empty), until EOS or `max_tokens`; `places` has its (line, sample).
 
-    Raises ModelError where the model gives NaN.
+    Without `sampling` each token is the best one. Raises ModelError if the model gives NaN.
     """
     sizes = [len(p) for p in prompts]
     state = model.start(len(prompts), beam=1, max_length=max(sizes, default=0) + max_tokens)
@@ -120,14 +118,14 @@ def write_on(
     tokens = [BOS] * len(prompts)
     step = 0
     while active:
-        hidden_RD, _ = model.step(torch.tensor(tokens, device=device), state)
-        log_probs_RV = model.output.log_probs(hidden_RD).double()
+        decoded = model.step(torch.tensor(tokens, device=device), state)
+        log_probs_RV = model.output.log_probs(decoded.hidden, decoded.word_share).double()
         refuse_nan(log_probs_RV)
         free = [r for r, b in enumerate(active) if step >= sizes[b]]
         tokens = [prompts[b][step] if step < sizes[b] else EOS for b in active]
         if free:
-            places_here = [(*places[active[r]], len(written[active[r]])) for r in free]
-            chosen, values = _choose(log_probs_RV[free], sampling, seed, places_here)
+            steps = [(*places[active[r]], len(written[active[r]])) for r in free]
+            chosen, values = _choose(log_probs_RV[free], sampling, seed, steps)
             for r, token, value in zip(free, chosen, values, strict=True):
                 b, tokens[r] = active[r], token
                 log_prob[b] += value
@@ -135,11 +133,11 @@ def write_on(
                 if token != EOS:
                     written[b].append(token)
         step += 1
-        stay = [r for r, b in enumerate(active) if not ended[b] and len(written[b]) < max_tokens]
-        if len(stay) < len(active):
-            active, tokens = [active[r] for r in stay], [tokens[r] for r in stay]
-            state.keep(torch.tensor(stay, dtype=torch.long, device=device))
-    return [SampledContinuation(*one) for one in zip(written, log_prob, ended, strict=True)]
+        live = [r for r, b in enumerate(active) if not ended[b] and len(written[b]) < max_tokens]
+        if len(live) < len(active):
+            active, tokens = [active[r] for r in live], [tokens[r] for r in live]
+            state.keep(torch.tensor(live, dtype=torch.long, device=device))
+    return [SampledContinuation(*fields) for fields in zip(written, log_prob, ended, strict=True)]
 
 
 def _choose(
@@ -158,11 +156,11 @@ def _choose(
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model wrote on from a prompt.
+    """The continuation of a prompt.
 
-    `continuation` begins with a space where a new word begins, so that `text`, prompt and continuation, is one after the
-    other; `tokens` its subwords; `log_prob` in nats given the prompt, with the end of the line if it `ended` by itself
-    and not at `max_tokens`. `cropped`: the model saw only the end of the prompt.
+    `continuation` begins with a space if it begins a new word, so that `text` is prompt + continuation; `tokens` are its
+    subwords; `log_prob` in nats given the prompt, with the end of the line if the model `ended` it before `max_tokens`.
+    `cropped`: the model read only the end of the prompt.
     """
 
     prompt: str
@@ -192,7 +190,7 @@ class Continuation:
 class TextGenerator:
     """A language model with its tokenizer and options.
 
-    `config` gives the defaults; every method takes the fields of `GenerationConfig` as keywords over them.
+    `config` has the defaults; every method takes the fields of `GenerationConfig` as keywords that override them.
     """
 
     def __init__(self, model: Any, tokenizer: Any, config: GenerationConfig | None = None) -> None:
@@ -206,15 +204,15 @@ class TextGenerator:
     ) -> TextGenerator:
         """Load a model folder, a run folder (its best checkpoint) or a checkpoint; every file is verified.
 
-        `options` stand over the `generation_config.json` of the model. Raises FileProblem, CorruptError, ModelError,
+        `options` override the `generation_config.json` of the model. Raises FileProblem, CorruptError, ModelError,
         ConfigError.
         """
         from phraseloom.models.store import GENERATION, find_model, load_language_model
 
-        found = find_model(folder)
-        model, tokenizer, generation = load_language_model(found, device)
+        folder = find_model(folder)
+        model, tokenizer, generation = load_language_model(folder, device)
         pack_for_inference(model)
-        config = validate(GenerationConfig, generation, file=found / GENERATION)
+        config = validate(GenerationConfig, generation, file=folder / GENERATION)
         return cls(model, tokenizer, _with(config, options))
 
     def options(self, **options: Any) -> GenerationConfig:
@@ -224,18 +222,18 @@ class TextGenerator:
     def generate(self, prompts: Sequence[str], *, first: int = 0, **options: Any) -> list[list[Continuation]]:
         """`samples` continuations of each prompt, in order; an empty prompt is the beginning of a line.
 
-        `first`: the number of the first prompt, where they are part of a longer text; draws depend on it. Raises UsageError,
-        ConfigError, ModelError.
+        `first`: the number of the first prompt in a longer text; samples depend on it. Raises UsageError, ConfigError,
+        ModelError.
         """
         prompts = list_of_lines(prompts, "prompts")
         config = _with(self.config, options)
         ids = self.side.encode_batch(list(prompts))
-        kept = [i[-config.max_input_tokens :] for i in ids]
+        cropped = [i[-config.max_input_tokens :] for i in ids]
         jobs = [(n, sample) for n in range(len(ids)) for sample in range(config.samples)]
         sampling = Sampling(config.temperature, config.top_k, config.top_p) if config.sample else None
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(
-            [len(kept[n]) + config.max_tokens for n, _ in jobs],
+            [len(cropped[n]) + config.max_tokens for n, _ in jobs],
             sentences=config.sentences_together,
             tokens=config.batch_tokens,
             workers=workers,
@@ -243,9 +241,9 @@ class TextGenerator:
 
         def work(batch: list[int]) -> list[SampledContinuation]:
             with torch.inference_mode():
-                return write_on(
+                return generate_tokens(
                     self.model,
-                    [kept[jobs[i][0]] for i in batch],
+                    [cropped[jobs[i][0]] for i in batch],
                     [(first + jobs[i][0], jobs[i][1]) for i in batch],
                     max_tokens=config.max_tokens,
                     sampling=sampling,
@@ -253,19 +251,19 @@ class TextGenerator:
                     device=self.device,
                 )
 
-        found: list[list[Continuation]] = [[] for _ in prompts]
+        result: list[list[Continuation]] = [[] for _ in prompts]
         done: dict[int, SampledContinuation] = {}
         for batch, part in zip(batches, map_batches(work, batches, workers=workers), strict=True):
             done.update(zip(batch, part, strict=True))
         for i, (n, _) in enumerate(jobs):
-            found[n].append(self._continuation(prompts[n], kept[n], done[i], len(kept[n]) < len(ids[n])))
-        return found
+            result[n].append(self._continuation(prompts[n], cropped[n], done[i], len(cropped[n]) < len(ids[n])))
+        return result
 
     def score(self, lines: Sequence[str], **options: Any) -> list[Score]:
-        """The log-probability of each line, its end counted; a blank line is one that ends at once.
+        """The log-probability of each line with its end; a blank line is a line that ends at once.
 
-        A line of more than `max_input_tokens` subwords counts as the line that ends there, and its score says `cropped`.
-        Raises UsageError, ConfigError, ModelError.
+        A line above `max_input_tokens` subwords is cropped, and its score has `cropped`. Raises UsageError, ConfigError,
+        ModelError.
         """
         lines = list_of_lines(lines, "lines to score")
         config = _with(self.config, options)
@@ -273,14 +271,14 @@ class TextGenerator:
         log_probs = score_lines(self.model, ids, config, self.device)
         piece, penalty = self.side.vocabulary.piece, NoPenalty()
         return [
-            Score.of(of_tokens, [piece(i) for i in line], penalty, is_cropped)
-            for of_tokens, line, is_cropped in zip(log_probs, ids, cropped, strict=True)
+            Score.of(token_log_probs, [piece(i) for i in line], penalty, is_cropped)
+            for token_log_probs, line, is_cropped in zip(log_probs, ids, cropped, strict=True)
         ]
 
     def _continuation(
         self, prompt: str, ids: Sequence[int], written: SampledContinuation, cropped: bool
     ) -> Continuation:
-        """The text that `written` adds: what the whole has beyond the prompt alone."""
+        """The text of `written`: the decoded whole without the prompt."""
         side = self.side
         head, whole = side.decode(ids), side.decode([*ids, *written.tokens])
         added = whole[len(head) :] if whole.startswith(head) else " " + side.decode(written.tokens)
@@ -289,7 +287,7 @@ class TextGenerator:
 
 
 def _with(config: GenerationConfig, options: dict[str, Any]) -> GenerationConfig:
-    """`config` with some fields replaced, checked again; ConfigError for an unknown or impossible one."""
+    """`config` with some fields replaced, validated. Raises ConfigError for an unknown field or a bad value."""
     if not options:
         return config
     return validate(GenerationConfig, {**config.model_dump(), **options})

@@ -1,4 +1,4 @@
-"""What the search needs from a model, and the bounds, forced prefixes and results of a search."""
+"""The interface of a model to search, and the options, bounds, forced prefixes and results of a search."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from phraseloom.decoding.cancellation import Question
+from phraseloom.decoding.cancellation import ShouldCancel
 from phraseloom.decoding.penalties import LengthPenalty, NoPenalty
 from phraseloom.errors import ModelError
+from phraseloom.outputs import DecoderOutput
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 
 NEVER = float("-inf")
 
 
 class OutputScorer(Protocol):
-    """Scores of the next token. Log-probabilities must not be above 0: the exact stop rests on it."""
+    """Scores of the next token. The exact stopping rule needs log-probabilities ≤ 0. `word_share`: λ_word of a gate."""
 
-    def log_probs(self, hidden_RD: Tensor) -> Tensor:
-        """log p of every token, (R, V). Only sampling asks for it."""
+    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
+        """log p of every token, (R, V). Only sampling uses it."""
         ...
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor) -> Tensor:
-        """log p of one token a row, (N,)."""
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+        """log p of one token per row, (N,)."""
         ...
 
-    def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """log p and ids of the best tokens of each row, (R, count) each, best first, equals by lower id."""
+    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log p and ids of the best tokens of each row, (R, count) each, best first, ties by lower id."""
         ...
 
 
@@ -40,16 +41,16 @@ class SearchModel(Protocol):
     output: Any
 
     def start(self, memory: Any, *, beam: int, max_length: int) -> Any:
-        """The state before the first target token, for `beam` rows a sentence; `max_length` steps are expected."""
+        """The state before the first target token, with `beam` rows per sentence, for `max_length` steps."""
         ...
 
-    def step(self, tokens_R: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Feed the last token of each row; the hidden vectors (R, D) for the next one, and attention weights."""
+    def step(self, tokens_R: Tensor, state: Any) -> DecoderOutput:
+        """Feed the last token of each row; the decoder output for the next one."""
         ...
 
 
 class Segment(NamedTuple):
-    """Tokens `start` … `end` - 1 of an output, which source position `source` (from 0) of a segmental model emitted.
+    """Tokens `start` … `end` - 1 of an output, emitted by source position `source` (from 0) of a segmental model.
 
     `log_prob` is log p(these tokens and the end of the segment | source position).
     """
@@ -59,16 +60,16 @@ class Segment(NamedTuple):
     end: int
     log_prob: float
 
-    def moved(self, *, source: int = 0, target: int = 0) -> Segment:
-        """The same with so many tokens more before it on each side."""
+    def shifted(self, *, source: int = 0, target: int = 0) -> Segment:
+        """Shifted right by `source` and `target` tokens."""
         return Segment(self.source + source, self.start + target, self.end + target, self.log_prob)
 
 
 class Hypothesis(NamedTuple):
-    """One output: `tokens` without EOS; `log_prob` in nats with that of EOS; `score` = log_prob / divisor.
+    """One output: `tokens` without EOS; `log_prob` in nats with EOS; `score` = log_prob / divisor.
 
-    `cut` is True where the search ended it at the maximal length although the model wanted to go on. `segments`: of a
-    segmental model, in the order of the tokens, which they cover.
+    `cut`: the search ended it at the maximal length before the model chose EOS. `segments`: of a segmental model, in the
+    order of the tokens.
     """
 
     tokens: list[int]
@@ -80,12 +81,12 @@ class Hypothesis(NamedTuple):
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """`beam` hypotheses kept, `n_best` of the finished ones returned; `banned` ids are never produced.
+    """The options of a search: `beam` live hypotheses, the `n_best` finished ones as result.
 
-    Ids in `banned` may stand in a forced prefix. `exact`: search on until nothing better can come; otherwise a sentence
-    is also done when `beam` of its hypotheses have finished. `transformers`: the rules of that library (`beam.py`) in place of
-    both. `word_bonus`: what each token adds to the score of a
-    segmental model. `cancelled` is asked at each step; where it says so, the search raises Cancelled.
+    `banned` ids appear only in a forced prefix. `exact`: the exact stopping rule; otherwise a sentence is also done when `beam`
+    of its hypotheses have finished. `transformers`: the rules of that library instead of both (`beam.py`). `word_bonus`: added
+    to the score of a segmental model for each token. `should_cancel`: called at each step; the search raises Cancelled if it
+    returns True.
     """
 
     beam: int = 1
@@ -97,14 +98,14 @@ class SearchOptions:
     exact: bool = True
     transformers: bool = False
     word_bonus: float = 0.0
-    cancelled: Question | None = None
+    should_cancel: ShouldCancel | None = None
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Per sentence: the most and the fewest tokens (EOS not counted), and tokens that the output must begin with.
+    """Per sentence: the most and the fewest tokens (EOS not counted), and the forced prefix.
 
-    `expected` steps are what caches are made for at first (they grow when it takes more); None: for the longest output.
+    `expected`: the initial size of caches in steps (they grow on demand); None for the longest output.
     """
 
     longest: Tensor
@@ -120,7 +121,7 @@ class Limits:
         device: torch.device | str = "cpu",
         expected: int | None = None,
     ) -> Limits:
-        """Limits from lists; a bound below the forced prefix is raised to it, and shortest ≤ longest holds."""
+        """Limits from lists. A `longest` below the forced prefix is raised to it; `shortest` is at most `longest`."""
         low = list(shortest) if shortest is not None else [0] * len(longest)
         sizes = [len(p) for p in prefixes] if prefixes is not None else [0] * len(low)
         high = [max(n, size) for n, size in zip(longest, sizes, strict=True)]
@@ -134,12 +135,12 @@ class Limits:
 
     @property
     def capacity(self) -> int:
-        """The number of steps to make caches for."""
+        """The initial size of caches, in steps."""
         steps = int(self.longest.max()) + 1
         return steps if self.expected is None else min(steps, self.expected)
 
     def forced(self, step: int, sentences: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Which of `sentences` have a forced token at `step` (positions in `sentences`), and those tokens."""
+        """The positions in `sentences` that have a forced token at `step`, and these tokens; None if there are none."""
         if self.prefixes is None:
             return None
         here = [(i, self.prefixes[b][step]) for i, b in enumerate(sentences.tolist()) if step < len(self.prefixes[b])]
@@ -151,7 +152,7 @@ class Limits:
 
 
 def ban(log_probs: Tensor, tokens: Tensor, banned: tuple[int, ...]) -> Tensor:
-    """`log_probs` with those of banned tokens set to -inf (float64)."""
+    """`log_probs` in float64, -inf for banned tokens."""
     result = log_probs.double().clamp_(max=0.0)
     for token in banned:
         result.masked_fill_(tokens == token, NEVER)
@@ -159,6 +160,6 @@ def ban(log_probs: Tensor, tokens: Tensor, banned: tuple[int, ...]) -> Tensor:
 
 
 def refuse_nan(values: Tensor) -> None:
-    """ModelError if a model gave NaN: its weights are broken, and no search can repair that."""
+    """Raise ModelError if a model returned NaN: its weights are broken."""
     if bool(values.isnan().any()):
-        raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; take another")
+        raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; use another")

@@ -1,8 +1,8 @@
-"""The rule for lines that are longer than a model takes, the same in every verb (docs/decoding.md, "Long lines").
+"""Lines above the limit of a model; the rule is the same in every command (docs/decoding.md, "Long lines").
 
 A source has at most `max_input_tokens` subwords, a given target at most `max_target_tokens` (`DecodingConfig`): the longest
-that the model could write itself. A longer line is cropped: it counts as the line that ends there. What was cropped is
-counted, and reported with the number of the first line.
+that the model could write. A longer line is cropped: its end is ignored. Commands report the number of cropped lines and the
+first one.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from phraseloom.errors import DataError
 
 
 def crop(ids: Sequence[list[int]], limit: int) -> tuple[list[list[int]], list[bool]]:
-    """Each line without what is beyond `limit` subwords, and whether something was."""
-    return [some[:limit] for some in ids], [len(some) > limit for some in ids]
+    """The first `limit` subwords of each line, and whether it was longer."""
+    return [line[:limit] for line in ids], [len(line) > limit for line in ids]
 
 
 def encode(side: Any, lines: Sequence[str], limit: int) -> list[list[int]]:
-    """The ids of raw lines, of far too long ones only as many as show that they are."""
-    room = 4 * limit * side.subwords.longest_piece  # normalisation may shorten a line
-    ids: list[list[int]] = side.encode_batch([line[:room] for line in lines])
+    """The ids of raw lines; of a far too long line only the beginning, but more than `limit` ids."""
+    characters = 4 * limit * side.subwords.longest_piece  # normalisation may shorten a line
+    ids: list[list[int]] = side.encode_batch([line[:characters] for line in lines])
     for number, line in enumerate(lines):
-        if len(line) > room and len(ids[number]) <= limit:
+        if len(line) > characters and len(ids[number]) <= limit:
             ids[number] = side.encode(line)
     return ids
 
 
 def crop_targets(translator: Any, targets: Sequence[str]) -> tuple[list[list[int]], list[bool]]:
-    """The ids of given targets as far as the model takes them, and which of them were cropped."""
+    """The ids of given targets, cropped, and which of them were cropped."""
     limit = translator.config.max_target_tokens
     return crop(encode(translator.tokenizer.target, targets, limit), limit)
 
 
 def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
-    """DataError (line from 1) for a prefix of more subwords: a cropped one would not be what was asked for."""
+    """Raise DataError (line from 1) for a prefix above the limit: a cropped prefix would change the request."""
     for number, prefix in enumerate(prefixes, 1):
         if len(prefix) > limit:
             raise DataError(
@@ -49,7 +49,7 @@ def refuse_long_prefixes(prefixes: Sequence[Sequence[int]], limit: int) -> None:
 
 @dataclass
 class CroppedLines:
-    """Counts the cropped ones of a text of `noun`s (such as "pair"), and remembers the first."""
+    """Counts the cropped lines of a text of `noun`s (such as "pair"), and stores the number of the first."""
 
     noun: str
     lines: int = 0
@@ -63,7 +63,7 @@ class CroppedLines:
             self.cropped, self.first = self.cropped + 1, self.first or self.lines
 
     def warnings(self, config: Any) -> list[str]:
-        """One sentence if there were any; `config` has the limits."""
+        """One sentence if lines were cropped; `config` has the limits."""
         source, target = config.max_input_tokens, getattr(config, "max_target_tokens", None)
         limit = f"{source} subwords" if target is None else f"{source} source or {target} target subwords"
         text = f"longer than {limit}: the end was left out (first: line {self.first})"

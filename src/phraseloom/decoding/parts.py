@@ -1,22 +1,15 @@
-"""The translation of a line from what was found for its parts: texts joined, words counted on, unknown words replaced.
+"""The translation of a line from the results of its pieces: join texts, renumber words, replace unknown words.
 
-Words for the unknown ones of an output, from the source words that were attended to (spec §4.6; Luong et al. 2015, §3.3).
+**Unknown words** are replaced by means of the source words that were attended to (spec §4.6; Luong et al. 2015, §3.3). For each
+UNK in the output, with α the attention that predicted it, S source words, and all numbers from 0:
 
-Where the search chose UNK, with α the attention with which it was chosen, S source words and everything counted from 0:
+1. Sum the attention over the pieces of a source word; average it over the pieces of a target word (as in `alignment.py`). A
+   target word with an UNK is replaced as a whole. EOS does not count.
+2. Take the source word s with the largest α, unless it is `,` or `.`, or |s - t| > S / 2 for the t-th target word (a phrase
+   counts as one word); then take the one with the second largest α, if there is one. Ties: the lower word.
+3. Write its translation from the lexicon; if the lexicon has none, copy the source word.
 
-1. Attention to the pieces of a source word is summed; that of the pieces of a target word is averaged (as in `word_links.py`).
-   A target word that holds UNK is replaced whole. EOS counts for nothing.
-2. The source word s with the largest α is taken, unless it is `,` or `.`, or |s - t| > S / 2 for the t-th target word (a phrase
-   counts as one): then that with the second largest, whatever it is, if there is one. Equal α: the lower word.
-3. Its translation is that of the lexicon where there is one, else the word as it stands in the source.
-
-The replacement is made when the search is done: UNK is what was fed to the decoder for the words after it.
-
-The rule for lines that are longer than a model takes, the same in every verb (docs/decoding.md, "Long lines").
-
-A source has at most `max_input_tokens` subwords, a given target at most `max_target_tokens` (`DecodingConfig`): the longest
-that the model could write itself. A longer line is cropped: it counts as the line that ends there. What was cropped is
-counted, and reported with the number of the first line.
+The replacement comes after the search: the decoder read UNK when it predicted the following words.
 """
 
 from __future__ import annotations
@@ -43,13 +36,13 @@ class Aligned(NamedTuple):
     words: Links
     phrases: list[PhraseLink]
 
-    def moved(self, source: int) -> Aligned:
-        """The same with so many source words more before it."""
-        return Aligned([(s + source, t) for s, t in self.words], [p.moved(source=source) for p in self.phrases])
+    def shifted(self, source: int) -> Aligned:
+        """Shifted right by `source` words."""
+        return Aligned([(s + source, t) for s, t in self.words], [p.shifted(source=source) for p in self.phrases])
 
 
-class Found(NamedTuple):
-    """The n-best list of one piece; of each entry, where asked for, the alignments and the unknown words to be replaced."""
+class PieceResult(NamedTuple):
+    """The n-best list of one piece; for each entry the alignments and the unknown words to replace, if requested."""
 
     hypotheses: list[Hypothesis]
     aligned: list[Aligned | None]
@@ -57,7 +50,7 @@ class Found(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One hypothesis of one piece: its words and text, unknown words replaced."""
+    """One hypothesis of one piece: its words and text, with unknown words replaced."""
 
     hypothesis: Hypothesis
     words: list[str]
@@ -71,39 +64,39 @@ def join_parts(
     tokenizer: Tokenizer,
     line: str,
     pieces: Sequence[Piece],
-    found: Sequence[Found],
+    results: Sequence[PieceResult],
     *,
     cropped: bool,
     lexicon: Mapping[str, str] | None = None,
 ) -> Translation:
     """The translation of `line` from those of its pieces, n-best by rank.
 
-    `lexicon`: replace the unknown words of `found`, by its translations where it has them; None: leave them.
+    `lexicon`: translations for the unknown words of `results`; None leaves unknown words in place.
     """
-    unknown = any(words for one in found for words in one.unknown or ())
-    source_words = tokenizer.source.words(line) if unknown else []
-    of_pieces = [
-        _parts(tokenizer.target, one, piece, source_words, lexicon or {})
-        for piece, one in zip(pieces, found, strict=True)
+    has_unknown = any(words for result in results for words in result.unknown or ())
+    source_words = tokenizer.source.words(line) if has_unknown else []
+    parts_of_pieces = [
+        _parts(tokenizer.target, result, piece, source_words, lexicon or {})
+        for piece, result in zip(pieces, results, strict=True)
     ]
-    best, *rest = [_joined(parts, cropped, lexicon is not None) for parts in zip(*of_pieces, strict=False)]
-    return replace(best, alternatives=rest) if rest else best
+    best, *others = [_joined(parts, cropped, lexicon is not None) for parts in zip(*parts_of_pieces, strict=False)]
+    return replace(best, alternatives=others) if others else best
 
 
 def _parts(
-    side: Side, found: Found, piece: Piece, source_words: Sequence[str], lexicon: Mapping[str, str]
+    side: Side, result: PieceResult, piece: Piece, source_words: Sequence[str], lexicon: Mapping[str, str]
 ) -> Iterator[_Part]:
-    """The n-best list of a piece; no word that its forced prefix begins is replaced."""
-    unknown = found.unknown or [[]] * len(found.hypotheses)
-    for hypothesis, aligned, missing in zip(found.hypotheses, found.aligned, unknown, strict=True):
+    """The n-best list of a piece; words that begin in its forced prefix are not replaced."""
+    unknown = result.unknown or [[]] * len(result.hypotheses)
+    for hypothesis, aligned, missing in zip(result.hypotheses, result.aligned, unknown, strict=True):
         tokens, before = hypothesis.tokens, piece.first_word
         words = side.words_of(tokens, piece.begun)
         if missing and piece.prefix:
             forced = side.words_of_piece(tokens, piece.begun)[len(piece.prefix) - 1].stop
-            missing = [one for one in missing if one.number >= forced]
+            missing = [word for word in missing if word.number >= forced]
         replaced = replacements(missing, source_words[before:], lexicon)
-        for one in replaced:
-            words[one.target] = one.word
+        for replacement in replaced:
+            words[replacement.target] = replacement.word
         text = _text(side, words) if replaced else side.decode(tokens, piece.begun)
         yield _Part(
             hypothesis,
@@ -111,12 +104,12 @@ def _parts(
             text.replace("\n", " "),
             [side.vocabulary.piece(i) for i in tokens],
             aligned,
-            [one.moved(source=before) for one in replaced],
+            [replacement.shifted(source=before) for replacement in replaced],
         )
 
 
 def _text(side: Side, words: Iterable[str]) -> str:
-    """The detokenised text of words as `Side.words_of` gives them."""
+    """The detokenised text of words from `Side.words_of`."""
     return side.normaliser.detokenise(" ".join(map(escape, words) if side.joined else words))
 
 
@@ -132,9 +125,9 @@ def _joined(parts: Sequence[_Part], cropped: bool, replaced: bool) -> Translatio
         tokens=[token for p in parts for token in p.tokens],
         words=[word for p in parts for word in p.words],
         alignment=[(s, t + n) for a, n in aligned for s, t in a.words] if aligned else None,
-        phrases=[p.moved(target=n) for a, n in aligned for p in a.phrases] if aligned else None,
+        phrases=[p.shifted(target=n) for a, n in aligned for p in a.phrases] if aligned else None,
         segments=_segments(hypotheses),
-        replaced=[r.moved(target=n) for p, n in zip(parts, before, strict=False) for r in p.replaced]
+        replaced=[r.shifted(target=n) for p, n in zip(parts, before, strict=False) for r in p.replaced]
         if replaced
         else None,
         cropped=cropped,
@@ -144,17 +137,17 @@ def _joined(parts: Sequence[_Part], cropped: bool, replaced: bool) -> Translatio
 
 
 def _segments(hypotheses: Sequence[Hypothesis]) -> list[Segment] | None:
-    """The segments of all parts, of a segmental model."""
+    """The segments of all parts; None unless the model is segmental."""
     before = accumulate((len(h.tokens) for h in hypotheses), initial=0)
-    some = [(h.segments, n) for h, n in zip(hypotheses, before, strict=False) if h.segments is not None]
-    return [segment.moved(target=n) for segments, n in some for segment in segments] if some else None
+    parts = [(h.segments, n) for h, n in zip(hypotheses, before, strict=False) if h.segments is not None]
+    return [segment.shifted(target=n) for segments, n in parts for segment in segments] if parts else None
 
 
-PASSED_OVER = (",", ".")
+PUNCTUATION = (",", ".")
 
 
 class UnknownWord(NamedTuple):
-    """An unknown word of an output: its number among the words, the place `t` of the rule, and the attention at it.
+    """An unknown word of an output: its number among the words, its `t` in the rule, and its attention.
 
     `weights_S`: attention to each of the source words `source`, numbers in ascending order.
     """
@@ -166,8 +159,8 @@ class UnknownWord(NamedTuple):
 
 
 class Replacement(NamedTuple):
-    """Target word `target` was unknown: `word` stands for it, from source word `source`, `original`, whose translation it is
-    by the lexicon (`from_lexicon`) or which it repeats."""
+    """`word` replaces the unknown target word `target`: the translation of source word `source` in the lexicon
+    (`from_lexicon`), or a copy of it. `original`: the source word."""
 
     target: int
     source: int
@@ -175,18 +168,18 @@ class Replacement(NamedTuple):
     word: str
     from_lexicon: bool
 
-    def moved(self, *, source: int = 0, target: int = 0) -> Replacement:
-        """The same with so many words more before it on each side."""
+    def shifted(self, *, source: int = 0, target: int = 0) -> Replacement:
+        """Shifted right by `source` and `target` words."""
         return self._replace(source=self.source + source, target=self.target + target)
 
 
 def unknown_words(
     weights_TS: np.ndarray, tokens: Sequence[int], source_word: Sequence[int], target_words: Sequence[range]
 ) -> list[UnknownWord]:
-    """The words with UNK among the target pieces `tokens`, in order; none where the source has no word.
+    """The words with UNK among the target pieces `tokens`, in order; none if the source has no word.
 
-    `weights_TS`: attention (target pieces + EOS, source pieces + EOS), row t that with which piece t was chosen.
-    `source_word`: the word number of each piece; `target_words`: the numbers of its words. Both in ascending order.
+    `weights_TS`: attention (target pieces + EOS, source pieces + EOS); row t predicted piece t. `source_word`: the word number
+    of each piece; `target_words`: the numbers of the words of each piece. Both in ascending order.
     """
     first = [words.start for words in target_words]
     numbers = {word for token, word in zip(tokens, first, strict=True) if token == UNK}
@@ -201,16 +194,16 @@ def unknown_words(
 
 
 def choose_source(weights_S: np.ndarray, words: Sequence[str], place: int) -> int:
-    """Which of the source words (an index) the unknown word at `place` is replaced by; the rule above, step 2."""
+    """The index of the source word that replaces the unknown word at `place`; step 2 of the rule above."""
     first, *others = np.argsort(-weights_S, kind="stable")[:2].tolist()
-    doubtful = words[first] in PASSED_OVER or 2 * abs(first - place) > len(words)
+    doubtful = words[first] in PUNCTUATION or 2 * abs(first - place) > len(words)
     return int(others[0]) if doubtful and others else int(first)
 
 
 def replacements(
     unknown: Iterable[UnknownWord], source_words: Sequence[str], lexicon: Mapping[str, str]
 ) -> list[Replacement]:
-    """What stands for each unknown word. `source_words`: those that the numbers of `unknown` count."""
+    """The replacement of each unknown word. `source_words`: the words that `UnknownWord.source` numbers."""
     result = []
     for number, place, weights_S, source in unknown:
         chosen = source[choose_source(weights_S, [source_words[s] for s in source], place)]

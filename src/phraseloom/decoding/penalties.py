@@ -4,9 +4,9 @@ Wu et al. (2016, eq. 14):  divisor = ((5 + |Y|) / 6)^alpha
 Sockeye:                   divisor = ((beta + |Y|) / (beta + 1))^alpha
 none:                      divisor = 1
 
-Each divisor is positive and does not shrink as |Y| grows, and log P of a prefix does not grow as it is extended
-(log p ≤ 0). So no extension of a prefix with log-probability L that has at most `longest` tokens scores above
-L / divisor(longest): the bound by which the search knows that it may stop.
+Each divisor is positive and does not shrink as |Y| grows, and extending a prefix does not raise its log P (log p ≤ 0). So no
+extension of a prefix with log-probability L to at most `longest` tokens scores above L / divisor(longest). The exact stopping
+rule of beam search uses this bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from phraseloom.options.decoding import NoPenaltyConfig, PenaltyConfig, SockeyeP
 
 
 class LengthPenalty(Protocol):
-    """Something that divides a log-probability by a function of the length."""
+    """Divides a log-probability by a function of the length."""
 
     def divisor(self, length: Tensor) -> Tensor:
         """The divisor for outputs of `length` tokens (float64, EOS counted)."""
@@ -54,7 +54,7 @@ class SockeyePenalty:
 
 @dataclass(frozen=True)
 class NoPenalty:
-    """1."""
+    """No length penalty: the divisor is 1."""
 
     def divisor(self, length: Tensor) -> Tensor:
         """See LengthPenalty."""
@@ -65,7 +65,7 @@ PENALTIES: dict[str, Callable[..., LengthPenalty]] = {"wu": WuPenalty, "sockeye"
 
 
 def build_penalty(config: WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig) -> LengthPenalty:
-    """The penalty that a config describes."""
+    """The penalty of a configuration."""
     return PENALTIES[config.kind](**config.model_dump(exclude={"kind"}))
 
 

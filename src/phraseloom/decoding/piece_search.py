@@ -1,4 +1,4 @@
-"""A batch of pieces through the model: the search, and what the model says of the outputs."""
+"""Search for a batch of pieces, with alignments of the outputs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ import torch
 
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.beam import build_penalty
-from phraseloom.decoding.parts import Found
-from phraseloom.decoding.search import Limits, Question, SearchOptions, search, writer_of
+from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.parts import PieceResult
+from phraseloom.decoding.penalties import build_penalty
+from phraseloom.decoding.search import search, writer_of
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
 
 
-def with_prefixes(side: Side, of_line: list[list[Piece]], prefixes: Sequence[str]) -> list[list[Piece]]:
-    """The pieces of each line, the first of them with what the translation must begin with, in ids of the target side."""
+def with_prefixes(side: Side, lines: list[list[Piece]], prefixes: Sequence[str]) -> list[list[Piece]]:
+    """The pieces of each line, with the forced prefix of its translation in the first piece; `side` is the target side."""
     result = []
-    for some, prefix, ids in zip(of_line, prefixes, side.encode_batch(list(prefixes)), strict=True):
+    for pieces, prefix, ids in zip(lines, prefixes, side.encode_batch(list(prefixes)), strict=True):
         begun = side.pieces(prefix) if UNK in ids else ()
-        result.append([replace(piece, prefix=ids, begun=begun) for piece in some[:1]] + some[1:])
+        result.append([replace(piece, prefix=ids, begun=begun) for piece in pieces[:1]] + pieces[1:])
     return result
 
 
@@ -35,11 +37,11 @@ def search_pieces(
     *,
     device: torch.device,
     alignments: bool,
-    cancelled: Question | None = None,
-) -> list[Found]:
-    """The n-best list of each piece, with alignments if asked for, and with unknown words where they are to be replaced.
+    should_cancel: ShouldCancel | None = None,
+) -> list[PieceResult]:
+    """The n-best list of each piece, with alignments if requested, and with unknown words if they are replaced.
 
-    All pieces are one batch; several threads may call this at a time. Raises Cancelled.
+    All pieces form one batch; several threads may call this at the same time. Raises Cancelled.
     """
     sizes = [len(p.ids) for p in pieces]
     limits = Limits.of(
@@ -57,13 +59,13 @@ def search_pieces(
         exact=config.stop == "exact",
         transformers=config.stop == "transformers",
         word_bonus=config.word_bonus,
-        cancelled=cancelled,
+        should_cancel=should_cancel,
     )
     with torch.inference_mode():
         phrases = [p.phrases for p in pieces if p.phrases is not None] or None
         batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
         memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        found = search(model, memory, limits, options)
+        n_best = search(model, memory, limits, options)
         replacing = config.unknown == "replace"
         links = writer_of(model).links
-        return links(model, tokenizer, pieces, found, memory, config, alignments=alignments, replacing=replacing)
+        return links(model, tokenizer, pieces, n_best, memory, config, alignments=alignments, replacing=replacing)

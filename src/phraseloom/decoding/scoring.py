@@ -1,4 +1,4 @@
-"""Scores of given text, token by token, by one pass over all of it: log P(target | source), or log P(line)."""
+"""Scores of given text, token by token, with one forward pass: log P(target | source), or log P(line)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Config = DecodingConfig | GenerationConfig
 
 @dataclass(frozen=True)
 class Score:
-    """`log_prob` in nats, EOS counted; `score` = `log_prob` / length penalty, as the search ranks.
+    """`log_prob` in nats, with EOS; `score` = `log_prob` / length penalty, as in search.
 
-    `token_log_probs` has one more entry than `tokens`, that of EOS. `cropped`: the end of a side was left out.
+    `token_log_probs` has one more entry than `tokens`, for EOS. `cropped`: the end of a side was left out.
     """
 
     log_prob: float
@@ -33,7 +33,7 @@ class Score:
 
     @staticmethod
     def of(token_log_probs: list[float], tokens: list[str], penalty: LengthPenalty, cropped: bool = False) -> Score:
-        """The sums of the log-probabilities of tokens."""
+        """The score from the log-probabilities of tokens and EOS."""
         total = sum(token_log_probs)
         divisor = float(penalty.divisor(torch.tensor(len(token_log_probs), dtype=torch.float64)))
         return Score(total, total / divisor, tokens, token_log_probs, cropped)
@@ -48,8 +48,8 @@ def score_pairs(
 ) -> list[list[float]]:
     """Log-probability of each target token and of EOS, for pairs of subword ids without EOS.
 
-    A pair of two empty sides is certain: the translator answers a blank line with a blank one without the model. `phrases`: the
-    sizes of the source phrases, of a model that needs them.
+    A pair of two empty sides has probability 1: a blank line translates to a blank line without the model. `phrases`: the sizes
+    of the source phrases, if the model needs them.
     """
     result: list[list[float]] = [[0.0] for _ in pairs]
     real = [i for i, (s, t) in enumerate(pairs) if len(s) or len(t)]
@@ -64,7 +64,7 @@ def score_lines(
 ) -> list[list[float]]:
     """Log-probability of each token and of EOS under a language model, for lines of subword ids without EOS.
 
-    A blank line is one that ends at once, and has the probability of that.
+    A blank line has the probability of EOS as its first token.
     """
     return _score(model, [((), line) for line in lines], config, device)
 
@@ -80,8 +80,8 @@ def _score(
     def work(batch: list[int]) -> list[list[float]]:
         chosen = [pairs[i] for i in batch]
         with torch.inference_mode():
-            sizes_of = None if phrases is None else [phrases[i] for i in batch]
-            tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen], sizes_of).to(device)
+            phrase_sizes = None if phrases is None else [phrases[i] for i in batch]
+            tensors = make_batch([s for s, _ in chosen], [t for _, t in chosen], phrase_sizes).to(device)
             log_probs_BT = model.score(tensors)
             refuse_nan(log_probs_BT)
         return [row[: len(t) + 1] for row, (_, t) in zip(log_probs_BT.double().tolist(), chosen, strict=True)]

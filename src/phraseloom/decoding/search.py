@@ -1,9 +1,4 @@
-"""Search for the best output of a model, and what the model says of it, by how the model writes: tokens, or segments (NPMT).
-
-Ending a search that nobody waits for any more: its caller gives a question, which is asked between two steps.
-
-What the search needs from a model, and the bounds, forced prefixes and results of a search.
-"""
+"""Search for the best outputs of a model, and their links: one module for models that write tokens, one for segments (NPMT)."""
 
 from __future__ import annotations
 
@@ -14,78 +9,48 @@ from typing import Any, Protocol, cast
 import torch
 
 from phraseloom.decoding.batching import Piece
-from phraseloom.decoding.cancellation import Cancelled, Question, go_on
-from phraseloom.decoding.limits import (
-    NEVER,
-    Hypothesis,
-    Limits,
-    OutputScorer,
-    SearchModel,
-    SearchOptions,
-    Segment,
-    ban,
-    refuse_nan,
-)
-from phraseloom.decoding.parts import Found
+from phraseloom.decoding.limits import Hypothesis, Limits, SearchOptions
+from phraseloom.decoding.parts import PieceResult
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer
 
-__all__ = [
-    "Cancelled",
-    "Hypothesis",
-    "Limits",
-    "NEVER",
-    "OutputScorer",
-    "Question",
-    "SearchModel",
-    "SearchOptions",
-    "Segment",
-    "Writer",
-    "ban",
-    "go_on",
-    "refuse_nan",
-    "search",
-    "writer_of",
-]
-
-
 WRITERS = {"tokens": "phraseloom.decoding.tokens", "segments": "phraseloom.npmt.search"}
-"""The module with the functions of `Writer`, by what a model `writes`."""
+"""The module that implements `Writer`, by what a model `writes`."""
 
 
 class Writer(Protocol):
-    """What translating asks of a way to write."""
+    """The functions that translation needs for a kind of output."""
 
     def search(self, model: Any, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-        """As `search` below."""
+        """See `search` below."""
         ...
 
     def can_align(self, model: Any) -> bool:
-        """Whether the model says from which source tokens its words come."""
+        """Whether the model links its words to source tokens."""
         ...
 
     def check(self, model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-        """UsageError where the options choose an attention that the model does not have; `aligned`: whether one is needed."""
+        """Raise UsageError if the options select an attention that the model lacks; `aligned`: whether one is needed."""
         ...
 
     def links(
-        self, model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], memory: Any,
+        self, model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], n_best: Sequence[list[Hypothesis]], memory: Any,
         config: DecodingConfig, *, alignments: bool, replacing: bool,
-    ) -> list[Found]:  # fmt: skip
-        """The hypotheses of each piece with their links, and with their unknown words where they are to be replaced."""
+    ) -> list[PieceResult]:  # fmt: skip
+        """The hypotheses of each piece with their links, and with unknown words if they are replaced."""
         ...
 
 
 def writer_of(model: Any) -> Writer:
-    """The functions for what `model` writes."""
+    """The `Writer` of a model."""
     return cast(Writer, import_module(WRITERS[model.writes]))
 
 
 def search(model: Any, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-    """For each sentence of `memory` up to `n_best` hypotheses, best first; never fewer than one.
+    """Up to `n_best` hypotheses for each sentence of `memory`, best first; at least one each.
 
-    `model`: a `SearchModel`, or a `SegmentModel` (`npmt/candidates.py`). Raises ModelError where the model gives NaN,
-    UsageError for a word bonus where there are no segments.
+    `model`: a `SearchModel`, or a `SegmentModel` (`npmt/candidates.py`). Raises ModelError if the model gives NaN, UsageError
+    for a word bonus without segments.
     """
     with torch.inference_mode():
         return writer_of(model).search(model, memory, limits, options)

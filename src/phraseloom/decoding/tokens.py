@@ -1,4 +1,4 @@
-"""Models that write token after token: greedy or beam search, and the links that one of their attentions gives."""
+"""The `Writer` of models that write token by token: greedy or beam search, and links from cross-attention."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from phraseloom.decoding.alignment import attention_of, choose, link_phrases, li
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.beam import beam_search, greedy_search
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
-from phraseloom.decoding.parts import Aligned, Found, UnknownWord, unknown_words
+from phraseloom.decoding.parts import Aligned, PieceResult, unknown_words
 from phraseloom.errors import UsageError
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer
@@ -17,10 +17,10 @@ from phraseloom.text.vocabulary import UNK
 
 
 def search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-    """Greedy where the beam is 1, else by beam. UsageError for a word bonus."""
+    """Greedy search for a beam of 1, otherwise beam search. Raises UsageError for a word bonus."""
     if options.word_bonus:
         raise UsageError(
-            f"word_bonus {options.word_bonus:g} is for segmental models", hint="use length_penalty for this one"
+            f"word_bonus {options.word_bonus:g} is for segmental models", hint="use length_penalty for this model"
         )
     return (greedy_search if options.beam == 1 else beam_search)(model, memory, limits, options)
 
@@ -31,34 +31,36 @@ def can_align(model: Any) -> bool:
 
 
 def check(model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-    """If an attention is needed: UsageError for a layer or head that the model does not have, ModelError if it has none."""
+    """If an attention is needed, raise UsageError for a layer or head that the model lacks, ModelError if it has none."""
     if aligned:
         choose(config, model.decoder.cross_structures)
 
 
 def links(
-    model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], found: Sequence[list[Hypothesis]], memory: Any,
+    model: Any, tokenizer: Tokenizer, pieces: Sequence[Piece], n_best: Sequence[list[Hypothesis]], memory: Any,
     config: DecodingConfig, *, alignments: bool, replacing: bool,
-) -> list[Found]:  # fmt: skip
-    """What the cross-attention of one layer says: word and phrase links, and where unknown words come from."""
-    wanted = [[alignments or (replacing and UNK in h.tokens) for h in some] for some in found]
-    if not any(map(any, wanted)):
-        return [Found(some, [None] * len(some)) for some in found]
+) -> list[PieceResult]:  # fmt: skip
+    """Word and phrase links, and the sources of unknown words, from the cross-attention of one layer."""
+    needed = [
+        (b, rank)
+        for b, hypotheses in enumerate(n_best)
+        for rank, h in enumerate(hypotheses)
+        if alignments or (replacing and UNK in h.tokens)
+    ]
+    result = [PieceResult(h, [None] * len(h), [[] for _ in h] if needed else None) for h in n_best]
+    if not needed:
+        return result
     choice = choose(config, model.decoder.cross_structures)
-    seen = [(b, h.tokens) for b, some in enumerate(found) for h, want in zip(some, wanted[b], strict=True) if want]
-    looks = iter(attention_of(model, memory, [b for b, _ in seen], [tokens for _, tokens in seen], choice))
-    result = []
-    for piece, some, want in zip(pieces, found, wanted, strict=True):
+    targets = [n_best[b][rank].tokens for b, rank in needed]
+    attentions = attention_of(model, memory, [b for b, _ in needed], targets, choice)
+    for (b, rank), tokens, attention in zip(needed, targets, attentions, strict=True):
+        piece, unknown = pieces[b], result[b].unknown
         source_word = tokenizer.source.word_of_piece(piece.ids)
-        aligned: list[Aligned | None] = [None] * len(some)
-        unknown: list[list[UnknownWord]] = [[] for _ in some]
-        for rank in (rank for rank, is_wanted in enumerate(want) if is_wanted):
-            look, tokens = next(looks), some[rank].tokens
-            target_words = tokenizer.target.words_of_piece(tokens, piece.begun)
-            if replacing:
-                unknown[rank] = unknown_words(look.tokens_TS, tokens, source_word, target_words)
-            if alignments:
-                words = link_words(look.tokens_TS, source_word, target_words, choice.method)
-                aligned[rank] = Aligned(words, link_phrases(look, source_word, target_words)).moved(piece.first_word)
-        result.append(Found(some, aligned, unknown))
+        target_words = tokenizer.target.words_of_piece(tokens, piece.begun)
+        if replacing and unknown is not None:
+            unknown[rank] = unknown_words(attention.tokens_TS, tokens, source_word, target_words)
+        if alignments:
+            words = link_words(attention.tokens_TS, source_word, target_words, choice.method)
+            aligned = Aligned(words, link_phrases(attention, source_word, target_words))
+            result[b].aligned[rank] = aligned.shifted(piece.first_word)
     return result

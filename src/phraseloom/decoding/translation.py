@@ -1,4 +1,4 @@
-"""What a translator returns: the text with everything known about it, and counts over many lines."""
+"""The result of translating a line, and counts over many lines."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class PhraseLink(NamedTuple):
         """`s1:s2-t1:t2=weight`, half-open, four digits of the weight."""
         return f"{self.source[0]}:{self.source[1]}-{self.target[0]}:{self.target[1]}={self.weight:.4f}"
 
-    def moved(self, *, source: int = 0, target: int = 0) -> PhraseLink:
-        """The same link with so many words more before it on each side."""
+    def shifted(self, *, source: int = 0, target: int = 0) -> PhraseLink:
+        """Shifted right by `source` and `target` words."""
         (s1, s2), (t1, t2), weight = self
         return PhraseLink((s1 + source, s2 + source), (t1 + target, t2 + target), weight)
 
@@ -33,14 +33,14 @@ class PhraseLink(NamedTuple):
 class Translation:
     """The translation of one line.
 
-    `text` detokenised; `score` = `log_prob` (nats, EOS counted) / length penalty (of a split line: the mean over its
-    parts, weighted by their tokens); `tokens` the subwords, `words` the target words before detokenisation;
-    `alignment` links (source word, target word) from 0, `phrases` the links of spans; both None unless asked for.
-    `segments` of a segmental model, in `tokens` and in subwords of the line; None of any other.
-    `replaced`: the words of `words` that stand for unknown ones (`tokens` keeps these); None unless that was asked for.
-    `blank`: there was nothing to translate and the model was not called. `cropped`: the end of the line was left out;
-    `parts` > 1: the line was split and so many pieces translated. `hit_max_length`: the search had to end the output.
-    `alternatives`: the second to the n-th best.
+    `text`: detokenised. `score`: `log_prob` (nats, with EOS) / length penalty; for a split line the mean over its parts,
+    weighted by their tokens. `tokens`: the subwords; `words`: the target words before detokenisation.
+    `alignment`: links (source word, target word) from 0; `phrases`: links of spans; both None unless requested.
+    `segments`: of a segmental model, numbered in `tokens` and in subwords of the line; None for other models.
+    `replaced`: the entries of `words` that replace unknown words (`tokens` still has UNK); None unless requested.
+    `blank`: the line was blank, and the model did not run. `cropped`: the end of the line was left out. `parts`: the number
+    of pieces of a split line. `hit_max_length`: the output was cut at its maximal length. `alternatives`: the second to the
+    n-th best.
     """
 
     text: str
@@ -68,7 +68,7 @@ class Translation:
         return " ".join(f"{s}-{t}" for s, t in self.alignment or [])
 
     def pharaoh_phrases(self) -> str:
-        """The phrase alignment as `s1:s2-t1:t2=weight` (spans of words, half-open), in the order of the target words."""
+        """The phrase alignment as `s1:s2-t1:t2=weight` (half-open spans of words), in the order of the target words."""
         return " ".join(map(str, self.phrases or []))
 
     def as_dict(self) -> dict[str, Any]:
@@ -121,18 +121,18 @@ class TranslationReport:
     def add(self, translation: Translation) -> None:
         """Count one line."""
         self.lines += 1
-        found = {
+        flags = {
             "blank": translation.blank,
             "cropped": translation.cropped,
             "split": translation.parts > 1,
             "hit_max_length": translation.hit_max_length,
         }
-        for name in (name for name, is_so in found.items() if is_so):
+        for name in (name for name, is_set in flags.items() if is_set):
             setattr(self, name, getattr(self, name) + 1)
             self.first.setdefault(name, self.lines)
 
     def warnings(self, max_input_tokens: int) -> list[str]:
-        """One sentence for each kind of line that did not come out as it was meant."""
+        """One sentence for each kind of problem: cropped, split, or cut lines."""
         texts = {
             "cropped": f"longer than {max_input_tokens} subwords: the end was left out",
             "split": f"longer than {max_input_tokens} subwords: translated in pieces",

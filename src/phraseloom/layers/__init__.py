@@ -1,7 +1,6 @@
-"""nn.Modules that know nothing of text, configuration or training; they take plain values and built sub-modules.
+"""nn.Modules without text, configuration or training; they take plain values and built sub-modules.
 
-For models of other people: `PhraseAttention`, `replace_attention` (docs/phrase_attention.md). They are imported on
-first use, because `layers.naming` serves recipes, which are read without torch.
+For your own models: `PhraseAttention`, `replace_attention` (docs/phrase_attention.md), imported on first use.
 """
 
 from __future__ import annotations

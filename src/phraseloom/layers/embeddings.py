@@ -1,9 +1,9 @@
 """Token embeddings and sinusoid positions.
 
     x_p = √D · E[token_p] + sinusoid(p)         then dropout; positions count from 0
-    x_p = LN(that)                              where it is asked for (P001; spec §3.3)
+    x_p = LN(x_p)                               with a `norm` (P001; spec §3.3)
 
-Layouts of the sinusoid (spec §6.1), angle = p / 10000^(2c/D) for c < D/2 unless said otherwise:
+Layouts of the sinusoid (spec §6.1), angle = p / 10000^(2c/D) for c < D/2:
     halves       sin in the first half, cos in the second            (Sockeye)
     interleaved  sin in the even channels, cos in the odd            (Vaswani et al. 2017, Neutron)
     t2t          halves with the denominator D/2 - 1 in the exponent (tensor2tensor)
@@ -36,7 +36,7 @@ def sinusoid(positions: int, width: int, layout: Layout = "halves", *, first: in
 
 
 class Sinusoid(nn.Module):
-    """Position vectors made on demand and kept; no parameters, nothing stored in a model file."""
+    """Position vectors, computed on demand and cached; no parameters, nothing in a model file."""
 
     def __init__(self, *, width: int, layout: Layout) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Sinusoid(nn.Module):
 
 
 class TokenEmbedding(nn.Module):
-    """Token vectors, times √D if `scaled`, plus positions. The matrix (V, D) may be shared with another side or the output."""
+    """Token vectors, times √D if `scaled`, plus positions. The other side or the output may share the matrix (V, D)."""
 
     def __init__(
         self,

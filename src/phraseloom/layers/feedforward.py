@@ -1,21 +1,15 @@
-"""Position-wise feed-forward layer: FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, §3.3).
+"""The feed-forward network, the residual connection around every sub-layer, and dropout.
 
-f   relu (the paper), swish x·σ(x) (Ramachandran et al. 2017; Marian), gelu x·Φ(x) (Hendrycks and Gimpel 2016)
+Feed-forward    FFN(x) = f(x W1 + b1) W2 + b2 (Vaswani et al. 2017, §3.3), f one of
+                relu (the paper), swish x·σ(x) (Ramachandran et al. 2017; Marian), gelu x·Φ(x) (Hendrycks and Gimpel 2016)
+Residual        pre:  y = x + dropout(f(LN(x))), and a final LN closes the stack (tensor2tensor, Sockeye 1)
+                post: y = LN(x + dropout(f(x))) (Vaswani et al. 2017); spec §1.8, §6.1
+Dropout         dropout(x) = x · m / (1-p),  m = 1 with probability 1-p
 
-The wiring around every sub-layer f, with layer normalisation before it or after the sum.
-
-    pre:  y = x + dropout(f(LN(x)))          (a final LN closes the stack)
-    post: y = LN(x + dropout(f(x)))
-
-Source: Vaswani et al. 2017 (post); tensor2tensor and Sockeye 1 (pre); spec §1.8, §6.1.
-
-Dropout whose mask costs a sixth of torch's on a CPU.
-
-    dropout(x) = x · m / (1-p),  m = 1 with probability 1-p
-
-On a CPU torch draws one 32-bit number and a Bernoulli test for each element. Here each 64-bit draw of the default generator
-serves four elements as 16-bit numbers, and the comparison runs vectorised on floats; p is rounded to a multiple of 1/65536
-and the scale uses the rounded value, so the expectation is exact. Other devices and types use torch's own dropout.
+The dropout mask costs a sixth of torch's on a CPU. There torch draws one 32-bit number and a Bernoulli test per element. Here
+each 64-bit draw of the default generator serves four elements as 16-bit numbers, with a vectorised comparison of floats. p is
+rounded to a multiple of 1/65536 and the scale uses the rounded value, so the expectation is exact. Other devices and types use
+torch's dropout.
 """
 
 from __future__ import annotations
@@ -34,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": Tensor.relu_, "swi
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with an activation of `ACTIVATIONS` between; `dropout` acts on what it returns."""
+    """Two linear maps with an activation of `ACTIVATIONS` between them; `dropout` acts on the activations."""
 
     def __init__(self, *, width: int, inner: int, dropout: float = 0.0, activation: str = "relu") -> None:
         super().__init__()
@@ -49,7 +43,7 @@ class FeedForward(nn.Module):
             draw_linear(linear, draw)
 
     def last_matrices(self) -> list[Tensor]:
-        """What the branch ends in."""
+        """The last matrix of the branch."""
         return [self.down.weight]
 
     def pack(self) -> None:
@@ -70,7 +64,7 @@ NORM_EPSILON = 1e-6
 
 
 class Residual(nn.Module):
-    """`enter` gives what the sub-layer reads; `leave` joins what it returned to the stream."""
+    """The residual connection of a sub-layer: `before` makes its input, `after` adds its output to the stream."""
 
     def __init__(
         self, *, width: int, norm: Literal["pre", "post"], dropout: float = 0.0, epsilon: float = NORM_EPSILON
@@ -78,12 +72,12 @@ class Residual(nn.Module):
         super().__init__()
         self.norm, self.pre, self.dropout = nn.LayerNorm(width, eps=epsilon), norm == "pre", dropout
 
-    def enter(self, x: Tensor) -> Tensor:
+    def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer."""
         return self.norm(x) if self.pre else x
 
-    def leave(self, x: Tensor, y: Tensor) -> Tensor:
-        """The stream after the sub-layer that returned `y`."""
+    def after(self, x: Tensor, y: Tensor) -> Tensor:
+        """The stream `x` with the output `y` of the sub-layer."""
         x = add_dropout(x, y, self.dropout, self.training)
         return x if self.pre else self.norm(x)
 
@@ -92,7 +86,7 @@ LEVELS = 2**16
 
 
 def keep_mask(like: Tensor, dropped: int, generator: torch.Generator | None = None) -> Tensor:
-    """0/1 values of the shape and type of `like`; each is 0 with probability dropped / 65536."""
+    """Zeros and ones of the shape and type of `like`; each is 0 with probability dropped / 65536."""
     count = like.numel()
     draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None, generator=generator)
     levels = draws.view(torch.int16)[:count].to(like.dtype)
@@ -104,7 +98,7 @@ def _fast(x: Tensor) -> bool:
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """`x` with each element zeroed with probability `p` and the rest scaled by 1/(1-p); `x` itself when not training."""
+    """Zero each element with probability `p` and scale the others by 1/(1-p); `x` itself when not training."""
     if not training or p == 0.0:
         return x
     if not _fast(x):

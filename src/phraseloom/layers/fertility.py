@@ -1,8 +1,8 @@
-"""How many target words will a source token give? A classifier of source tokens, and the gate that it makes (spec §4.8, §4.9).
+"""The word-or-phrase gate: a classifier predicts how many target words each source token gives (spec §4.8, §4.9).
 
     φ_e = softmax(FFNN(x_e; h_e) - shift)     x_e embedding and h_e encoder state of source token e
-    word share of e = φ_e0 + φ_e1             of four classes: none, one, two, three or more words
-                    = φ_e0                    of two classes: at most one word, a phrase
+    word share of e = φ_e0 + φ_e1             four classes: none, one, two, three or more words
+                    = φ_e0                    two classes: at most one word, a phrase
 
 `shift` undoes the prior that training had and the text has not: where class c was kept with probability s_c and had weight w_c
 in the loss, FFNN learns log(s_c w_c) + log p(c | e), so shift_c = log(s_c w_c) (Elkan 2001). At the setting of the released
@@ -20,14 +20,14 @@ import torch
 from torch import Tensor, nn
 
 WORD_CLASSES = {4: 2, 2: 1}
-"""By the number of classes, how many of them, the first ones, mean at most one word."""
+"""By the number of classes: how many of the first classes mean at most one word."""
 
 
 class Fertility(nn.Module):
-    """Linear maps with ReLU between: embeddings and states of source tokens → logits of their classes.
+    """Linear maps with ReLU between them: embeddings and states of source tokens → logits of their classes.
 
-    `inputs`: both (embedding, then state), states or embeddings. `widths` of the inner layers: (4096, 1024) in the released
-    program. `width`: of what the first map reads, I. `shift`: of each class, taken off the logits in `forward`; empty: none.
+    `inputs`: both (embedding, then state), states or embeddings. `widths`: of the inner layers; (4096, 1024) in the released
+    program. `width`: I, the size of the input. `shift`: of each class, subtracted from the logits in `forward`; empty if none.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class Fertility(nn.Module):
         self.shift_C = torch.tensor(shift, dtype=torch.float32, device=self.shift_C.device)
 
     def reset(self) -> None:
-        """Draw the parameters anew, as torch's Linear does."""
+        """Draw the parameters again, as torch's Linear does."""
         for linear in self.maps:
             assert isinstance(linear, nn.Linear)
             linear.reset_parameters()
 
     def join(self, embeddings_BSE: Tensor, states_BSD: Tensor) -> Tensor:
-        """What the first map reads of each token, (…, I)."""
+        """The input of the first map for each token, (…, I)."""
         if self.inputs == "both":
             return torch.cat((embeddings_BSE, states_BSD), -1)
         return states_BSD if self.inputs == "states" else embeddings_BSE
 
     def classify(self, joined_BSI: Tensor) -> Tensor:
-        """What `join` gives → logits (…, C) as they are trained, without the shift."""
+        """The result of `join` → logits (…, C) as they are trained, without the shift."""
         hidden = joined_BSI
         for number, linear in enumerate(self.maps):
             hidden = linear(hidden.relu() if number else hidden)

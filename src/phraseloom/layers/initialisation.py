@@ -1,10 +1,10 @@
-"""Where training starts: the distributions from which matrices are drawn.
+"""Initial parameters: the distributions from which matrices are drawn.
 
     xavier_uniform   U(±√(6 / (fan_in + fan_out)))     Glorot and Bengio 2010; tensor2tensor, Sockeye, fairseq, JoeyNMT
     fan_in_uniform   U(±√(1 / fan_in))                 LeCun et al. 1998; torch.nn.Linear; the released program of paper 001
 
-A layer says which of its tensors are matrices and what their fans are (`initialise(draw)`); `draw` says how they are drawn.
-Biases start at zero and gains of layer normalisation at one. `model.init` chooses (`options/model.py`).
+Each layer calls `draw` for its matrices with their fans in its method `initialise(draw)`. Biases start at zero and gains of
+layer normalisation at one. `model.init` selects the distribution (`options/model.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["DRAWS", "Draw", "draw_linear", "fan_in_uniform", "initialise", "xavi
 
 
 class Draw(Protocol):
-    """Fill a matrix in place; the fans count inputs and outputs of the map it is part of."""
+    """Fill a matrix in place; the fans count inputs and outputs of the linear map."""
 
     def __call__(self, matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
         """See the class."""
@@ -31,7 +31,7 @@ def xavier_uniform(matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
 
 
 def fan_in_uniform(matrix: Tensor, *, fan_in: int, fan_out: int) -> None:
-    """U(±√(1 / fan_in)): the output of the map has a third of the variance of its input."""
+    """U(±√(1 / fan_in)): the output of the map has one third of the variance of its input."""
     matrix.detach().uniform_(-(fan_in**-0.5), fan_in**-0.5)
 
 
@@ -46,7 +46,7 @@ def draw_linear(linear: nn.Linear, draw: Draw) -> None:
 
 
 def initialise(module: nn.Module, draw: Draw) -> None:
-    """Draw every matrix below `module` again: by the layer's own `initialise`, or as a linear map. Embeddings stay."""
+    """Draw every matrix in `module` again, by the layer's `initialise` or as a linear map. Embeddings do not change."""
     own = getattr(module, "initialise", None)
     if own is not None:
         cast(Callable[[Draw], None], own)(draw)

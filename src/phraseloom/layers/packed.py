@@ -1,9 +1,9 @@
-"""Products with weights that no longer change, laid out once for oneDNN: what search on a CPU spends its time on.
+"""Products with constant weights, packed once for oneDNN; search on a CPU spends its time on them.
 
     y = f(x Wᵀ + b),  f one of none, relu, swish, gelu
 
-For the few rows of a search step (16 … 640) a packed product is 10–20 % faster than the plain one, which has to lay out W
-again at each step. Only for inference in float32 on a CPU, and only as long as the weight is the one that was packed.
+For the few rows of a search step (16 … 640) a packed product is 10–20 % faster than the plain one, which packs W again at each
+step. Only for inference in float32 on a CPU, and only while the weight is unchanged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-ROWS = 64  # what the layout is chosen for; any number of rows works
+ROWS = 64  # oneDNN chooses the layout for this number of rows; any number works
 
 
 class Packed:
-    """A weight and bias laid out for oneDNN; `fits` says whether they are still those of the parameter.
+    """A weight and bias packed for oneDNN; `fits` checks that the parameter has not changed.
 
-    `of`: the parameter, where `weight` is only some rows of it.
+    `of`: the parameter, if `weight` is only a part of its rows.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, *, of: Tensor | None = None) -> None:
@@ -30,7 +30,7 @@ class Packed:
         self._laid_out = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), ROWS)
 
     def fits(self, x: Tensor, weight: Tensor) -> bool:
-        """Whether the packed product may stand for the plain one."""
+        """Whether the packed product can replace the plain one."""
         same = weight is self._weight and weight._version == self._version
         return same and torch.is_inference_mode_enabled() and x.dtype == torch.float32 and x.device.type == "cpu"
 
@@ -43,14 +43,14 @@ class Packed:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, packed: Packed | None = None) -> Tensor:
-    """x Wᵀ + b, by the packed product where there is one and it fits."""
+    """x Wᵀ + b, by the packed product if there is one and it fits."""
     return packed(x) if packed is not None and packed.fits(x, weight) else F.linear(x, weight, bias)
 
 
 def pack_for_inference(model: nn.Module) -> bool:
-    """Pack the large products of a model that will not be trained any more; whether this torch and machine can.
+    """Pack the large products of a model for inference; False if this torch or machine cannot.
 
-    Every module that has large products offers a method `pack()`.
+    Every module with large products has a method `pack()`.
     """
     if not can_pack(next(model.parameters())):
         return False
@@ -62,12 +62,12 @@ def pack_for_inference(model: nn.Module) -> bool:
 
 
 def can_pack(weight: Tensor) -> bool:
-    """Whether products with this matrix can be packed here."""
+    """Whether this machine can pack products with this matrix."""
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and _works()
 
 
 def _works() -> bool:
-    """Whether this torch has the packed product and it gives the right numbers here."""
+    """Whether this torch has the packed product and computes it correctly."""
     if not torch.backends.mkldnn.is_available():
         return False
     weight, x = torch.linspace(-1, 1, 96).view(12, 8), torch.linspace(-2, 2, 24).view(3, 8)

@@ -1,4 +1,6 @@
-"""Phrase vectors from token vectors: a glance over the phrase, then attention guided by it (P001 §3.2; spec §3.2).
+"""Phrase vectors, the combination network with which tokens read them, and transparent attention (P001).
+
+**Phrase vectors** from token vectors: a glance over the phrase, then attention guided by it (P001 §3.2; spec §3.2).
 
     g = max_k x_k  or  mean_k x_k                              the glance, over the tokens of the phrase
     s_k = w2 · sigmoid(W1 [g ; x_k] + b1)                      the score of a token
@@ -6,23 +8,22 @@
     gated:    c_k = sigmoid(s_k + b2) / m,   phrase = Σ_k c_k x_k + (1 - Σ_k c_k) g       (m tokens; the released code)
     none:     phrase = g
 
-W1 is split: its token half is one product over the tokens, its glance half one over the phrases, so that no token is
-joined with its glance.
+W1 is split: one product of its token half with the tokens and one of its glance half with the phrases, so that no
+concatenation of token and glance is needed.
 
-The attentive combination network: every token looks at the phrases of the source and takes what it needs (P001 §3.4;
-spec §3.5).
+**The attentive combination network**: every token attends to the phrases of the source (P001 §3.4; spec §3.5).
 
     a = MultiHeadAttention(query = x, keys = values = R)             R the phrase vectors; no biases
     z = W_b dropout(sigmoid(W_a [x ; a] + b_a))                      the token first; f inner values
     post-norm:  y = LN(x + a + dropout(z))
     pre-norm:   y = x + a + dropout(z), with LN(x) in place of x above and phrases made of normalised tokens
 
-The released code adds both x and a to z; with `add_attended=False` it is x only, as in the paper's text. The phrases of a
-sentence are few, and for a decoder they do not change from step to step, so their keys and values are made once.
+The released code adds both x and a to z; `add_attended=False` adds only x, as in the paper's text. The phrases of a source do
+not change from step to step of the decoder, so their keys and values are computed once.
 
-Transparent attention: every decoder layer has its own mixture of all levels of the encoder (P001 eq. 6; spec §3.4).
+**Transparent attention**: every decoder layer has its own mixture of all encoder levels (P001 eq. 6; spec §3.4).
 
-R̃^j = Σ_{i=0}^{L} softmax_i(w)[i, j] R^i        level 0 is the embeddings; w (L+1, decoder layers)
+    R̃^j = Σ_{i=0}^{L} softmax_i(w)[i, j] R^i        level 0 is the embeddings; w (L+1, decoder layers)
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from phraseloom.layers.segments import PhraseSegments
 
 
 class PhraseScorer(nn.Module):
-    """How much each token counts in its phrase. `hidden` (h, 2D) has the glance first, as the released code."""
+    """How much each token counts in its phrase. `hidden` (h, 2D) has the glance first, as in the released code."""
 
     def __init__(self, *, width: int, inner: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -53,14 +54,15 @@ class PhraseScorer(nn.Module):
         self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
-        """Draw W1, and w2 from ± 1/√h whatever the distribution; the bias becomes zero."""
+        """Draw W1; w2 always comes from ± 1/√h, and the bias becomes zero."""
         draw_linear(self.hidden, draw)
         fan_in_uniform(self.score, fan_in=len(self.score), fan_out=1)
 
     def scores(self, x_BSD: Tensor, glance_BPD: Tensor, segments: PhraseSegments) -> Tensor:
         """The score of each token given the glance of its phrase, (B, S)."""
-        of_glance, of_token = self.hidden.weight.chunk(2, 1)
-        inner = F.linear(x_BSD, of_token, self.hidden.bias) + segments.to_tokens(F.linear(glance_BPD, of_glance))
+        glance_weight, token_weight = self.hidden.weight.chunk(2, 1)
+        from_glance = segments.to_tokens(F.linear(glance_BPD, glance_weight))
+        inner = F.linear(x_BSD, token_weight, self.hidden.bias) + from_glance
         return dropout(inner, self.dropout, self.training).sigmoid() @ self.score
 
     def forward(self, x_BSD: Tensor, glance_BPD: Tensor, segments: PhraseSegments) -> tuple[Tensor, Tensor]:
@@ -71,7 +73,7 @@ class PhraseScorer(nn.Module):
 
 
 class GatedPhraseScorer(PhraseScorer):
-    """The combination that the released code wires in: no softmax, what is left of 1 goes to the glance."""
+    """The variant of the released code: no softmax; the glance gets the remaining weight."""
 
     def __init__(self, *, width: int, inner: int, dropout: float = 0.0) -> None:
         super().__init__(width=width, inner=inner, dropout=dropout)
@@ -89,16 +91,16 @@ SCORERS: dict[str, type[PhraseScorer]] = {"softmax": PhraseScorer, "gated": Gate
 
 
 class PhraseRepresentation(nn.Module):
-    """The phrase vectors of one level: the embeddings, or the output of one encoder layer."""
+    """The phrase vectors of one level, the embeddings or the output of one encoder layer."""
 
     def __init__(self, *, glance: Literal["max", "mean"], scorer: PhraseScorer | None) -> None:
         super().__init__()
         self.glance, self.scorer = glance, scorer
 
     def forward(self, x_BSD: Tensor, segments: PhraseSegments) -> tuple[Tensor, Tensor | None]:
-        """Token vectors → phrase vectors (B, P, D), and the weights of the tokens (B, P, S) where a scorer gives them.
+        """Token vectors → phrase vectors (B, P, D), and the weights of the tokens (B, P, S) if there is a scorer.
 
-        What stands at padded tokens never matters; phrases that do not exist have the vector 0.
+        Values at padded tokens have no effect; phrases that do not exist have the vector 0.
         """
         x_BSD = segments.without_padding(x_BSD)
         glance = segments.largest(x_BSD) if self.glance == "max" else segments.mean(x_BSD)
@@ -113,7 +115,7 @@ class PhraseKeys(NamedTuple):
     visibility: Visibility
 
     def select(self, sentences_B: Tensor) -> PhraseKeys:
-        """Only these sentences, in this order."""
+        """These sentences only, in this order."""
         lengths, phrases = self.visibility.lengths_B, self.keys.shape[2]
         if lengths is not None:
             lengths = lengths.index_select(0, sentences_B)
@@ -122,9 +124,11 @@ class PhraseKeys(NamedTuple):
 
 
 class AttentiveCombination(nn.Module):
-    """One combination network with its residual; `inner` is f, `attention_dropout` acts on the weights of the phrases,
-    `inner_dropout` behind the sigmoid;
-    `add_attended`: whether the residual has a beside x."""
+    """One combination network with its residual connection.
+
+    `inner` is f. `attention_dropout` acts on the attention weights, `inner_dropout` on the output of the sigmoid.
+    `add_attended`: whether the residual also adds a.
+    """
 
     def __init__(
         self,
@@ -150,14 +154,14 @@ class AttentiveCombination(nn.Module):
         self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
-        """Draw every matrix, keys and values apart; the bias becomes zero."""
+        """Draw every matrix, keys and values separately; the bias becomes zero."""
         for linear_map in (self.query, self.output, self.hidden, self.down):
             draw_linear(linear_map, draw)
         for half in self.keys_values.weight.chunk(2):
             draw(half, fan_in=half.shape[1], fan_out=half.shape[0])
 
     def last_matrices(self) -> list[Tensor]:
-        """What the branch ends in: the output matrix of the attention, and W_b."""
+        """The last matrices of the branch: the output matrix of the attention, and W_b."""
         return [self.output.weight, self.down.weight]
 
     def pack(self) -> None:
@@ -166,30 +170,30 @@ class AttentiveCombination(nn.Module):
             part = getattr(self, name)
             self._packed[name] = Packed(part.weight, part.bias)
 
-    def enter(self, x: Tensor) -> Tensor:
-        """What the network reads of the stream `x`; an encoder makes its phrases of the same."""
-        return self.residual.enter(x)
+    def before(self, x: Tensor) -> Tensor:
+        """The input of the network from the stream `x`; an encoder makes its phrases from it too."""
+        return self.residual.before(x)
 
-    def remember(self, phrases_BPD: Tensor, visibility: Visibility) -> PhraseKeys:
+    def project_phrases(self, phrases_BPD: Tensor, visibility: Visibility) -> PhraseKeys:
         """The keys and values of the phrases of a source."""
-        made = self.keys_values(visibility.without_padding(phrases_BPD))
-        keys, values = made.unflatten(-1, (2 * self.heads, -1)).transpose(1, 2).chunk(2, 1)
+        projected = self.keys_values(visibility.without_padding(phrases_BPD))
+        keys, values = projected.unflatten(-1, (2 * self.heads, -1)).transpose(1, 2).chunk(2, 1)
         return PhraseKeys(keys, values, visibility)
 
-    def forward(self, x_BQD: Tensor, phrases: PhraseKeys, *, entered: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The stream (B, Q, D) → the stream with what the phrases add, and the weights (B, H, Q, P) before dropout.
+    def forward(self, x_BQD: Tensor, phrases: PhraseKeys, *, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The stream (B, Q, D) → the stream after the network, and the attention weights (B, H, Q, P) before dropout.
 
-        `entered`: `enter(x_BQD)`, where it was needed before. In search the Q queries are the hypotheses of a sentence.
+        `before`: `self.before(x_BQD)`, if you have it already. In search the Q queries are the hypotheses of a sentence.
         """
-        entered = self.enter(x_BQD) if entered is None else entered
-        queries = self._product("query", entered).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        before = self.before(x_BQD) if before is None else before
+        queries = self._product("query", before).unflatten(-1, (self.heads, -1)).transpose(1, 2)
         scores = (queries * queries.shape[-1] ** -0.5) @ phrases.keys.transpose(-1, -2)
         weights = masked_softmax(scores, phrases.visibility.hidden())
         dropped = dropout(weights, self.attention_dropout, self.training)
         attended = self._product("output", (dropped @ phrases.values).transpose(1, 2).flatten(2))
-        inner = self._product("hidden", torch.cat([entered, attended], -1)).sigmoid()
+        inner = self._product("hidden", torch.cat([before, attended], -1)).sigmoid()
         z = self._product("down", dropout(inner, self.inner_dropout, self.training))
-        return self.residual.leave(x_BQD + attended if self.add_attended else x_BQD, z), weights
+        return self.residual.after(x_BQD + attended if self.add_attended else x_BQD, z), weights
 
     def _product(self, name: str, x: Tensor) -> Tensor:
         part = getattr(self, name)
@@ -198,7 +202,7 @@ class AttentiveCombination(nn.Module):
 
 
 class TransparentAttention(nn.Module):
-    """Mixes L+1 levels for each of the decoder layers; `dropout` acts on the raw weights."""
+    """A mixture of L+1 levels for each decoder layer; `dropout` acts on the raw weights."""
 
     def __init__(self, *, levels: int, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -206,11 +210,11 @@ class TransparentAttention(nn.Module):
         nn.init.uniform_(self.weight, -math.sqrt(1 / levels), math.sqrt(1 / levels))
 
     def shares(self) -> Tensor:
-        """How much of each level each decoder layer gets, (L+1, decoder layers); columns sum to 1."""
+        """The share of each level in each decoder layer, (L+1, decoder layers); columns sum to 1."""
         return self.weight.softmax(0)
 
     def forward(self, levels: Sequence[Tensor]) -> list[Tensor]:
-        """Tensors of one shape, one a level → the mixture for each decoder layer."""
+        """One tensor per level, all of one shape → the mixture for each decoder layer."""
         shares = dropout(self.weight, self.dropout, self.training).softmax(0)
         stacked = torch.stack(tuple(levels))
         mixed = shares.t().to(stacked.dtype) @ stacked.flatten(1)

@@ -1,22 +1,24 @@
-"""Recurrent layers: LSTM and GRU cells, run over whole sequences or step by step with the same parameters.
+"""Recurrent cells, and the attention of a recurrent decoder.
+
+**Cells** run over whole sequences or step by step, with the same parameters.
 
     LSTM  i f g o = W_x x_t + W_h h_{t-1} + b
           c_t = σ(f) c_{t-1} + σ(i) tanh(g),  h_t = σ(o) tanh(c_t)                   (Hochreiter and Schmidhuber 1997)
     GRU   r z = σ(W_x x_t + W_h h_{t-1} + b)
           n = tanh(W_x x_t + b + r ∘ (W_h h_{t-1} + b_n)),  h_t = (1 - z) n + z h_{t-1}   (Cho et al. 2014, torch's variant)
 
-A whole sequence is run by torch's own kernels. A sentence ends with its last real token, however far it is padded. States are
-sums over many steps, so cells work in the precision of their parameters, also under autocast.
+torch's own kernels run whole sequences. A sentence ends with its last real token, whatever its padding. States are sums over
+many steps, so cells use the precision of their parameters, also under autocast.
 
-Attention of a recurrent decoder: one query a step, the whole source, a context vector (spec §4.5, §6.1).
+**Attention** of a recurrent decoder: one query a step, the whole source, a context vector (spec §4.5, §6.1).
 
     mlp      e_s = w · tanh(W_q q + W_s m_s)       Bahdanau et al. 2015, without biases
     general  e_s = m_s · (W q)                     Luong et al. 2015
     a = softmax(e) over the real source tokens,  context = Σ_s a_s m_s
-    fixed    context = m_last, whatever the query: no attention at all
+    fixed    context = m_last for every query: no attention
 
-Rows of queries are hypotheses: W of each of B sentences. What is made of the source once is kept in a `FixedCache`, as in
-cross-attention. `MultiHeadAttention`, with any score and arrangement, serves a recurrent decoder through `BlockAttention`.
+Rows of queries are hypotheses: W of each of B sentences. A `FixedCache` holds the projected source, as in cross-attention.
+`BlockAttention` adapts `MultiHeadAttention`, with any score and arrangement, to a recurrent decoder.
 """
 
 from __future__ import annotations
@@ -51,18 +53,18 @@ __all__ = [
 ]
 
 State = tuple[Tensor, ...]
-"""What a cell remembers: (h, c) of an LSTM, (h,) of a GRU; each (R, D)."""
+"""The state of a cell: (h, c) of an LSTM, (h,) of a GRU; each (R, D)."""
 
 
 class VariationalMasks(NamedTuple):
-    """Dropout masks that stay the same over the steps of a sentence (Gal and Ghahramani 2016): (R, I) of what a cell reads,
-    (R, D) of the hidden state that comes back; None where nothing is dropped."""
+    """Dropout masks that are constant over the steps of a sentence (Gal and Ghahramani 2016): (R, I) for the input of a cell,
+    (R, D) for its hidden state; None for no dropout."""
 
     inputs: Tensor | None = None
     states: Tensor | None = None
 
     def on_state(self, state: State) -> State:
-        """The state with its hidden part dropped; the memory of an LSTM stays."""
+        """The state with dropout on its hidden part; the memory cell of an LSTM does not change."""
         return state if self.states is None else (state[0] * self.states, *state[1:])
 
 
@@ -82,7 +84,7 @@ class Cell(nn.Module):
         self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
-        """Draw both matrices; each gate is a map of its own."""
+        """Draw both matrices; each gate is a separate map."""
         draw(self.input_weight, fan_in=self.input_width, fan_out=self.width)
         draw(self.hidden_weight, fan_in=self.width, fan_out=self.width)
 
@@ -92,7 +94,7 @@ class Cell(nn.Module):
             nn.init.orthogonal_(gate)
 
     def zeros(self, rows: int, like: Tensor) -> State:
-        """The state before anything was read."""
+        """The state before the first token."""
         return tuple(like.new_zeros(rows, self.width) for _ in range(self.parts))
 
     def from_input(self, x: Tensor) -> Tensor:
@@ -113,7 +115,7 @@ class Cell(nn.Module):
         return torch.zeros_like(self.bias)
 
     def masks(self, rows: int, like: Tensor, *, inputs: float, states: float) -> VariationalMasks | None:
-        """Masks for `rows` sentences by the rates of variational dropout in training; None without it."""
+        """Masks for `rows` sentences with the rates of variational dropout; None without it, and in evaluation."""
         if not self.training or not (inputs or states):
             return None
         return VariationalMasks(
@@ -130,10 +132,8 @@ class Cell(nn.Module):
     ) -> tuple[Tensor, State]:
         """Read whole sentences forwards: outputs (B, S, D) and the state after the last position.
 
-        With masks on the state the steps are taken one by one, which is slower than torch's kernel.
-
-        What stands behind the end of a sentence changes nothing before it. With `lengths_B` the state is that after the last
-        real token, and outputs behind it are zero; torch then reads the sentences packed, which is slower.
+        With `lengths_B` the state is the one after the last real token, and outputs after it are zero; torch then reads packed
+        sentences, which is slower. With masks on the state the cell runs step by step, which is also slower.
         """
         state = self.zeros(len(x_BSI), x_BSI) if state is None else state
         if masks is not None and masks.inputs is not None:
@@ -173,21 +173,21 @@ class Cell(nn.Module):
         kind = self.bias.dtype
         x, start = x.to(kind), tuple(part.to(kind).contiguous() for part in start)
         state = start if self.parts > 1 else start[0]
-        rest = (weights, True, 1, 0.0, False, False)
+        arguments = (weights, True, 1, 0.0, False, False)
         with torch.autocast(x.device.type, enabled=False) if _under_autocast(x) else nullcontext():
             output, *final = (
-                self.kernel(x, state, *rest, True) if sizes is None else self.kernel(x, sizes, state, *rest)
+                self.kernel(x, state, *arguments, True) if sizes is None else self.kernel(x, sizes, state, *arguments)
             )
         return output, tuple(part[0] for part in final)
 
 
 def _under_autocast(x: Tensor) -> bool:
-    """Tensors without values (the meta device) have no autocast."""
+    """Whether autocast is on for this tensor; the meta device has none."""
     return x.device.type != "meta" and torch.is_autocast_enabled(x.device.type)
 
 
 class LSTMCell(Cell):
-    """Long short-term memory; the bias of the forget gate begins at 1 (Jozefowicz et al. 2015)."""
+    """Long short-term memory; the bias of the forget gate is initialised to 1 (Jozefowicz et al. 2015)."""
 
     gates, parts, kernel = 4, 2, staticmethod(torch._VF.lstm)
 
@@ -237,11 +237,11 @@ def last_states(memory_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
 
 
 class _SingleHead(nn.Module):
-    """Attention with one distribution over the source: a subclass says what the keys are, and the scores."""
+    """Attention with one distribution over the source; a subclass defines keys and scores."""
 
     structure: Structure | None = ONE_HEAD
 
-    def remember(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
+    def project_memory(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
         """Keys and values of a source, for the queries of `beam` hypotheses a sentence."""
         memory_BSD = visibility.without_padding(memory_BSD)
         return FixedCache([self._keys(memory_BSD)], [memory_BSD], None)
@@ -271,7 +271,7 @@ class MLPAttention(_SingleHead):
         self.initialise(xavier_uniform)
 
     def initialise(self, draw: Draw) -> None:
-        """Draw both matrices, and w from ± 1/√D whatever the distribution."""
+        """Draw both matrices; w always comes from ± 1/√D."""
         width = len(self.score_weight)
         for matrix in (self.query_weight, self.key_weight):
             draw(matrix, fan_in=width, fan_out=width)
@@ -305,7 +305,7 @@ class GeneralAttention(_SingleHead):
 
 
 class FixedContext(nn.Module):
-    """The last state of the source as the context of every step; no parameters, no weights."""
+    """The last state of the source as the context of every step; no parameters, no attention weights."""
 
     structure: Structure | None = None
 
@@ -313,25 +313,25 @@ class FixedContext(nn.Module):
         super().__init__()
         self.width = width
 
-    def remember(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
+    def project_memory(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
         """The last state of each sentence."""
         return FixedCache([last_states(memory_BSD, visibility.lengths_B)], [], None)
 
     def forward(self, query_RD: Tensor, cache: FixedCache, visibility: Visibility) -> tuple[Tensor, Tensor | None]:
-        """The context (R, D) of each query, and None: there are no weights."""
+        """The context (R, D) of each query, and None for the weights."""
         last_BD = cache.keys[0]
         return last_BD.repeat_interleave(len(query_RD) // len(last_BD), 0), None
 
 
 class BlockAttention(nn.Module):
-    """A multi-head attention block, phrasal or not, as the attention of a recurrent decoder."""
+    """A multi-head attention, phrasal or not, as the attention of a recurrent decoder."""
 
     def __init__(self, block: MultiHeadAttention) -> None:
         super().__init__()
         self.block = block
         self.structure: Structure | None = block.structure
 
-    def remember(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
+    def project_memory(self, memory_BSD: Tensor, visibility: Visibility, *, beam: int = 1) -> FixedCache:
         """Keys and values of a source, for the queries of `beam` hypotheses a sentence."""
         return self.block.remember(memory_BSD, visibility, beam=beam)
 

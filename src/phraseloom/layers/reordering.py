@@ -2,7 +2,7 @@
 
     g_t = σ(W vec(e_{t-w} … e_{t+w}) + b) ∈ R^{2w+1},   h_t = tanh(Σ_i g_{t,i} e_{t-w+i})
 
-One scalar gate for each place of a window of 2w+1 tokens, centred on t; beyond the ends of a sentence the vectors are zero.
+One scalar gate for each position in a window of 2w+1 tokens, centred on t; vectors outside the sentence are zero.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform
 
 
 class SoftReordering(nn.Module):
-    """W is (K, K·D) for a window of K tokens, which is odd; it starts as U(±1/√(K·D)), b at zero."""
+    """W is (K, K·D) for a window of K tokens (odd), initialised to U(±1/√(K·D)); b to zero."""
 
     def __init__(self, *, width: int, window: int = 7) -> None:
         super().__init__()
         if window < 1 or window % 2 == 0:
-            raise ConfigError(f"a reordering window of {window} tokens has no middle", hint="an odd number has one")
+            raise ConfigError(f"a reordering window of {window} tokens has no middle", hint="choose an odd number")
         self.width, self.window = width, window
         self.gates = nn.Linear(window * width, window)
         self.initialise(fan_in_uniform)
@@ -34,7 +34,7 @@ class SoftReordering(nn.Module):
         draw_linear(self.gates, draw)
 
     def forward(self, x_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
-        """(B, S, D) → (B, S, D); `lengths_B` real tokens (None: nothing is padded). Padded positions give zero."""
+        """(B, S, D) → (B, S, D); `lengths_B`: real tokens (None if nothing is padded). Padded positions become zero."""
         length, half = x_BSD.shape[1], self.window // 2
         padding_BS1: Tensor | None = None
         if lengths_B is not None:
@@ -62,16 +62,16 @@ class ReorderedEncoder(nn.Module):
 
     @property
     def structures(self) -> Any:
-        """Those of the encoder."""
+        """See the encoder."""
         return self.encoder.structures
 
     @property
     def layers(self) -> Any:
-        """Those of the encoder."""
+        """See the encoder."""
         return self.encoder.layers
 
-    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None, **rest: Any) -> Any:
-        """As of the encoder."""
+    def forward(self, x_BSD: Tensor, lengths_B: Tensor | None, **kwargs: Any) -> Any:
+        """See the encoder."""
         for reordering in self.reorderings:
             x_BSD = reordering(x_BSD, lengths_B)
-        return self.encoder(x_BSD, lengths_B, **rest)
+        return self.encoder(x_BSD, lengths_B, **kwargs)

@@ -1,10 +1,10 @@
-"""Which source tokens make which phrase, and the forms in which the layers need it (P001 §3.1; spec §3.1).
+"""Which source tokens form which phrase, in the forms that the layers need (P001 §3.1; spec §3.1).
 
-A phrase is a run of adjacent tokens; the phrases of a sentence stand one behind the other and cover all its real tokens.
-Everything follows from `sizes_BP`, the tokens of each phrase (0 behind the last phrase of a sentence).
+A phrase is a span of tokens; the phrases of a sentence follow each other and cover all its real tokens. Everything is computed
+from `sizes_BP`, the number of tokens in each phrase (0 after the last phrase of a sentence).
 
-Sums over the tokens of a phrase are products with the membership (B, P, S); only a maximum gathers (B, P, longest, D).
-Phrases of any length cost the same: none is padded to the longest.
+Sums over the tokens of a phrase are products with the membership (B, P, S); only a maximum gathers (B, P, longest, D). The cost
+does not depend on the lengths of the phrases: none is padded to the longest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from phraseloom.layers.attention.masks import Visibility
 
 
 class PhraseSegments:
-    """The phrases of a batch of sentences of `length` tokens, padding counted."""
+    """The phrases of a batch of sentences of `length` tokens, padding included."""
 
     def __init__(self, sizes_BP: Tensor, length: int) -> None:
         self.sizes_BP, self.length = sizes_BP, length
@@ -28,55 +28,55 @@ class PhraseSegments:
 
     @cached_property
     def ends(self) -> Tensor:
-        """One behind the last token of each phrase, (B, P)."""
+        """The position after the last token of each phrase, (B, P)."""
         return self.sizes_BP.cumsum(1)
 
     @cached_property
     def padding(self) -> Tensor | None:
-        """Tokens of no phrase, (B, S), or None where there are none."""
+        """Tokens outside every phrase, (B, S); None if there are none."""
         padding = torch.arange(self.length, device=self.sizes_BP.device)[None] >= self.ends[:, -1:]
         return padding if bool(padding.any()) else None
 
     @cached_property
     def outside(self) -> Tensor:
-        """True where a token is not of the phrase, (B, P, S)."""
+        """True if a token is outside the phrase, (B, P, S)."""
         token = torch.arange(self.length, device=self.sizes_BP.device)
         ends = self.ends[..., None]
         return (token >= ends) | (token < ends - self.sizes_BP[..., None])
 
     @cached_property
     def visibility(self) -> Visibility:
-        """Which phrases may be seen: those that exist."""
+        """The mask of the phrases: those that do not exist are hidden."""
         counts = (self.sizes_BP > 0).sum(1)
         phrases = self.sizes_BP.shape[1]
         whole = bool((counts == phrases).all())
         return Visibility(key_length=phrases, lengths_B=None if whole else counts, device=self.sizes_BP.device)
 
     def spans(self, row: int) -> list[tuple[int, int]]:
-        """The phrases of one sentence, each from its first token to one behind its last."""
+        """The phrases of one sentence as half-open spans of tokens."""
         sizes = [size for size in self.sizes_BP[row].tolist() if size]
         return [(end - size, end) for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
     def without_padding(self, x_BSD: Tensor) -> Tensor:
-        """`x_BSD` with zeros at tokens of no phrase, so that nothing there (not even NaN) matters."""
+        """`x_BSD` with zeros at tokens outside every phrase, so that their values (even NaN) have no effect."""
         return x_BSD if self.padding is None else x_BSD.masked_fill(self.padding[..., None], 0.0)
 
     def member(self, like: Tensor) -> Tensor:
-        """1 where a token is of the phrase, else 0, (B, P, S), in the type of `like`."""
+        """1 if a token is in the phrase, else 0, (B, P, S), in the type of `like`."""
         if self._member is None or self._member.dtype != like.dtype:
             self._member = (~self.outside).to(like.dtype)
         return self._member
 
     @cached_property
     def _places(self) -> tuple[Tensor, Tensor]:
-        """The token at each place of each phrase, and where there is none, (B, P, M); M is the longest phrase."""
+        """The token at each place of each phrase, and True if there is none, (B, P, M); M is the longest phrase."""
         place = torch.arange(max(int(self.sizes_BP.max()), 1), device=self.sizes_BP.device)
         none = place >= self.sizes_BP[..., None]
         token = (self.ends - self.sizes_BP)[..., None] + place
         return token.clamp_(max=self.length - 1), none
 
     def largest(self, x_BSD: Tensor) -> Tensor:
-        """The element-wise maximum over the tokens of each phrase, (B, P, D); 0 where there is no phrase."""
+        """The element-wise maximum over the tokens of each phrase, (B, P, D); 0 for a phrase that does not exist."""
         token, none = self._places
         batch, phrases, longest = token.shape
         first = torch.arange(batch, device=token.device)[:, None, None] * self.length
@@ -86,20 +86,20 @@ class PhraseSegments:
         return largest.masked_fill(none[:, :, 0], 0.0)
 
     def mean(self, x_BSD: Tensor) -> Tensor:
-        """The mean over the tokens of each phrase, (B, P, D); 0 where there is no phrase."""
+        """The mean over the tokens of each phrase, (B, P, D); 0 for a phrase that does not exist."""
         sizes = self.sizes_BP.clamp(min=1)[..., None].to(x_BSD.dtype)
         return (self.member(x_BSD) @ x_BSD) / sizes
 
     def to_tokens(self, y_BPD: Tensor) -> Tensor:
-        """For each token what `y_BPD` has for its phrase, (B, S, D); 0 for a token of none."""
+        """For each token the value of its phrase in `y_BPD`, (B, S, D); 0 for a token outside every phrase."""
         return self.member(y_BPD).transpose(1, 2) @ y_BPD
 
 
 class TensorSegmenter:
     """Phrases of n tokens, n = max(min(max_tokens, ⌈tokens / min_chunks⌉), floor); the last one may be shorter.
 
-    `tokens` are those of the sentence (basis `sentence`), so that a sentence is cut the same way in every batch, or the
-    padded ones of the batch (basis `batch`: the released code, kept for comparison). Source: P001 §3.1; spec §3.1.
+    With basis `sentence`, `tokens` counts the tokens of the sentence, so that every batch cuts a sentence in the same way; with
+    basis `batch` it is the padded length (the released code, for comparison). Source: P001 §3.1; spec §3.1.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class TensorSegmenter:
         self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
 
     def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
-        """Real lengths, EOS counted, and the padded length → the phrases."""
+        """Real lengths (EOS counted) and the padded length → the phrases."""
         tokens = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
         chunk = ((tokens + self.min_chunks - 1) // self.min_chunks).clamp(max=self.max_tokens).clamp(min=self.floor)
         most = int(((lengths_B + chunk - 1) // chunk).max())

@@ -1,8 +1,8 @@
-"""Fixed vectors of target tokens: what a continuous output compares with, and what the decoder reads (P003; spec §4.4).
+"""Fixed vectors of target tokens, for a continuous output and the decoder's embeddings (P003; spec §4.4).
 
     x_p = √D · (E_fixed[token_p] Wᵀ + b) + sinusoid(p)        W (D, m) and b are trained, E_fixed is not
 
-√D stands where `scaled` says so, as with trained embeddings (`embeddings.py`).
+The factor √D is there if `scaled`, as in trained embeddings (`embeddings.py`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from phraseloom.layers.initialisation import Draw
 
 
 class TargetTable(nn.Module):
-    """One unit vector a target token, (V, m): words, then phrases from row `first_phrase` on. No parameters.
+    """One unit vector per target token, (V, m): words, then phrases from row `first_phrase` on. No parameters.
 
-    A table is of the tokenizer and stored with it, not with the weights of a model.
+    The table belongs to the tokenizer and is stored with it, not with the weights of a model.
     """
 
     def __init__(self, rows_VM: Tensor, first_phrase: int | None = None) -> None:
@@ -39,7 +39,7 @@ class TargetTable(nn.Module):
 
 
 class TableEmbedding(nn.Module):
-    """Rows of a table through a trained linear layer, plus positions: an embedding of target tokens."""
+    """An embedding of target tokens: rows of a table through a trained linear layer, plus positions."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class TableEmbedding(nn.Module):
         self.scale = math.sqrt(width) if scaled else 1.0
 
     def initialise(self, draw: Draw) -> None:
-        """Leave the linear layer as it is: it starts as an embedding does."""
+        """Keep the linear layer, which is initialised like an embedding."""
 
     @property
     def weight(self) -> Tensor:
-        """The vectors of the tokens, (V, m), which are not trained."""
+        """The fixed vectors of the tokens, (V, m)."""
         return self.table.rows_VM
 
     def forward(self, tokens_BS: Tensor, *, first: int = 0) -> Tensor:

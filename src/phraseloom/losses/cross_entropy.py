@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy over a large vocabulary, computed in chunks with its gradient made in the forward.
+"""Label-smoothed cross-entropy over a large vocabulary, in chunks, with its gradient computed in the forward pass.
 
     loss = - Σ_v q_v log p_v,  p = softmax(h Wᵀ + b)        q = a on the gold class, s on the other allowed classes
 
@@ -7,9 +7,9 @@ Three ways to smooth (spec §7), ε the smoothing, V classes, F forbidden ones:
     t2t      a = 1-ε,     s = ε/(V-1)             (tensor2tensor; P000, P002)
     kl       a = 1-ε,     s = ε/(V-1-F), 0 on forbidden ids, plus the constant Σ q log q (Neutron; P001)
 
-The logits of a chunk (default 256 rows) stay in the cache: one product makes them, one softmax pass reads them, two products
-use them, and nothing of size tokens × V is ever kept. Constant parts of q never touch the chunk: they are products of rank
-one. Gradients: dh = Z(p - q) W, dW = Z(p - q)ᵀ h with Z = Σ q.
+The logits of a chunk (256 rows by default) stay in the CPU cache: one product writes them, one softmax pass reads them, two
+products use them, and no tensor of tokens × V exists. Constant parts of q are products of rank one outside the chunks.
+Gradients: dh = Z(p - q) W, dW = Z(p - q)ᵀ h with Z = Σ q.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK_ROWS = 256
 
 
 class Target(NamedTuple):
-    """The target distribution: `gold` on the gold class, `other` on each other allowed class; `constant` added per row."""
+    """The target distribution: `gold` on the gold class, `other` on each other allowed class; each row adds `constant`."""
 
     gold: float
     other: float
@@ -33,7 +33,7 @@ class Target(NamedTuple):
 
 
 def target_distribution(smoothing: Smoothing, epsilon: float, classes: int, forbidden: int = 0) -> Target:
-    """The numbers of the three variants; see the module's head."""
+    """The numbers of the three variants; see the module docstring."""
     if smoothing == "uniform":
         return Target(1 - epsilon + epsilon / classes, epsilon / classes, 0.0)
     if smoothing == "t2t":
@@ -45,8 +45,8 @@ def target_distribution(smoothing: Smoothing, epsilon: float, classes: int, forb
 
 
 class _ChunkedCrossEntropy(torch.autograd.Function):
-    """Sums (objective, negative log-likelihood of the gold) over rows; gradient with respect to those of h, W and b that
-    need one: a fixed matrix costs no product."""
+    """Sums (objective, negative log-likelihood of the gold class) over rows, with gradients of h, W and b as needed: a fixed
+    matrix costs no product."""
 
     @staticmethod
     def forward(
@@ -118,8 +118,8 @@ def cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Sum of the smoothed loss, and sum of the plain negative log-likelihood (nats), over N tokens.
 
-    `h_ND` hidden states, `weight_VD` output matrix, `bias_V` or None, `gold_N` class ids, `forbidden` ids that can never be
-    gold (`kl` only). The objective is differentiable once; the second value is for reports. Source: spec §7.
+    `forbidden`: ids that are never gold (`kl` only). The objective is differentiable once; the second value is for reports.
+    Source: spec §7.
     """
     if smoothing != "kl":
         forbidden = None

@@ -1,9 +1,9 @@
-"""Cross-entropy with a weight for each class: fertility is learned with more weight on phrases, which are rare (spec §4.8).
+"""Cross-entropy with class weights: training of fertility gives more weight to phrases, which are rare (spec §4.8).
 
-loss = Σ_n w(y_n) · (−log p(y_n)) / Σ_n w(y_n)         w = (1, 1, 3, 3) of four classes, (1, 3) of two
+loss = Σ_n w(y_n) · (−log p(y_n)) / Σ_n w(y_n)         w = (1, 1, 3, 3) for four classes, (1, 3) for two
 
-Its optimum over items of which a share s(c) of each class was kept is p(c) ∝ s(c) w(c) p(c | e); `prior_shift` is the log of
-that factor.
+If a share s(c) of each class was kept for training, the optimum is p(c) ∝ s(c) w(c) p(c | e). `prior_shift` is the logarithm
+of that factor.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLASS_WEIGHTS: dict[int, tuple[float, ...]] = {4: (1.0, 1.0, 3.0, 3.0), 2: (1.0,
 
 
 class WeightedSums(NamedTuple):
-    """The sum of the weighted losses (nats), and of the weights; their quotient is the loss."""
+    """The sum of the weighted losses (nats) and the sum of the weights; the loss is their quotient."""
 
     objective: Tensor
     weight: Tensor

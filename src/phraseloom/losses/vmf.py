@@ -6,7 +6,7 @@
     vmf_reg1       -log C + λ1 κ - ê·e
     vmf_reg2       -log C - λ2 ê·e
     vmf_reg1_reg2  -log C + λ1 κ - λ2 ê·e
-    vmf_released   -log C + log(1+κ) (λ - cos(ê, e)),  λ = 0.2            what both published programs train
+    vmf_released   -log C + log(1+κ) (λ - cos(ê, e)),  λ = 0.2            the loss of both published programs
     cosine         1 - cos(ê, e)
     l2             |ê - e|²
     max_margin     max(0, ½ + cos(ê, e_j) - cos(ê, e)),  j = argmax_j cos(ê, e_j) - cos(e, e_j) over the whole table
@@ -50,8 +50,8 @@ def vmf_loss(
 ) -> Tensor:
     """The loss of each row, (N,), for predicted vectors and gold unit vectors (N, m).
 
-    `lambda1`, `lambda2`: which of the two published values, 0.02 and 0.1, is which is not known (spec §9); they are of the two
-    regularised forms only. Under autocast the arithmetic is float32 all the same.
+    Only the regularised kinds use `lambda1` and `lambda2`; the papers do not say which of the values 0.02 and 0.1 belongs to
+    which (spec §9). The arithmetic is at least float32, also under autocast.
     """
     predicted_ND, unit_ND = _wide(predicted_ND), _wide(unit_ND)
     if kind in ("cosine", "l2"):
@@ -76,7 +76,7 @@ _SIMPLE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 def max_margin_loss(predicted_ND: Tensor, gold_N: Tensor, table_VD: Tensor) -> Tensor:
     """The hinge of each row, (N,), against the worst rival in the table of unit vectors; ties go to the lower row.
 
-    The gold word is never its own rival; rows of zeros (padding) may be, with a cosine of 0. Nothing of size N × V is kept.
+    The gold word is never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V exists.
     """
     predicted_ND, table_VD = _wide(predicted_ND), _wide(table_VD)
     with torch.no_grad():

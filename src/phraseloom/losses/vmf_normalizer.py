@@ -1,19 +1,19 @@
-"""The normaliser of the von Mises-Fisher density, and the ratio of Bessel functions that is its slope (P003; spec §4.1).
+"""The normaliser of the von Mises-Fisher density, and its slope, a ratio of Bessel functions (P003; spec §4.1).
 
     C_m(κ) = κ^v / ((2π)^{m/2} I_v(κ)),  v = m/2 - 1            d log C_m / dκ = -A_m(κ),  A_m = I_{v+1}(κ) / I_v(κ)
 
-Everything is made of s_v = I_{v+1}(κ) / (κ I_v(κ)) = A_m / κ, which is smooth at κ = 0:
+All terms are computed from s_v = I_{v+1}(κ) / (κ I_v(κ)) = A_m / κ, which is smooth at κ = 0:
 
     s_v = 1 / (2(v+1) + κ² s_{v+1})                             the recurrence of Bessel functions, stable downwards
     I_v / κ^v = (I_V / κ^V) / (s_v s_{v+1} … s_{V-1})
 
-At a high order V ≥ 64 the uniform (Debye) expansion holds to rounding (DLMF 10.41). With z = κ/V, t = 1/√(1+z²) and its
+At a high order V ≥ 64 the uniform (Debye) expansion is exact to rounding (DLMF 10.41). With z = κ/V, t = 1/√(1+z²) and its
 polynomials u_k,
 
     log(I_V / κ^V) = V (1/t - log(1 + 1/t) - log V) - ½ log(2πV) + ½ log t + log U,         U = Σ_k u_k(t) / V^k
     s_V = (t/(1+t) - t² W / (V U)) / V,                          W = Σ_k (½ u_k + t u_k') / V^k
 
-where what becomes infinite or cancels as κ → 0 or ∞ has been taken out by hand. Computed in float64, on the device of κ.
+Terms that diverge or cancel as κ → 0 or ∞ are removed by hand. Computed in float64, on the device of κ.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ def _scaled(p: Polynomial, factor: Fraction, shift: int) -> Polynomial:
 @lru_cache(maxsize=1)
 def _debye() -> tuple[Polynomial, ...]:
     """u_0 … u_TERMS: u_{k+1} = ½ t²(1-t²) u_k' + ⅛ ∫_0^t (1-5s²) u_k ds (DLMF 10.41.9)."""
-    found: list[Polynomial] = [[Fraction(1)]]
-    while len(found) <= TERMS:
-        u = found[-1]
+    polynomials: list[Polynomial] = [[Fraction(1)]]
+    while len(polynomials) <= TERMS:
+        u = polynomials[-1]
         slope = _derivative(u)
         inner = _sum(u, _scaled(u, Fraction(-5), 2))
         integral = [Fraction(0)] + [c / (k + 1) for k, c in enumerate(inner)]
-        of_slope = _sum(_scaled(slope, Fraction(1, 2), 2), _scaled(slope, Fraction(-1, 2), 4))
-        found.append(_sum(of_slope, [c / 8 for c in integral]))
-    return tuple(found)
+        slope_part = _sum(_scaled(slope, Fraction(1, 2), 2), _scaled(slope, Fraction(-1, 2), 4))
+        polynomials.append(_sum(slope_part, [c / 8 for c in integral]))
+    return tuple(polynomials)
 
 
 @lru_cache(maxsize=64)
 def _coefficients(order: float) -> tuple[list[float], list[float]]:
     """The polynomials U and W of t for one order V."""
-    of_u: Polynomial = []
-    of_w: Polynomial = []
+    u_terms: Polynomial = []
+    w_terms: Polynomial = []
     for k, u in enumerate(_debye()):
         scale = 1 / Fraction(order) ** k
-        of_u = _sum(of_u, _scaled(u, scale, 0))
-        of_w = _sum(
-            of_w, _scaled(_sum(_scaled(u, Fraction(1, 2), 0), _scaled(_derivative(u), Fraction(1), 1)), scale, 0)
+        u_terms = _sum(u_terms, _scaled(u, scale, 0))
+        w_terms = _sum(
+            w_terms, _scaled(_sum(_scaled(u, Fraction(1, 2), 0), _scaled(_derivative(u), Fraction(1), 1)), scale, 0)
         )
-    return [float(c) for c in of_u], [float(c) for c in of_w]
+    return [float(c) for c in u_terms], [float(c) for c in w_terms]
 
 
 def _value(coefficients: list[float], t: Tensor) -> Tensor:
@@ -90,13 +90,13 @@ def _slope(coefficients: list[float]) -> list[float]:
 
 
 def _orders(dimension: int) -> tuple[float, int]:
-    """v, and how many orders above it the expansion is used."""
+    """v, and how far above it the order of the expansion is."""
     v = dimension / 2 - 1
     return v, max(0, math.ceil(HIGH_ORDER - v))
 
 
 def _exact(kappa: Tensor, dimension: int, *, slope: bool = True) -> tuple[Tensor, Tensor, Tensor]:
-    """log C, A and dA/dκ (or what is left of it without `slope`), in float64."""
+    """log C, A and dA/dκ (meaningless without `slope`), in float64."""
     kappa = kappa.double()
     v, up = _orders(dimension)
     order = v + up
@@ -121,9 +121,9 @@ def _exact(kappa: Tensor, dimension: int, *, slope: bool = True) -> tuple[Tensor
 def _slope_of_s(t: Tensor, value_u: Tensor, value_w: Tensor, u: list[float], w: list[float], order: float) -> Tensor:
     """ds_V / d(κ²), by dt/d(κ²) = -t³ / 2V²."""
     quotient = value_w / value_u
-    of_quotient = (_value(_slope(w), t) - quotient * _value(_slope(u), t)) / value_u
-    of_s = (1 / (1 + t)).square() - (2 * t * quotient + t * t * of_quotient) / order
-    return of_s * t.pow(3) / (-2 * order**3)
+    quotient_slope = (_value(_slope(w), t) - quotient * _value(_slope(u), t)) / value_u
+    slope_s = (1 / (1 + t)).square() - (2 * t * quotient + t * t * quotient_slope) / order
+    return slope_s * t.pow(3) / (-2 * order**3)
 
 
 class _BesselRatio(torch.autograd.Function):
@@ -151,7 +151,7 @@ class _LogNormalizer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         kappa, ratio = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a second derivative is wanted
+        if torch.is_grad_enabled():  # for a second derivative
             ratio = bessel_ratio(kappa, ctx.dimension)
         return -gradient * ratio, None
 
@@ -169,7 +169,7 @@ def log_normalizer(kappa: Tensor, dimension: int, *, approximation: Approximatio
     exact     finite for κ in [0, 1e6]; relative errors of values and slopes below 1e-10 in float64 (m ≥ 16)
     released  -√((v+1)²+κ²) + (v-1) log(v-1 + √((v+1)²+κ²)), v = m/2-1, the code of paper 003: correct up to a constant
               (m = 300: -264.5 ± 1.1)
-    bound     the same with v = m/2, whose slope is a bound of A_m from above (m = 300: by less than 3e-4)
+    bound     the released formula with v = m/2; its slope is an upper bound of A_m (m = 300: by less than 3e-4)
     """
     _check(dimension)
     if approximation == "exact":

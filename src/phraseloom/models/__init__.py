@@ -1,1 +1,1 @@
-"""Models: configuration (no torch), encoder, decoder, the translation model, and how it is built and stored."""
+"""Models: encoders, decoders, the translation and language models; how they are built and stored."""

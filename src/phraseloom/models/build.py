@@ -1,4 +1,4 @@
-"""The only code that turns a model configuration into modules."""
+"""Build models from their configuration. No other code turns options into modules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from phraseloom.layers.segments import TensorSegmenter
 from phraseloom.layers.table import TableEmbedding, TargetTable
 from phraseloom.models.decoder import TransformerDecoder, TransformerDecoderLayer
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder, TransformerEncoderLayer
-from phraseloom.models.language_model import CausalDecoder, CausalLayer, LanguageModel
+from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.models.translation import TranslationModel
@@ -52,23 +52,23 @@ AnyModelConfig = ModelConfig | LanguageModelConfig
 
 
 def build_model(config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None = None) -> Any:
-    """A freshly initialised model for vocabularies of these sizes; the caller seeds torch.
+    """A newly initialised model for vocabularies of these sizes; seed torch first.
 
-    `table`: the fixed vectors of the target vocabulary, which a continuous output needs. Raises ModelError where the
-    configuration needs them, or a joint vocabulary, and there is none.
+    `table`: the fixed vectors of the target vocabulary, for a continuous output. Raises ModelError if the configuration needs
+    them, or a joint vocabulary, and there is none.
     """
     if config.tied == "three_way" and source_size != target_size:
         raise ModelError(
             f"tied: three_way shares one matrix, but the vocabularies have {source_size} and {target_size} entries",
             hint="prepare the data with joint subwords or set model.tied to two_way",
         )
-    whole = MODELS.get(config.decoder.kind)
-    ends = _ends(config, source_size, target_size if whole is None else target_size + EXTRA_TOKENS, table)
+    build_whole = MODELS.get(config.decoder.kind)
+    ends = _ends(config, source_size, target_size if build_whole is None else target_size + EXTRA_TOKENS, table)
     parts: dict[str, Any] = dict(zip(("source_embedding", "target_embedding", "output"), ends, strict=True))
     parts["encoder"] = _reordered(config, ENCODERS[config.encoder.kind](config))
     model: Any
-    if whole is not None:
-        model = whole(config, **parts)
+    if build_whole is not None:
+        model = build_whole(config, **parts)
     else:
         decoder = DECODERS[config.decoder.kind](config)
         phrases = None if config.phrases is None else _phrases(config, config.phrases)
@@ -78,7 +78,7 @@ def build_model(config: ModelConfig, source_size: int, target_size: int, table: 
 
 
 def build_language_model(config: LanguageModelConfig, size: int) -> LanguageModel:
-    """A freshly initialised language model for a vocabulary of this size; the caller seeds torch."""
+    """A newly initialised language model for a vocabulary of this size; seed torch first."""
     weight = _matrix(size, config.width)
     output_weight = weight if config.tied == "two_way" else _matrix(size, config.width)
     model = LanguageModel(
@@ -88,12 +88,7 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
             dropout=config.dropout,
             scaled=config.scale_embeddings,
         ),
-        decoder=CausalDecoder(
-            [_causal_layer(config) for _ in range(config.decoder.layers)],
-            width=config.width,
-            final_norm=config.norm == "pre",
-            epsilon=config.norm_epsilon,
-        ),
+        decoder=_transformer_decoder(config),
         output=_softmax(config.output, output_weight),
     )
     start(model, config)
@@ -101,14 +96,14 @@ def build_language_model(config: LanguageModelConfig, size: int) -> LanguageMode
 
 
 def start(model: nn.Module, config: AnyModelConfig) -> None:
-    """Draw the parameters as `config.init` says; layers are built with xavier_uniform, embeddings with N(0, 1/√D)."""
+    """Draw the parameters by `config.init`; layers come with xavier_uniform, embeddings with N(0, 1/√D)."""
     options = config.init
     if options.kind == "uniform":
         assert options.range is not None
-        kept = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
-        kept |= {id(m.gate) for m in model.modules() if isinstance(m, MultiHeadAttention)}
+        constant = {id(p) for m in model.modules() if isinstance(m, nn.LayerNorm) for p in m.parameters()}
+        constant |= {id(m.gate) for m in model.modules() if isinstance(m, MultiHeadAttention)}
         for parameter in model.parameters():
-            if id(parameter) not in kept:
+            if id(parameter) not in constant:
                 nn.init.uniform_(parameter, -options.range, options.range)
     elif options.kind != "xavier_uniform":
         initialise(model, DRAWS[options.kind])
@@ -123,7 +118,7 @@ def start(model: nn.Module, config: AnyModelConfig) -> None:
             module.initialise(DRAWS.get(options.recurrent, xavier_uniform))
             if options.recurrent == "orthogonal":
                 module.make_orthogonal()
-        if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer | CausalLayer):
+        if isinstance(module, TransformerEncoderLayer | TransformerDecoderLayer):
             for part in module.children():
                 phrases = isinstance(part, AttentiveCombination) and options.phrase_scale is not None
                 scale = options.phrase_scale if phrases else options.branch_scale
@@ -140,11 +135,11 @@ def _matrix(size: int, width: int) -> nn.Parameter:
 def _ends(
     config: ModelConfig, source_size: int, target_size: int, table: TargetTable | None
 ) -> tuple[TokenEmbedding, TokenEmbedding | TableEmbedding, SoftmaxOutput | ContinuousOutput]:
-    """What reads source and target, and what writes; matrices in common as `tied` says."""
+    """The embeddings of source and target, and the output; they share matrices according to `tied`."""
     width = config.embedding_width or config.width
-    of_target, of_source = config.positions.target, config.positions.source
+    target_positions, source_positions = config.positions.target, config.positions.source
 
-    def rest(positions: PositionsConfig) -> dict[str, Any]:
+    def options(positions: PositionsConfig) -> dict[str, Any]:
         norm = nn.LayerNorm(width, eps=config.norm_epsilon) if config.embedding_norm else None
         scaled = config.scale_embeddings
         return {"positions": _positions(width, positions), "dropout": config.dropout, "norm": norm, "scaled": scaled}
@@ -153,20 +148,24 @@ def _ends(
         target = _matrix(target_size, width)
         source = target if config.tied == "three_way" else _matrix(source_size, width)
         output = _softmax(config.output, target if config.tied != "none" else _matrix(target_size, config.width))
-        return TokenEmbedding(source, **rest(of_source)), TokenEmbedding(target, **rest(of_target)), output
+        return (
+            TokenEmbedding(source, **options(source_positions)),
+            TokenEmbedding(target, **options(target_positions)),
+            output,
+        )
     if table is None or len(table) != target_size:
         raise ModelError(
-            f"a {config.output.kind} output needs the vectors of the {target_size} target tokens, and the data have none",
+            f"a {config.output.kind} output needs the vectors of the {target_size} target tokens, and the dataset has none",
             hint="prepare the data with data.subwords: {kind: words, vectors: FILE.vec}",
         )
-    source_embedding = TokenEmbedding(_matrix(source_size, width), **rest(of_source))
+    source_embedding = TokenEmbedding(_matrix(source_size, width), **options(source_positions))
     target_embedding = (
-        TableEmbedding(table, width=width, **rest(of_target))
+        TableEmbedding(table, width=width, **options(target_positions))
         if config.tied == "two_way"
-        else TokenEmbedding(_matrix(target_size, width), **rest(of_target))
+        else TokenEmbedding(_matrix(target_size, width), **options(target_positions))
     )
-    options = config.output.model_dump(exclude={"kind", "fertility"})
-    output = OUTPUTS[config.output.kind](table, width=config.width, forbidden=(PAD, BOS), **options)
+    output_options = config.output.model_dump(exclude={"kind", "fertility"})
+    output = OUTPUTS[config.output.kind](table, width=config.width, forbidden=(PAD, BOS), **output_options)
     return source_embedding, target_embedding, output
 
 
@@ -231,13 +230,14 @@ def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
     )
 
 
-def _decoder_layer(config: ModelConfig) -> TransformerDecoderLayer:
+def _decoder_layer(config: AnyModelConfig) -> TransformerDecoderLayer:
+    reads_source = isinstance(config, ModelConfig)
     return TransformerDecoderLayer(
         self_attention=_attention(config, "decoder_self"),
-        cross_attention=_attention(config, "cross"),
+        cross_attention=_attention(config, "cross") if reads_source else None,
         feed_forward=_feed_forward(config),
-        residuals=(_residual(config), _residual(config), _residual(config)),
-        combination=_combination(config),
+        residuals=[_residual(config) for _ in range(3 if reads_source else 2)],
+        combination=_combination(config) if isinstance(config, ModelConfig) else None,
     )
 
 
@@ -266,9 +266,10 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
             scorer=None if scorer is None else scorer(width=config.width, inner=inner, dropout=config.dropout),
         )
 
-    def mixture(wanted: bool) -> TransparentAttention | None:
-        wanted = wanted and levels > 1  # of the one level of an encoder-free model there is nothing to mix
-        return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout) if wanted else None
+    def mixture(requested: bool) -> TransparentAttention | None:
+        if not requested or levels == 1:  # an encoder-free model has one level, nothing to mix
+            return None
+        return TransparentAttention(levels=levels, layers=layers, dropout=config.dropout)
 
     return SourcePhrases(
         segmenter=TensorSegmenter(**segments.model_dump(exclude={"kind"}))
@@ -281,7 +282,7 @@ def _phrases(config: ModelConfig, phrases: PhrasesConfig) -> SourcePhrases:
 
 
 def _reordered(config: ModelConfig, encoder: Any) -> Any:
-    """The encoder, with the layers of soft reordering before it that the configuration asks for."""
+    """The encoder, after the layers of soft reordering of the configuration."""
     if config.reordering is None:
         return encoder
     width, options = config.embedding_width or config.width, config.reordering
@@ -326,7 +327,7 @@ def _no_encoder(config: ModelConfig) -> NoEncoder:
     return NoEncoder(nn.LayerNorm(width, eps=config.norm_epsilon) if config.encoder.memory_norm else None)
 
 
-def _transformer_decoder(config: ModelConfig) -> TransformerDecoder:
+def _transformer_decoder(config: AnyModelConfig) -> TransformerDecoder:
     layers = [_decoder_layer(config) for _ in range(config.decoder.layers)]
     return TransformerDecoder(layers, width=config.width, final_norm=config.norm == "pre", epsilon=config.norm_epsilon)
 
@@ -350,12 +351,12 @@ def _recurrent_decoder(config: ModelConfig) -> RecurrentDecoder:
     )
 
 
-def _elsewhere(module: str, name: str) -> Callable[..., nn.Module]:
-    """A builder of another package, which is imported when it is called."""
+def _lazy(module: str, name: str) -> Callable[..., nn.Module]:
+    """A builder of another package, imported at its first call."""
 
-    def build(*arguments: Any, **named: Any) -> nn.Module:
-        made: nn.Module = getattr(import_module(module), name)(*arguments, **named)
-        return made
+    def build(*args: Any, **kwargs: Any) -> nn.Module:
+        model: nn.Module = getattr(import_module(module), name)(*args, **kwargs)
+        return model
 
     return build
 
@@ -363,7 +364,7 @@ def _elsewhere(module: str, name: str) -> Callable[..., nn.Module]:
 ENCODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "transformer": _transformer_encoder,
     "recurrent": _recurrent_encoder,
-    "columns": _elsewhere("phraseloom.npmt.model", "columns_encoder"),
+    "columns": _lazy("phraseloom.npmt.model", "columns_encoder"),
     "none": _no_encoder,
 }
 DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
@@ -371,13 +372,5 @@ DECODERS: dict[str, Callable[[ModelConfig], nn.Module]] = {
     "recurrent": _recurrent_decoder,
 }
 
-# Kinds of decoders that are a whole model of their own, from its ends and its encoder.
-MODELS: dict[str, Callable[..., nn.Module]] = {"segmental": _elsewhere("phraseloom.npmt.model", "segmental_model")}
-
-
-def _causal_layer(config: LanguageModelConfig) -> CausalLayer:
-    return CausalLayer(
-        self_attention=_attention(config, "decoder_self"),
-        feed_forward=_feed_forward(config),
-        residuals=(_residual(config), _residual(config)),
-    )
+# Decoder kinds with a model class of their own, built from embeddings, output and encoder.
+MODELS: dict[str, Callable[..., nn.Module]] = {"segmental": _lazy("phraseloom.npmt.model", "segmental_model")}

@@ -1,12 +1,14 @@
-"""Transformer decoder: embedded target prefix and memory → hidden states, all at once or step by step.
+"""Transformer decoder: embedded target prefix and encoder output → hidden states, all at once or step by step.
 
-The two ways give the same numbers: `forward` for training and scoring, `start`/`step` for search (reliability.md N11).
+`forward` serves training and scoring, `start` and `step` serve search. Both give the same numbers (reliability.md N11).
+Without cross-attention the decoder is a language model's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -24,11 +26,11 @@ from phraseloom.models.phrases import PhraseMemory
 
 @dataclass
 class Memory:
-    """An encoded source: states (B, S, D) and real lengths (B,), or None where nothing is padded.
+    """An encoded source: states (B, S, D) and real lengths (B,); lengths are None if nothing is padded.
 
-    `mixed`: states of their own for each decoder layer, where they are mixtures of levels; `phrases`: see there; `final`: the
-    final state of every layer of a recurrent encoder; `word_share_BS`: how likely each token gives a word, not a phrase
-    (`layers/fertility.py`), where the output has a gate.
+    `mixed`: one tensor of states per decoder layer, if each layer reads its own mixture of encoder levels. `final`: the final
+    state of every layer of a recurrent encoder. `word_share_BS`: how likely each token gives a word, not a phrase
+    (`layers/fertility.py`), if the output has a gate.
     """
 
     states_BSD: Tensor
@@ -42,8 +44,17 @@ class Memory:
         """The states (B, S, D) that a decoder layer (from 0) reads."""
         return self.states_BSD if self.mixed is None else self.mixed[layer]
 
+    def visibility(self, query_length: int = 1) -> Visibility:
+        """The mask of the source for `query_length` queries a sentence, or for the steps of a search."""
+        return Visibility(
+            key_length=self.states_BSD.shape[1],
+            lengths_B=self.lengths_B,
+            query_length=query_length,
+            device=self.states_BSD.device,
+        )
+
     def select(self, sentences: Tensor) -> Memory:
-        """Only these sentences, in this order."""
+        """These sentences only, in this order."""
         return Memory(
             self.states_BSD[sentences],
             None if self.lengths_B is None else self.lengths_B[sentences],
@@ -56,127 +67,132 @@ class Memory:
 
 @dataclass
 class DecoderState:
-    """Everything search carries from step to step; rows are sentence * beam + hypothesis.
+    """Everything search carries from step to step; row = sentence * beam + hypothesis.
 
-    `growing`: what belongs to rows (caches of self-attention, states of recurrent layers), all with `reorder(rows)`; `fixed`:
-    what belongs to sentences; `phrases`: those that each layer reads; `word_share_BS` as in the memory.
+    `growing`: what belongs to rows (caches of self-attention, states of recurrent layers), each with `reorder(rows)`. `fixed`:
+    keys and values of the source, by layer; empty without cross-attention, and `source` is None. `phrases`: the source phrases
+    that each layer reads. `word_share_BS`: see `Memory`.
     """
 
     growing: list[Any]
-    fixed: list[FixedCache]
-    phrases: list[PhraseKeys | None]
-    source_length: int
-    source_lengths_B: Tensor | None
     beam: int
-    step: int = 0
+    rows: int
+    device: torch.device
+    fixed: Sequence[FixedCache] = ()
+    phrases: Sequence[PhraseKeys | None] = ()
+    source: Visibility | None = None
     word_share_BS: Tensor | None = None
-    visibility: Visibility = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._look()
-
-    def _look(self) -> None:
-        self.visibility = Visibility(
-            key_length=self.source_length, lengths_B=self.source_lengths_B, device=self.fixed[0].keys[0].device
-        )
+    step: int = 0
 
     def reorder(self, rows_R: Tensor) -> None:
         """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
-        for cache in self.growing:
+        self.rows = len(rows_R)
+        for cache in (*self.growing, *self.fixed):
             cache.reorder(rows_R)
-        for fixed in self.fixed:
-            fixed.reorder(rows_R)
 
     def expand(self, beam: int) -> None:
         """From one hypothesis a sentence to `beam` equal ones."""
         assert self.beam == 1
-        keys = self.fixed[0].keys[0]
         self.beam = beam
-        self.reorder(torch.arange(len(keys), device=keys.device).repeat_interleave(beam))
+        self.reorder(torch.arange(self.rows, device=self.device).repeat_interleave(beam))
 
     def keep(self, sentences_B: Tensor) -> None:
-        """Only these sentences stay, with all their hypotheses, in this order."""
+        """Keep these sentences only, with all their hypotheses, in this order."""
         rows = (sentences_B[:, None] * self.beam + torch.arange(self.beam, device=sentences_B.device)).flatten()
+        self.rows = len(rows)
         for cache in self.growing:
             cache.reorder(rows)
         for fixed in self.fixed:
             fixed.keep(sentences_B, rows)
         self.phrases = [None if keys is None else keys.select(sentences_B) for keys in self.phrases]
-        if self.source_lengths_B is not None:
-            self.source_lengths_B = self.source_lengths_B.index_select(0, sentences_B)
+        if self.source is not None:
+            lengths_B = self.source.lengths_B
+            lengths_B = None if lengths_B is None else lengths_B.index_select(0, sentences_B)
+            self.source = Visibility(key_length=self.source.key_length, lengths_B=lengths_B, device=self.device)
         if self.word_share_BS is not None:
             self.word_share_BS = self.word_share_BS.index_select(0, sentences_B)
-        self._look()
 
 
 class TransformerDecoderLayer(nn.Module):
-    """Causal self-attention, cross-attention, feed-forward, each inside a residual; between the first two the tokens take up
-    phrases of the source, where there is a `combination`."""
+    """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
+
+    A language model has no cross-attention and two residuals. With a `combination` the tokens read phrases of the source
+    after self-attention.
+    """
 
     def __init__(
         self,
         *,
         self_attention: MultiHeadAttention,
-        cross_attention: MultiHeadAttention,
+        cross_attention: MultiHeadAttention | None = None,
         feed_forward: FeedForward,
-        residuals: tuple[Residual, Residual, Residual],
+        residuals: Sequence[Residual],
         combination: AttentiveCombination | None = None,
     ) -> None:
         super().__init__()
         self.combination = combination
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
-        self.self_residual, self.cross_residual, self.feed_forward_residual = residuals
+        self.self_residual, *cross, self.feed_forward_residual = residuals
+        self.cross_residual = cross[0] if cross else None
 
-    def remember(self, phrases: PhraseMemory | None, layer: int) -> PhraseKeys | None:
-        """The keys and values of the phrases that this layer (from 0) reads, where it reads any."""
+    def project_phrases(self, phrases: PhraseMemory | None, layer: int) -> PhraseKeys | None:
+        """Keys and values of the phrases that this layer (from 0) reads; None if it reads none."""
         if self.combination is None or phrases is None:
             return None
-        return self.combination.remember(phrases.vectors[layer], phrases.visibility)
+        return self.combination.project_phrases(phrases.vectors[layer], phrases.visibility)
 
     def forward(
         self,
         x_BTD: Tensor,
-        memory_BSD: Tensor,
+        memory_BSD: Tensor | None,
         own: Visibility,
-        source: Visibility,
+        source: Visibility | None,
         phrases: PhraseKeys | None = None,
         *,
-        need_own: bool = True,
+        need_self: bool = True,
         need_cross: bool = True,
     ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-        """(B, T, D) → (B, T, D), the weights of self- and cross-attention in the layouts of their structures, and those of the
-        phrases (B, H, T, P), where it reads any. Weights that are not needed may be None."""
-        of_phrases = None
-        around = self.self_residual
-        attended, own_weights = self.self_attention(around.enter(x_BTD), None, own, need_weights=need_own)
-        x_BTD = around.leave(x_BTD, attended)
+        """(B, T, D) → (B, T, D), the weights of self- and cross-attention in the layouts of their structures, and those of
+        the phrases (B, H, T, P).
+
+        None for what the layer does not have; weights of attention may also be None without `need_self` or `need_cross`.
+        """
+        phrase_weights = cross_weights = None
+        x = self.self_residual.before(x_BTD)
+        projected, self_weights = self.self_attention(x, None, own, need_weights=need_self)
+        x_BTD = self.self_residual.after(x_BTD, projected)
         if self.combination is not None and phrases is not None:
-            x_BTD, of_phrases = self.combination(x_BTD, phrases)
-        around = self.cross_residual
-        attended, weights = self.cross_attention(around.enter(x_BTD), memory_BSD, source, need_weights=need_cross)
-        x_BTD = around.leave(x_BTD, attended)
-        around = self.feed_forward_residual
-        return around.leave(x_BTD, self.feed_forward(around.enter(x_BTD))), own_weights, weights, of_phrases
+            x_BTD, phrase_weights = self.combination(x_BTD, phrases)
+        if self.cross_attention is not None and self.cross_residual is not None:
+            x = self.cross_residual.before(x_BTD)
+            projected, cross_weights = self.cross_attention(x, memory_BSD, source, need_weights=need_cross)
+            x_BTD = self.cross_residual.after(x_BTD, projected)
+        return self._feed_forward(x_BTD), self_weights, cross_weights, phrase_weights
 
     def step(
         self,
         x_RD: Tensor,
         growing: GrowingCache,
-        fixed: FixedCache,
-        source: Visibility,
+        fixed: FixedCache | None = None,
+        source: Visibility | None = None,
         phrases: PhraseKeys | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """One step of every row: (R, D) → (R, D) and the cross-attention weights (R, H, J, G·S)."""
-        around = self.self_residual
-        x_RD = around.leave(x_RD, self.self_attention.step_self(around.enter(x_RD), growing))
+        weights = None
+        projected = self.self_attention.step_self(self.self_residual.before(x_RD), growing)
+        x_RD = self.self_residual.after(x_RD, projected)
         if self.combination is not None and phrases is not None:
             x_BWD, _ = self.combination(x_RD.view(len(phrases.keys), -1, x_RD.shape[-1]), phrases)
             x_RD = x_BWD.flatten(0, 1)
-        around = self.cross_residual
-        attended, weights = self.cross_attention.step_cross(around.enter(x_RD), fixed, source)
-        x_RD = around.leave(x_RD, attended)
-        around = self.feed_forward_residual
-        return around.leave(x_RD, self.feed_forward(around.enter(x_RD))), weights
+        if self.cross_attention is not None and self.cross_residual is not None and fixed is not None:
+            assert source is not None
+            projected, weights = self.cross_attention.step_cross(self.cross_residual.before(x_RD), fixed, source)
+            x_RD = self.cross_residual.after(x_RD, projected)
+        return self._feed_forward(x_RD), weights
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        residual = self.feed_forward_residual
+        return residual.after(x, self.feed_forward(residual.before(x)))
 
 
 class TransformerDecoder(nn.Module):
@@ -197,60 +213,70 @@ class TransformerDecoder(nn.Module):
     @property
     def cross_structures(self) -> list[Structure]:
         """What the weights of each cross-attention mean, layer by layer."""
-        return [layer.cross_attention.structure for layer in self.layers]
+        return [layer.cross_attention.structure for layer in self.layers if layer.cross_attention is not None]
 
     def forward(
         self,
         x_BTD: Tensor,
-        memory: Memory,
+        memory: Memory | None = None,
         *,
-        kept_own: list[Tensor] | None = None,
-        kept_cross: list[Tensor] | None = None,
+        self_attention_weights: list[Tensor] | None = None,
+        cross_attention_weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """Hidden states (B, T, D). The weights of self- and cross-attention of every layer are added to the lists given, those
-        of the phrases to that of `memory.phrases`.
+        """Hidden states (B, T, D).
 
-        Target padding needs no mask: it stands on the right, where causality hides it from every real position.
+        Appends the weights of self- and cross-attention of every layer to the lists that you pass, and those of the phrases to
+        the list of `memory.phrases`. Target padding needs no mask: it is on the right, hidden from real positions by causality.
         """
-        own = Visibility(key_length=x_BTD.shape[1], causal=True, query_length=x_BTD.shape[1], device=x_BTD.device)
-        source = Visibility(
-            key_length=memory.states_BSD.shape[1],
-            lengths_B=memory.lengths_B,
-            query_length=x_BTD.shape[1],
-            device=x_BTD.device,
-        )
+        length = x_BTD.shape[1]
+        own = Visibility(key_length=length, causal=True, query_length=length, device=x_BTD.device)
+        source = states_BSD = phrases = None
+        if memory is not None:
+            source, phrases = memory.visibility(length), memory.phrases
         for number, layer in enumerate(self.layers):
-            phrases = layer.remember(memory.phrases, number)
-            x_BTD, own_weights, weights, of_phrases = layer(
-                x_BTD, memory.of_layer(number), own, source, phrases,
-                need_own=kept_own is not None, need_cross=kept_cross is not None,
+            if memory is not None:
+                states_BSD = memory.of_layer(number)
+            keys = layer.project_phrases(phrases, number)
+            x_BTD, self_weights, cross_weights, phrase_weights = layer(
+                x_BTD, states_BSD, own, source, keys,
+                need_self=self_attention_weights is not None, need_cross=cross_attention_weights is not None,
             )  # fmt: skip
-            if kept_own is not None:
-                kept_own.append(own_weights)
-            if kept_cross is not None:
-                kept_cross.append(weights)
-            if memory.phrases is not None and memory.phrases.kept is not None and of_phrases is not None:
-                memory.phrases.kept.append(of_phrases)
-        return self.norm(x_BTD)
+            for collected, weights in (
+                (self_attention_weights, self_weights),
+                (cross_attention_weights, cross_weights),
+                (None if phrases is None else phrases.attention_weights, phrase_weights),
+            ):
+                if collected is not None and weights is not None:
+                    collected.append(weights)
+        hidden_BTD: Tensor = self.norm(x_BTD)
+        return hidden_BTD
 
     def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
         """The state before the first step, for `beam` hypotheses a sentence."""
-        source = Visibility(
-            key_length=memory.states_BSD.shape[1], lengths_B=memory.lengths_B, device=memory.states_BSD.device
+        source = memory.visibility()
+        state = self.start_alone(len(memory.states_BSD), beam=beam, capacity=capacity, device=memory.states_BSD.device)
+        state.source, state.phrases = (
+            source,
+            [layer.project_phrases(memory.phrases, n) for n, layer in enumerate(self.layers)],
         )
-        rows = len(memory.states_BSD) * beam
-        growing = [layer.self_attention.start(rows, capacity) for layer in self.layers]
-        fixed = [
-            layer.cross_attention.remember(memory.of_layer(n), source, beam=beam) for n, layer in enumerate(self.layers)
+        state.fixed = [
+            layer.cross_attention.remember(memory.of_layer(n), source, beam=beam)
+            for n, layer in enumerate(self.layers)
+            if layer.cross_attention is not None
         ]
-        phrases = [layer.remember(memory.phrases, n) for n, layer in enumerate(self.layers)]
-        return DecoderState(growing, fixed, phrases, memory.states_BSD.shape[1], memory.lengths_B, beam)
+        return state
+
+    def start_alone(self, sentences: int, *, beam: int, capacity: int, device: torch.device) -> DecoderState:
+        """The state before the first step of a decoder that reads no source."""
+        rows = sentences * beam
+        return DecoderState([layer.self_attention.start(rows, capacity) for layer in self.layers], beam, rows, device)
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """One step: embedded tokens (R, D) → hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
-        kept = []
-        for layer, growing, fixed, phrases in zip(self.layers, state.growing, state.fixed, state.phrases, strict=True):
-            x_RD, weights = layer.step(x_RD, growing, fixed, state.visibility, phrases)
-            kept.append(weights)
+        attention_weights = []
+        for layer, growing, fixed, phrases in zip_longest(self.layers, state.growing, state.fixed, state.phrases):
+            x_RD, weights = layer.step(x_RD, growing, fixed, state.source, phrases)
+            if weights is not None:
+                attention_weights.append(weights)
         state.step += 1
-        return self.norm(x_RD), kept
+        return self.norm(x_RD), attention_weights

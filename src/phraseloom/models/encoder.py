@@ -1,7 +1,7 @@
-"""Encoders without recurrence: embedded source → memory.
+"""Encoders without recurrence: embedded source → encoder output.
 
-TransformerEncoder  self-attention (Vaswani et al. 2017, §3.1), with phrases in every layer where they are asked for (P001 §3.4)
-NoEncoder           none: the decoder attends to the embeddings themselves (P004; spec §6.1)
+TransformerEncoder  self-attention (Vaswani et al. 2017, §3.1), optionally with phrases in every layer (P001 §3.4)
+NoEncoder           no encoder: the decoder attends to the embeddings (P004; spec §6.1)
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from phraseloom.models.phrases import PhraseLevels
 
 
 class Encoded(NamedTuple):
-    """What an encoder makes of a source: states (B, S, D), and of a recurrent one the final state of every layer."""
+    """Encoder output: states (B, S, D), and the final state of every layer of a recurrent encoder."""
 
     states_BSD: Tensor
     final: list[State] | None = None
 
 
 class TransformerEncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward layer, each inside a residual; before them the tokens take up phrases, where
-    there is a `combination`."""
+    """Self-attention and feed-forward, each with a residual connection; with a `combination` the tokens read phrases first."""
 
     def __init__(
         self,
@@ -55,16 +54,16 @@ class TransformerEncoderLayer(nn.Module):
         """(B, S, D) → (B, S, D) and the attention weights in the layout of `attention.structure`, which may be None without
         `need_weights`."""
         if self.combination is not None and phrases is not None:
-            entered = self.combination.enter(x_BSD)
-            keys = self.combination.remember(phrases.make(entered), phrases.segments.visibility)
-            x_BSD, of_phrases = self.combination(x_BSD, keys, entered=entered)
-            if phrases.kept is not None:
-                phrases.kept.append(of_phrases)
-        around = self.attention_residual
-        attended, weights = self.attention(around.enter(x_BSD), None, visibility, need_weights=need_weights)
-        x_BSD = around.leave(x_BSD, attended)
-        around = self.feed_forward_residual
-        return around.leave(x_BSD, self.feed_forward(around.enter(x_BSD))), weights
+            before = self.combination.before(x_BSD)
+            keys = self.combination.project_phrases(phrases.add_level(before), phrases.segments.visibility)
+            x_BSD, phrase_weights = self.combination(x_BSD, keys, before=before)
+            if phrases.attention_weights is not None:
+                phrases.attention_weights.append(phrase_weights)
+        residual = self.attention_residual
+        projected, weights = self.attention(residual.before(x_BSD), None, visibility, need_weights=need_weights)
+        x_BSD = residual.after(x_BSD, projected)
+        residual = self.feed_forward_residual
+        return residual.after(x_BSD, self.feed_forward(residual.before(x_BSD))), weights
 
 
 class TransformerEncoder(nn.Module):
@@ -88,27 +87,27 @@ class TransformerEncoder(nn.Module):
         lengths_B: Tensor | None,
         *,
         phrases: PhraseLevels | None = None,
-        kept: list[Tensor] | None = None,
+        attention_weights: list[Tensor] | None = None,
     ) -> Encoded:
-        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
+        """Embedded source and its real lengths (None if nothing is padded) → states (B, S, D).
 
-        `phrases` gets the phrase vectors of every level, and the weights with which tokens read them where it keeps these. The
-        weights of the self-attention of every layer are added to `kept`.
+        Adds the phrase vectors of every level to `phrases`, and the self-attention weights of every layer to
+        `attention_weights`.
         """
         length = x_BSD.shape[1]
         visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)
         for layer in self.layers:
-            x_BSD, weights = layer(x_BSD, visibility, phrases, need_weights=kept is not None)
-            if kept is not None:
-                kept.append(weights)
+            x_BSD, weights = layer(x_BSD, visibility, phrases, need_weights=attention_weights is not None)
+            if attention_weights is not None:
+                attention_weights.append(weights)
         x_BSD = self.norm(x_BSD)
         if phrases is not None:
-            phrases.make(x_BSD)
+            phrases.add_level(x_BSD)
         return Encoded(x_BSD)
 
 
 class NoEncoder(nn.Module):
-    """The embedded source is the memory, as it is or (`norm`) normalised."""
+    """The embedded source is the encoder output, as it is or (`norm`) normalised."""
 
     structures: Sequence[Structure] = ()
 
@@ -122,10 +121,10 @@ class NoEncoder(nn.Module):
         lengths_B: Tensor | None,
         *,
         phrases: PhraseLevels | None = None,
-        kept: list[Tensor] | None = None,
+        attention_weights: list[Tensor] | None = None,
     ) -> Encoded:
-        """As of the other encoders; phrases have the one level of the embeddings."""
+        """As `TransformerEncoder.forward`; phrases have one level, that of the embeddings."""
         x_BSD = x_BSD if self.norm is None else self.norm(x_BSD)
         if phrases is not None:
-            phrases.make(x_BSD)
+            phrases.add_level(x_BSD)
         return Encoded(x_BSD)

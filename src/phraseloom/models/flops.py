@@ -1,24 +1,24 @@
 """The matrix-product FLOP of a training update and of a search, by torch's own formulas, from a model's configuration.
 
-A product (m × k)(k × n) counts 2mkn. Counted is what torch multiplies: the model is built and run on shapes alone, without
-parameters in memory, for one sentence pair of the lengths asked for, and every product adds what `torch.utils.flop_counter`
-says. A new score or layer is counted as it stands. Not counted: softmax, normalisation, dropout, sums.
+A product (m × k)(k × n) counts 2mkn. The model is built and run on shapes only, without parameters in memory, for one sentence
+pair of the requested lengths; every product that torch computes adds the number of `torch.utils.flop_counter`. So a new score
+or layer is counted without further code. Not counted: softmax, normalisation, dropout, sums.
 
-A backward pass has two products for each of the forward pass, so an update is about three forward passes; but a product has
-one where a side is constant, such as the zero state before the first token.
+A backward pass has two products for each product of the forward pass, so an update costs about three forward passes. A product
+with a constant side, such as the zero state before the first token, has only one.
 
-**Phrase representations** (spec §3) have two counts. The layers compute the glance half of W1 once a phrase, and sums over the
-tokens of a phrase as products with the P × S membership (`computed=True`). The plain count is that of the formulas as the
-paper writes them, beside the rest of the model. With P phrases in a sentence, f and h the inner widths of combination and
-scorer:
+**Phrase representations** (spec §3) have two counts. The layers compute the glance half of W1 once per phrase, and sums over
+the tokens of a phrase as products with the P × S membership (`computed=True`). The default count uses the formulas of the
+paper for phrases, and torch's count for everything else. With P phrases in a sentence, f and h the inner widths of combination
+and scorer:
 
     level          2·D·h + D           a source token, L+1 levels: W1 on [g ; x_k] (with a scorer), the sum of its x_k
     combination    2·D·D + 3·D·f       a token, every layer of both sides: Wq, Wo, W_a on [x ; a], W_b
-                   2·D·D               a phrase: Wk and Wv; in search once a source
+                   2·D·D               a phrase: Wk and Wv; in search once per source
                    2·D·P               a token: scores and mixing
-    transparent    (L+1)·D             a phrase and decoder layer; with transparent_tokens the same a token
+    transparent    (L+1)·D             a phrase and decoder layer; with transparent_tokens also a token
 
-Slots that would begin before the sentence count as the others (at most n-1 of K), as they are computed. Lengths count EOS.
+Slots that begin before the sentence count like the others (at most n-1 of K), because they are computed. Lengths count EOS.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ FORMULAS: dict[Any, Callable[..., int]] = {
     aten.addmm_: flop_registry[aten.addmm],
     aten.mv: _matrix_vector,
 }
-"""FLOP of an operation, by its arguments; torch's own, and those that torch lacks."""
+"""The FLOP formula of each operation: torch's own, and those that torch lacks."""
 
 
 class FlopCount(TorchDispatchMode):
-    """Counts the FLOP of what runs inside. Floating-point tensors have shapes only; integers and masks have values."""
+    """Counts the FLOP of the code that runs inside. Floating-point tensors have shapes only; integers and masks have values."""
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation on shapes if one of its tensors is only a shape, else on values."""
+        """Run an operation on shapes if one of its tensors has no values, otherwise on values."""
         kwargs = dict(kwargs or {})
         tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
         on_shapes = any(t.is_meta for t in tensors)
@@ -91,40 +91,40 @@ def _shape_of_float(x: Any) -> Any:
 
 
 def count(run: Callable[[], Any]) -> int:
-    """The FLOP of a function of a model of `shapes_of`."""
+    """The FLOP of a function that runs a model of `shapes_of`."""
     with FlopCount() as counted:
         run()
     return counted.total
 
 
 def shapes_of(config: ModelConfig, vocabulary: int, table_width: int = 300) -> nn.Module:
-    """A model whose parameters have shapes and no values. `table_width`: of the fixed vectors of a continuous output."""
+    """A model whose parameters have shapes and no values. `table_width`: size of the fixed vectors of a continuous output."""
     with META:
         fixed = None if config.output.kind == "softmax" else TargetTable(torch.empty(vocabulary, table_width))
         return build_model(config, vocabulary, vocabulary, fixed)
 
 
 def tokens(length: int) -> list[int]:
-    """A sentence of `length` tokens, EOS counted and left out."""
+    """The ids of a sentence of `length` tokens; the length counts EOS, the ids leave it out."""
     return [0] * (length - 1)
 
 
 class Cost(Protocol):
-    """The FLOP of sentence pairs in training and in search. `remark`: what an estimate should say of the count, or None."""
+    """The FLOP of sentence pairs in training and in search. `remark`: a note for estimates that use the count, or None."""
 
     remark: str | None
 
     def training(self, pairs: Sequence[Pair]) -> int:
-        """As `training_flop`."""
+        """See `training_flop`."""
         ...
 
     def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
-        """As `decoding_flop`."""
+        """See `decoding_flop`."""
         ...
 
 
 class TokenCost:
-    """The cost of a model that writes token after token. `formulas`: its phrases as the paper writes them, beside the rest."""
+    """The cost of a model that writes token by token. `formulas`: the cost of its phrases by the formulas of the paper."""
 
     remark: str | None = None
 
@@ -145,7 +145,7 @@ class TokenCost:
         return objective
 
     def hypothesis(self, source: int) -> tuple[int, int, int]:
-        """Of one hypothesis: what is made of a source, the first step, how much more each step costs than the one before."""
+        """Of one hypothesis: FLOP of encoding the source, of the first step, and the growth from each step to the next."""
         if source not in self.steps:
             with torch.no_grad():
                 self.steps[source] = self._hypothesis(source)
@@ -159,8 +159,8 @@ class TokenCost:
             state = model.start(memory, beam=1, max_length=2)
             totals = [counted.total]
             for _ in range(2):
-                hidden_RD, _ = model.step(torch.zeros(1, dtype=torch.long), state)
-                model.output.log_probs(hidden_RD)
+                decoded = model.step(torch.zeros(1, dtype=torch.long), state)
+                model.output.log_probs(decoded.hidden, decoded.word_share)
                 totals.append(counted.total)
         once, first, second = totals[0], totals[1] - totals[0], totals[2] - totals[1]
         if self.formulas is not None:
@@ -169,11 +169,11 @@ class TokenCost:
         return once, first, second - first
 
     def training(self, pairs: Sequence[Pair]) -> int:
-        """Forward and backward of all pairs."""
+        """See `training_flop`."""
         return sum(self.update(*pair) for pair in pairs)
 
     def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
-        """Encoding and search; the first step has one hypothesis."""
+        """See `decoding_flop`."""
         total = 0
         for source, steps in pairs:
             once, first, more = self.hypothesis(source)
@@ -182,7 +182,7 @@ class TokenCost:
 
 
 class PhraseFormulas:
-    """The FLOP that phrase representations add, as paper 001 writes them (spec §3.2-3.5; the table above)."""
+    """The FLOP of phrase representations by the formulas of paper 001 (spec §3.2-3.5; the table above)."""
 
     def __init__(self, config: ModelConfig) -> None:
         assert config.phrases is not None
@@ -195,7 +195,7 @@ class PhraseFormulas:
         return 2 * self.width**2 + 3 * self.width * inner
 
     def source(self, source: int) -> int:
-        """Of a source: its levels, their mixtures, the layers of the encoder, the keys and values of the decoder."""
+        """Of a source: levels, mixtures, encoder layers, keys and values for the decoder."""
         width, options, phrases = self.width, self.phrases, phrase_count(self.config, source)
         encoder, decoder = self.config.encoder.layers, self.config.decoder.layers
         level = 0 if options.attention == "none" else source * (2 * width * (options.scorer_width or width) + width)
@@ -205,7 +205,7 @@ class PhraseFormulas:
         return 2 * (self.levels * level + mixtures + keys + encoder * source * (self._token + 2 * width * phrases))
 
     def target(self, target: int, source: int) -> int:
-        """Of target tokens: the layers of the decoder."""
+        """Of target tokens: the decoder layers."""
         phrases = phrase_count(self.config, source)
         return 2 * self.config.decoder.layers * target * (self._token + 2 * self.width * phrases)
 
@@ -215,22 +215,22 @@ class PhraseFormulas:
 
 
 def phrase_count(config: ModelConfig, source: int) -> int:
-    """How many phrases a source of `source` tokens (EOS counted) is cut into. ValueError if that does not follow from it."""
+    """The number of phrases in a source of `source` tokens (EOS counted). ValueError if the length does not determine it."""
     segments: Any = config.phrases and config.phrases.segments
     if segments.kind != "fixed":
-        raise ValueError(f"phrases of kind {segments.kind} are not known from a length")
+        raise ValueError(f"the length of a source does not determine its phrases of kind {segments.kind}")
     size = max(min(segments.max_tokens, -(-source // segments.min_chunks)), segments.floor)
     return -(-source // size)
 
 
 COSTS = {"segments": "phraseloom.npmt.flops"}
-"""The module with `cost_of` of models that are counted in a way of their own, by what they write."""
+"""Modules with a `cost_of` of their own, by what the model writes; all other models use `TokenCost`."""
 
 
 def model_cost(config: ModelConfig, vocabulary: int, *, table_width: int = 300, computed: bool = False) -> Cost:
     """The cost of the model of a configuration with `vocabulary` target types; see `training_flop`.
 
-    Raises ValueError for phrases that do not follow from the length of a source.
+    Raises ValueError if the length of a source does not determine its phrases.
     """
     return _model_cost(config.model_dump_json(), vocabulary, table_width, computed)
 
@@ -250,22 +250,22 @@ def _model_cost(config_json: str, vocabulary: int, table_width: int, computed: b
     return TokenCost(model, formulas)
 
 
-def training_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], **rest: Any) -> int:
+def training_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], **kwargs: Any) -> int:
     """Forward and backward of sentence pairs (source length, target length), once each.
 
-    `vocabulary`: target types. `table_width`: of the vectors of a continuous output (300). `computed`: phrases, and the rows of
-    segments, as the layers compute them, not as the papers write them.
+    `vocabulary`: target types. `table_width`: size of the vectors of a continuous output (300). `computed`: count phrases, and
+    the rows of segments, as the layers compute them, not as the papers write them.
     """
-    return model_cost(config, vocabulary, **rest).training(list(pairs))
+    return model_cost(config, vocabulary, **kwargs).training(list(pairs))
 
 
-def decoding_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], *, beam: int, **rest: Any) -> int:
+def decoding_flop(config: ModelConfig, vocabulary: int, pairs: Iterable[Pair], *, beam: int, **kwargs: Any) -> int:
     """Encoding and search; pairs of source length and number of steps. The first step has one hypothesis a sentence."""
-    return model_cost(config, vocabulary, **rest).search(list(pairs), beam=beam)
+    return model_cost(config, vocabulary, **kwargs).search(list(pairs), beam=beam)
 
 
 def padded(batch: Sequence[Pair]) -> list[Pair]:
-    """The pairs of a batch at the lengths to which it is padded: what a machine without ragged tensors computes."""
+    """The pairs of a batch at their padded lengths, as hardware without ragged tensors computes them."""
     if not batch:
         return []
     longest = (max(s for s, _ in batch), max(t for _, t in batch))

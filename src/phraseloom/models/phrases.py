@@ -1,11 +1,10 @@
-"""Where phrases enter the model: vectors at every level of the encoder, mixtures of the levels for the decoder (P001;
-spec §3.3, §3.4).
+"""Source phrases in a model: vectors at every encoder level, mixtures of the levels for the decoder (P001; spec §3.3, §3.4).
 
     R^0 from the embeddings, R^i from the output of encoder layer i; encoder layer i reads R^{i-1}
     decoder layer j reads R̃^j (transparent) or R^L
 
-In a pre-norm model the phrases of a level are made of its normalised tokens: those that the combination network of the next
-layer reads, at the last level those of the closing normalisation.
+In a pre-norm model the phrases of a level are made of its normalised tokens: the input of the combination network of the next
+layer; at the last level, the output of the final normalisation.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from phraseloom.layers.segments import PhraseSegments, TensorSegmenter
 
 @dataclass
 class PhraseMemory:
-    """What a decoder sees of the phrases: for each of its layers the vectors (B, P, D), and the tokens in each (B, P).
+    """The phrases that a decoder reads: for each layer the vectors (B, P, D), and the number of tokens in each (B, P).
 
-    The weights (B, H, T, P) with which the tokens of every layer read the phrases are added to `kept`, where that is a list.
+    If `attention_weights` is a list, every layer appends the weights (B, H, T, P) with which its tokens read the phrases.
     """
 
     vectors: list[Tensor]
     sizes_BP: Tensor
     visibility: Visibility
-    kept: list[Tensor] | None = None
+    attention_weights: list[Tensor] | None = None
 
     def select(self, sentences: Tensor) -> PhraseMemory:
-        """Only these sentences, in this order."""
+        """These sentences only, in this order."""
         lengths = self.visibility.lengths_B
         visibility = Visibility(
             key_length=self.visibility.key_length,
@@ -46,22 +45,22 @@ class PhraseMemory:
 
 
 class PhraseLevels:
-    """The phrases of one batch while its encoder runs: `make` is called once a level, from the embeddings up.
+    """The phrases of one batch while its encoder runs: the encoder calls `add_level` once per level, from the embeddings up.
 
-    `vectors` (B, P, D), `weights` of the tokens (B, P, S; None where the phrase is its glance) and `tokens` (B, S, D) hold one
-    entry a level. The weights (B, H, S, P) with which the tokens of every layer read the phrases are added to `kept`, where
-    that is a list.
+    `vectors` (B, P, D), `weights` of the tokens (B, P, S; None if the phrase is its glance) and `tokens` (B, S, D) have one
+    entry per level. If `attention_weights` is a list, every layer appends the weights (B, H, S, P) with which its tokens read
+    the phrases.
     """
 
     def __init__(self, representations: Sequence[PhraseRepresentation], segments: PhraseSegments) -> None:
         self.representations, self.segments = representations, segments
-        self.kept: list[Tensor] | None = None
+        self.attention_weights: list[Tensor] | None = None
         self.vectors: list[Tensor] = []
         self.weights: list[Tensor | None] = []
         self.tokens: list[Tensor] = []
 
-    def make(self, x_BSD: Tensor) -> Tensor:
-        """The phrase vectors (B, P, D) of the next level, made of its token vectors."""
+    def add_level(self, x_BSD: Tensor) -> Tensor:
+        """The phrase vectors (B, P, D) of the next level, from its token vectors."""
         vectors, weights = self.representations[len(self.vectors)](x_BSD, self.segments)
         self.tokens.append(x_BSD)
         self.vectors.append(vectors)
@@ -70,10 +69,10 @@ class PhraseLevels:
 
 
 class SourcePhrases(nn.Module):
-    """Everything about phrases that is of the encoder side.
+    """The phrases of the encoder side.
 
-    `segmenter` None: the phrases come with the batch. `transparent`, `transparent_tokens`: None where every decoder layer reads
-    the last level.
+    `segmenter`: None if the phrases come with the batch. `transparent`, `transparent_tokens`: None if every decoder layer
+    reads the last level.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class SourcePhrases(nn.Module):
         self.transparent, self.transparent_tokens = transparent, transparent_tokens
 
     def begin(self, source_BS: Tensor, lengths_B: Tensor | None, sizes_BP: Tensor | None) -> PhraseLevels:
-        """The phrases of a batch, before the first level. Raises ModelError where they are needed and missing."""
+        """The phrases of a batch, before the first level. Raises ModelError if the batch lacks the phrases it needs."""
         batch, length = source_BS.shape
         if lengths_B is None:
             lengths_B = torch.full((batch,), length, device=source_BS.device)
@@ -98,20 +97,20 @@ class SourcePhrases(nn.Module):
             return PhraseLevels(self.representations, self.segmenter(lengths_B, length))
         if sizes_BP is None:
             raise ModelError(
-                "this model reads phrases of trees or of a phrase table, and the batch has none",
-                hint="give the trees of the source (--trees, made by phraseloom phrases parse)",
+                "this model reads phrases from trees or a phrase table, and the batch has none",
+                hint="pass the trees of the source with --trees (phraseloom phrases parse writes them)",
             )
         if not torch.equal(sizes_BP.sum(1), lengths_B):
             raise ModelError("the phrases of the batch do not cover its source tokens")
         return PhraseLevels(self.representations, PhraseSegments(sizes_BP, length))
 
     def memory(self, levels: PhraseLevels, decoder_layers: int) -> PhraseMemory:
-        """What the decoder sees of the phrases; its weights are kept where those of the encoder were."""
+        """The phrases for the decoder; it collects attention weights if the encoder did."""
         last = [levels.vectors[-1]] * decoder_layers
         vectors = last if self.transparent is None else self.transparent(levels.vectors)
-        kept: list[Tensor] | None = None if levels.kept is None else []
-        return PhraseMemory(vectors, levels.segments.sizes_BP, levels.segments.visibility, kept)
+        attention_weights: list[Tensor] | None = None if levels.attention_weights is None else []
+        return PhraseMemory(vectors, levels.segments.sizes_BP, levels.segments.visibility, attention_weights)
 
     def token_states(self, levels: PhraseLevels) -> list[Tensor] | None:
-        """Mixtures of the token states for each decoder layer, or None where all read the last."""
+        """Mixtures of the token states for each decoder layer; None if all layers read the last level."""
         return None if self.transparent_tokens is None else self.transparent_tokens(levels.tokens)

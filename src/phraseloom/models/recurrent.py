@@ -1,15 +1,15 @@
 """Recurrent encoder and decoder (P004 §3.1; spec §4.5, §6.1).
 
-Encoder   layers 1 … N read both ways with half the width each, the others forwards
+Encoder   layers 1 … N read in both directions with half the width each, the others forwards
 Decoder   u_t = [E y_{t-1} ; ĥ_{t-1}]                 with input feeding (ĥ_{-1} = 0); without it u_t = E y_{t-1}
-          q_t = the top one of the stacked layers over u_t
+          q_t = top layer of the stack over u_t
           ĥ_t = tanh(W [q_t ; context(q_t)] + b)      to the output layer, and fed back
 
-Initial states of the decoder: `last` tanh(W m_last + b) of the last source state, a matrix for each part of each layer; `final`
-those of the encoder's layers; `zero`.
+Initial states of the decoder: `last` is tanh(W m_last + b) of the last source state, with a matrix for each part of each layer;
+`final` the final states of the encoder layers; `zero`.
 
-Input feeding ties every layer to the step before, so training walks the steps one by one; only what reads E y is one product
-for all steps. Without input feeding each layer is one call over the whole target, and so is the attention.
+With input feeding every layer depends on the step before, so training runs step by step; only the product with E y is
+computed once for all steps. Without input feeding each layer, and the attention, is one call over the whole target.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from phraseloom.errors import ModelError
-from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.initialisation import Draw, draw_linear, fan_in_uniform, xavier_uniform
@@ -35,10 +34,10 @@ Initial = Literal["last", "final", "zero"]
 
 
 class RecurrentEncoder(nn.Module):
-    """A stack of layers, each one cell or two, one a direction; `residual` adds its input to each after the first.
+    """A stack of layers with one cell per direction; `residual` adds the input to the output of each layer after the first.
 
-    `keep_final`: the memory also has the state of each layer after the last real token. `variational`: rates of the inputs and
-    states of all cells; `norm` acts on the memory.
+    `keep_final`: also return the state of each layer after the last real token. `variational`: dropout rates of the inputs and
+    states of all cells. `norm` acts on the encoder output.
     """
 
     structures: Sequence[Structure] = ()
@@ -66,18 +65,18 @@ class RecurrentEncoder(nn.Module):
         lengths_B: Tensor | None,
         *,
         phrases: PhraseLevels | None = None,
-        kept: list[Tensor] | None = None,
+        attention_weights: list[Tensor] | None = None,
     ) -> Encoded:
-        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D) and final states.
+        """Embedded source and its real lengths (None if nothing is padded) → states (B, S, D) and final states.
 
-        `phrases` gets the phrase vectors of every level; there is no attention to be kept.
+        Adds the phrase vectors of every level to `phrases`. There are no attention weights.
         """
         final: list[State] = []
         backwards = backwards_order(lengths_B, x_BSD)
         packed_B = lengths_B if self.keep_final else None
         for number, cells in enumerate(self.layers):
             if phrases is not None:
-                phrases.make(x_BSD)
+                phrases.add_level(x_BSD)
             read_BSD = dropout(x_BSD, self.dropout, self.training) if number else x_BSD
             masks = [self._masks(cell, read_BSD) for cell in cells]
             output_BSD, state = cells[0].run(read_BSD, packed_B, masks=masks[0])
@@ -89,7 +88,7 @@ class RecurrentEncoder(nn.Module):
             final.append(state)
         x_BSD = x_BSD if self.norm is None else self.norm(x_BSD)
         if phrases is not None:
-            phrases.make(x_BSD)
+            phrases.add_level(x_BSD)
         return Encoded(x_BSD, final if self.keep_final else None)
 
     def _masks(self, cell: Cell, read_BSD: Tensor) -> VariationalMasks | None:
@@ -98,7 +97,8 @@ class RecurrentEncoder(nn.Module):
 
 
 def backwards_order(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
-    """Where each position of the reversed sentences is read from, (B, S); padding stays where it is. None: all are full."""
+    """For each position of the reversed sentences its position in the original, (B, S); padding stays in place. None if no
+    sentence is padded."""
     if lengths_B is None:
         return None
     positions = torch.arange(x_BSD.shape[1], device=x_BSD.device)[None]
@@ -106,7 +106,7 @@ def backwards_order(lengths_B: Tensor | None, x_BSD: Tensor) -> Tensor | None:
 
 
 def in_order(x_BSD: Tensor, order_BS: Tensor | None) -> Tensor:
-    """The positions of each sentence in this order; None: the last first."""
+    """The positions of each sentence in this order; None reverses them."""
     if order_BS is None:
         return x_BSD.flip(1)
     return x_BSD.gather(1, order_BS[:, :, None].expand_as(x_BSD))
@@ -122,7 +122,7 @@ class InitialStates(nn.Module):
         self.initialise(fan_in_uniform)
 
     def initialise(self, draw: Draw) -> None:
-        """Draw the matrix, each part of a state as a map of its own; the bias becomes zero."""
+        """Draw the matrix, each part of a state as a separate map; the bias becomes zero."""
         draw(self.linear.weight, fan_in=self.linear.in_features, fan_out=self.linear.in_features)
         nn.init.zeros_(self.linear.bias)
 
@@ -133,9 +133,9 @@ class InitialStates(nn.Module):
 
 
 class RecurrentState:
-    """The rows that search moves about: the state of each layer, and the output that is fed back, each (R, D).
+    """The rows that search reorders: the state of each layer, and the output for input feeding, each (R, D).
 
-    `masks` of each layer in training with variational dropout; search has none.
+    `masks`: of each layer, in training with variational dropout.
     """
 
     def __init__(self, layers: list[State], fed_RD: Tensor, masks: list[VariationalMasks | None]) -> None:
@@ -148,10 +148,10 @@ class RecurrentState:
 
 
 class RecurrentDecoder(nn.Module):
-    """Stacked cells, attention of the top one over the source, and the layer that joins both.
+    """Stacked cells, attention of the top cell over the source, and the layer that joins both.
 
     `attention`: an entry of `layers/recurrent.py`. `hidden_dropout` acts on [q ; context], `dropout` between layers;
-    `variational`: rates of the inputs and states of all cells.
+    `variational`: dropout rates of the inputs and states of all cells.
     """
 
     def __init__(
@@ -181,17 +181,17 @@ class RecurrentDecoder(nn.Module):
         self.hidden_dropout, self.dropout = hidden_dropout, dropout
 
     def initialise(self, draw: Draw) -> None:
-        """Draw the matrix of the layer that joins both; its bias becomes zero."""
+        """Draw the matrix of the joining layer; its bias becomes zero."""
         draw_linear(self.hidden, draw)
 
     @property
     def cross_structures(self) -> list[Structure]:
-        """What the weights of the attention mean: one entry, or none where the context is fixed."""
+        """What the weights of the attention mean: one entry, or none if the context is fixed."""
         return [] if self.attention.structure is None else [self.attention.structure]
 
     @property
     def own_structures(self) -> list[Structure]:
-        """There is no self-attention."""
+        """Empty: a recurrent decoder has no self-attention."""
         return []
 
     def forward(
@@ -199,62 +199,61 @@ class RecurrentDecoder(nn.Module):
         x_BTD: Tensor,
         memory: Memory,
         *,
-        kept_own: list[Tensor] | None = None,
-        kept_cross: list[Tensor] | None = None,
+        self_attention_weights: list[Tensor] | None = None,
+        cross_attention_weights: list[Tensor] | None = None,
     ) -> Tensor:
-        """Embedded target prefix → ĥ (B, T, D). The weights (B, H, J·T, G·S) of the attention are added to `kept_cross`."""
+        """Embedded target prefix → ĥ (B, T, D). Appends the attention weights (B, H, J·T, G·S) to `cross_attention_weights`."""
         state = self.start(memory, beam=1, capacity=x_BTD.shape[1])
         if not self.input_feeding:
             hidden_BTD, weights = self._all_at_once(x_BTD, state)
         else:
             hidden_BTD, weights = self._step_by_step(x_BTD, state)
-        if kept_cross is not None and weights is not None:
-            kept_cross.append(weights)
+        if cross_attention_weights is not None and weights is not None:
+            cross_attention_weights.append(weights)
         return hidden_BTD
 
     def _step_by_step(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
-        of_target, of_fed = self._input_weights()
+        target_weight, fed_weight = self._input_weights()
         masks = state.growing[0].masks[0]
         if masks is not None and masks.inputs is not None:
             x_BTD = x_BTD * masks.inputs[:, None, : x_BTD.shape[-1]]
-        from_target_BTG = F.linear(x_BTD, of_target, self.cells[0].bias)
+        from_target_BTG = F.linear(x_BTD, target_weight, self.cells[0].bias)
         outputs: list[Tensor] = []
-        kept: list[Any] = []
+        attention_weights: list[Any] = []
         for from_target_BG in from_target_BTG.unbind(1):
-            hidden_BD, weights = self._advance(from_target_BG, of_fed, state)
+            hidden_BD, weights = self._advance(from_target_BG, fed_weight, state)
             outputs.append(hidden_BD)
-            kept.append(weights)
-        weights = None if kept[0] is None else torch.stack(kept, 3).flatten(2, 3)
+            attention_weights.append(weights)
+        weights = None if attention_weights[0] is None else torch.stack(attention_weights, 3).flatten(2, 3)
         return torch.stack(outputs, 1), weights
 
     def _all_at_once(self, x_BTD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
-        """Without input feeding the steps are known: T queries of a sentence are to the attention as the rows of a beam."""
+        """Without input feeding all queries are known: the attention treats the T queries of a sentence as rows of a beam."""
         read_BTD = x_BTD
         rows = state.growing[0]
         for number, (cell, before) in enumerate(zip(self.cells, rows.layers, strict=True)):
-            entered = dropout(read_BTD, self.dropout, self.training) if number else read_BTD
-            output_BTD, _ = cell.run(entered, None, before, rows.masks[number])
+            dropped_BTD = dropout(read_BTD, self.dropout, self.training) if number else read_BTD
+            output_BTD, _ = cell.run(dropped_BTD, None, before, rows.masks[number])
             read_BTD = read_BTD + output_BTD if self.residual and number else output_BTD
-        if state.fixed[0].pending is not None:  # n-gram queries are made step by step
-            steps = [self.attention(query, state.fixed[0], state.visibility) for query in read_BTD.unbind(1)]
-            contexts, kept = zip(*steps, strict=True)
-            return self._join(read_BTD, torch.stack(contexts, 1)), torch.stack(kept, 3).flatten(2, 3)
-        context, weights = self.attention(read_BTD.flatten(0, 1), state.fixed[0], state.visibility)
+        if state.fixed[0].pending is not None:  # n-gram queries need one step after the other
+            steps = [self.attention(query, state.fixed[0], state.source) for query in read_BTD.unbind(1)]
+            contexts, step_weights = zip(*steps, strict=True)
+            return self._join(read_BTD, torch.stack(contexts, 1)), torch.stack(step_weights, 3).flatten(2, 3)
+        context, weights = self.attention(read_BTD.flatten(0, 1), state.fixed[0], state.source)
         if weights is not None:
             weights = weights.unflatten(0, x_BTD.shape[:2]).movedim(1, 3).flatten(2, 3)
         return self._join(read_BTD, context.view(x_BTD.shape)), weights
 
     def start(self, memory: Memory, *, beam: int, capacity: int) -> DecoderState:
         """The state before the first step, for `beam` hypotheses a sentence."""
-        states_BSD = memory.states_BSD
-        source = Visibility(key_length=states_BSD.shape[1], lengths_B=memory.lengths_B, device=states_BSD.device)
-        fixed = self.attention.remember(states_BSD, source, beam=beam)
+        states_BSD, source = memory.states_BSD, memory.visibility()
+        fixed = self.attention.project_memory(states_BSD, source, beam=beam)
         inputs, states = self.variational
         masks = [cell.masks(len(states_BSD), states_BSD, inputs=inputs, states=states) for cell in self.cells]
         rows = RecurrentState(self._initial(memory), states_BSD.new_zeros(len(states_BSD), self.width), masks)
         if beam > 1:
             rows.reorder(torch.arange(len(states_BSD), device=states_BSD.device).repeat_interleave(beam))
-        return DecoderState([rows], [fixed], [], states_BSD.shape[1], memory.lengths_B, beam)
+        return DecoderState([rows], beam, len(states_BSD) * beam, states_BSD.device, fixed=[fixed], source=source)
 
     def _initial(self, memory: Memory) -> list[State]:
         if self.initial == "last":
@@ -263,32 +262,34 @@ class RecurrentDecoder(nn.Module):
         if self.initial == "zero":
             return [cell.zeros(len(memory.states_BSD), memory.states_BSD) for cell in self.cells]
         if memory.final is None:
-            raise ModelError("the decoder begins with the final states of the encoder, and the memory has none")
+            raise ModelError("the decoder starts from the final states of the encoder, and this encoder returns none")
         return memory.final
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
-        """One step: embedded tokens (R, D) → ĥ (R, D), and the weights (R, H, J, G·S) of the attention, where there is one."""
-        of_target, of_fed = self._input_weights()
-        hidden_RD, weights = self._advance(F.linear(x_RD, of_target, self.cells[0].bias), of_fed, state)
+        """One step: embedded tokens (R, D) → ĥ (R, D), and the attention weights (R, H, J, G·S), if there is an attention."""
+        target_weight, fed_weight = self._input_weights()
+        hidden_RD, weights = self._advance(F.linear(x_RD, target_weight, self.cells[0].bias), fed_weight, state)
         state.step += 1
         return hidden_RD, [] if weights is None else [weights]
 
     def _input_weights(self) -> tuple[Tensor, Tensor]:
-        """The parts of the first layer's matrix that read E y and ĥ, taken once: every slice has a gradient of the whole."""
+        """The parts of the first layer's matrix that read E y and ĥ; sliced once, because each slice has a whole gradient."""
         weight = self.cells[0].input_weight
         if not self.input_feeding:
             return weight, weight
-        of_target, of_fed = weight.split((weight.shape[1] - self.width, self.width), 1)
-        return of_target, of_fed
+        target_weight, fed_weight = weight.split((weight.shape[1] - self.width, self.width), 1)
+        return target_weight, fed_weight
 
-    def _advance(self, from_target_RG: Tensor, of_fed_GD: Tensor, state: DecoderState) -> tuple[Tensor, Tensor | None]:
-        """One step of every row, from what the first layer reads of the target."""
+    def _advance(
+        self, from_target_RG: Tensor, fed_weight_GD: Tensor, state: DecoderState
+    ) -> tuple[Tensor, Tensor | None]:
+        """One step of every row, from the first layer's gates of the target."""
         rows = state.growing[0]
         if self.input_feeding:
             fed_RD, masks = rows.fed_RD, rows.masks[0]
             if masks is not None and masks.inputs is not None:
                 fed_RD = fed_RD * masks.inputs[:, -self.width :]
-            from_target_RG = torch.addmm(from_target_RG, fed_RD, of_fed_GD.t())
+            from_target_RG = torch.addmm(from_target_RG, fed_RD, fed_weight_GD.t())
         query_RD, layers = from_target_RG, []
         for number, (cell, before, masks) in enumerate(zip(self.cells, rows.layers, rows.masks, strict=True)):
             if masks is not None:
@@ -297,12 +298,12 @@ class RecurrentDecoder(nn.Module):
                 layers.append(cell.step(from_target_RG, before))
                 query_RD = layers[0][0]
                 continue
-            entered = dropout(query_RD, self.dropout, self.training)
+            dropped_RD = dropout(query_RD, self.dropout, self.training)
             if masks is not None and masks.inputs is not None:
-                entered = entered * masks.inputs
-            layers.append(cell.step(cell.from_input(entered), before))
+                dropped_RD = dropped_RD * masks.inputs
+            layers.append(cell.step(cell.from_input(dropped_RD), before))
             query_RD = query_RD + layers[-1][0] if self.residual else layers[-1][0]
-        context_RD, weights = self.attention(query_RD, state.fixed[0], state.visibility)
+        context_RD, weights = self.attention(query_RD, state.fixed[0], state.source)
         rows.layers, rows.fed_RD = layers, self._join(query_RD, context_RD)
         return rows.fed_RD, weights
 

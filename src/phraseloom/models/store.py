@@ -1,18 +1,16 @@
-"""A model folder: written whole or not at all, read only if every checksum fits. No pickle anywhere.
+"""A model folder: written atomically, read only if every checksum matches. No pickle.
 
 config.json             format, task, languages, vocabulary sizes and hashes, the model configuration
-model.safetensors       each parameter once (a shared matrix under its first name; the configuration says what is tied)
-tokenizer/              everything that turns text into ids and back
-segmenter/              what cuts a source into phrases, where the model reads phrases that do not follow from its length
-generation_config.json  how to translate unless told otherwise
-lexicon.tsv             the translations of words that `unknown: replace` uses, where the generation settings name one
-README.md               the model card
-manifest.json           size and SHA-256 of all of these; without it the folder is not a model
+model.safetensors       each parameter once (a shared matrix under its first name; the configuration has the sharing)
+tokenizer/              converts text to ids and back
+segmenter/              cuts a source into phrases, if its length does not determine them
+generation_config.json  default decoding options
+lexicon.tsv             word translations for `unknown: replace`, if the generation settings name a lexicon
+README.md               the model card: a short description, and the command that uses the model
+manifest.json           size and SHA-256 of all files; without it the folder is not a model
 
-A folder may come from anybody. Nothing outside it is read; before memory is taken for a model, the header of its weights
-is compared with the shapes that the configuration asks for.
-
-The model card: what a model is, in a few lines, and the command that uses it.
+A folder may come from an untrusted source. Nothing outside it is read, and the header of its weights is compared with the
+configuration before memory is allocated for a model.
 """
 
 from __future__ import annotations
@@ -91,7 +89,7 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 LEXICON, OPTIMIZER = "lexicon.tsv", "optimizer.safetensors"
 CONFIG_MAX_BYTES = MIB
-# What a folder may hold beside the weights, the optimiser and the vectors of its words.
+# The size limit for everything but the weights, the optimiser and the word vectors.
 REST_MAX_BYTES = 1024 * MIB
 PART_BYTES = 16 * MIB  # of a safetensors file, in one write
 FLOATS = ("F16", "BF16", "F32", "F64")
@@ -143,7 +141,7 @@ def _safetensors(whole: Mapping[str, Tensor]) -> Iterator[memoryview]:
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; CorruptError where it is not one."""
+    """Read a safetensors file. Raises CorruptError if it is damaged."""
     read_header(path)
     try:
         return safetensors.torch.load_file(path)
@@ -156,10 +154,10 @@ def write_model(
     generation: dict[str, Any] | None = None, card: str = "", segmenter: Segmenter | None = None,
     lexicon: bytes | None = None,
 ) -> list[str]:  # fmt: skip
-    """Write the files of a model into an existing folder, without the manifest; their names.
+    """Write the files of a model, without the manifest, into an existing folder; returns their names.
 
-    `segmenter`: of a model that `needs_phrases`, the one that its training data were cut with. `lexicon`: what
-    `lexicon_bytes` made of the file that `generation` names; unless given, that file is read.
+    `segmenter`: the segmenter of the training data, for a model that `needs_phrases`. `lexicon`: the result of `lexicon_bytes`
+    for the file that `generation` names; None reads that file.
     """
     generation = dict(generation or {})
     if generation.get("lexicon") is not None:
@@ -195,9 +193,9 @@ def write_model(
 
 
 def lexicon_bytes(path: str | Path) -> bytes:
-    """The lexicon file of a model: the first two columns of the file that the decoding options name.
+    """The lexicon file of a model: the first two columns of the lexicon of the decoding options.
 
-    Raises FileProblem, CorruptError, DataError; ModelError for one that is too large for a model folder.
+    Raises FileProblem, CorruptError, DataError; ModelError if it is too large for a model folder.
     """
     rows = ["\t".join(row.split("\t")[:2]) for row in read_lines(path)]
     content = "".join(f"{row}\n" for row in rows).encode()
@@ -215,17 +213,17 @@ def save_model(
     tokenizer: Tokenizer,
     *,
     overwrite: bool = False,
-    **rest: Any,
+    **kwargs: Any,
 ) -> None:
-    """Write a complete model folder (see `write_model` for the rest of the arguments)."""
+    """Write a complete model folder; see `write_model` for the other arguments."""
     with new_folder(folder, MODEL, overwrite=overwrite) as new:
-        write_manifest(new, write_model(new, model, config, tokenizer, **rest))
+        write_manifest(new, write_model(new, model, config, tokenizer, **kwargs))
 
 
 def find_model(path: str | Path) -> Path:
-    """The model folder that `path` means: itself, or the best (else last) checkpoint of a run folder.
+    """The model folder at `path`: itself, or the best (else last) checkpoint of a run folder.
 
-    `hf://owner/name[@revision]` means the model of that repository on the Hugging Face Hub, which is fetched (`hub.py`).
+    `hf://owner/name[@revision]` is the model of that repository on the Hugging Face Hub, which is fetched (`hub.py`).
     """
     address = parse_address(path)
     folder = fetched(address) if address is not None else require_folder(path, "model or run folder")
@@ -247,7 +245,7 @@ def find_model(path: str | Path) -> Path:
 
 
 def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
-    """The raw content of config.json, and the model configuration in it (of a translation where it names no task)."""
+    """The raw content of config.json, and the model configuration in it (by default of a translation model)."""
     path = inside(folder, CONFIG, "model configuration")
     raw = read_json(path, "model configuration", limit=CONFIG_MAX_BYTES)
     if not isinstance(raw, dict) or not isinstance(raw.get("model"), dict):
@@ -268,14 +266,14 @@ def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:
 
 
 def find_task(path: str | Path) -> str:
-    """The task of the model that `path` means."""
+    """The task of the model at `path`."""
     return task_of(read_config(find_model(path))[1])
 
 
 def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[Any, Tokenizer, dict[str, Any]]:
-    """The translation model (in evaluation mode), its tokenizer, and its generation settings; every file is verified first.
+    """Verify every file and load the translation model (in evaluation mode), its tokenizer and its generation settings.
 
-    Raises CorruptError or ModelError that names the file that does not fit; ModelError for a model of another task.
+    Raises CorruptError or ModelError with the file that does not fit; ModelError for a model of another task.
     """
     model, tokenizer, generation = _load(path, device, "translation")
     assert not isinstance(model, LanguageModel)
@@ -285,7 +283,7 @@ def load_model(path: str | Path, device: str | torch.device = "cpu") -> tuple[An
 def load_language_model(
     path: str | Path, device: str | torch.device = "cpu"
 ) -> tuple[LanguageModel, Tokenizer, dict[str, Any]]:
-    """The same for a language model."""
+    """As `load_model`, for a language model."""
     model, tokenizer, generation = _load(path, device, "language_model")
     assert isinstance(model, LanguageModel)
     return model, tokenizer, generation
@@ -307,18 +305,18 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
     large = [name for name in listed if name.endswith(".safetensors")]
     verify_files(folder, {name: entry for name, entry in listed.items() if name not in large})
     raw, config = read_config(folder)
-    if (found := task_of(config)) != task:
-        what, _, hint = OTHER[found].partition("; ")
-        raise ModelError(what, file=folder, hint=hint)
+    if (stored_task := task_of(config)) != task:
+        message, _, hint = OTHER[stored_task].partition("; ")
+        raise ModelError(message, file=folder, hint=hint)
     tokenizer = Tokenizer.load(own_folder(folder, TOKENIZER, "tokenizer"))
     described = raw.get("vocabularies")
-    for name, of_tokenizer in TASKS[task].sides.items():
-        side = getattr(tokenizer, of_tokenizer)
-        said = described.get(name) if isinstance(described, dict) else None
-        if not isinstance(said, dict):
+    for name, side_name in TASKS[task].sides.items():
+        side = getattr(tokenizer, side_name)
+        entry = described.get(name) if isinstance(described, dict) else None
+        if not isinstance(entry, dict):
             raise CorruptError(f"no vocabularies.{name} with its size and sha256", file=folder / CONFIG)
-        if said.get("sha256") != side.vocabulary.sha256:
-            size = said.get("size")
+        if entry.get("sha256") != side.vocabulary.sha256:
+            size = entry.get("size")
             raise ModelError(
                 f"the {name} vocabulary ({len(side.vocabulary)} entries) is not the one this model was trained with "
                 f"({str(size)[:20]} entries)",
@@ -326,7 +324,7 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
             )
     check_weights(config, tokenizer, folder / WEIGHTS)
     verify_files(folder, {name: listed[name] for name in large})
-    with torch.random.fork_rng(devices=[]):  # loading draws no random numbers from the caller's stream
+    with torch.random.fork_rng(devices=[]):  # loading does not change the caller's random state
         model = build(config, tokenizer).to(device)
     tensors = load_tensors(folder / WEIGHTS)
     for name, tensor in tensors.items():
@@ -337,44 +335,44 @@ def _load(path: str | Path, device: str | torch.device, task: str) -> tuple[nn.M
 
 
 def _check_sizes(folder: Path, listed: Iterable[str]) -> None:
-    """CorruptError where a folder holds more beside its weights than a model has: hashing it would take hours."""
+    """Raise CorruptError for files that are too large for a model: hashing them could take hours."""
     sizes = {name: (folder / name).stat().st_size for name in listed}
     weights = sizes.pop(WEIGHTS)
     optimizer = sizes.pop(OPTIMIZER, 0)
     if optimizer > 4 * weights + MIB:
         raise CorruptError(f"{optimizer:,} bytes for a model of {weights:,}", file=folder / OPTIMIZER)
-    rest = sum(size for name, size in sizes.items() if not name.startswith(f"{TOKENIZER}/"))
-    if rest > REST_MAX_BYTES:
-        raise CorruptError(f"{rest:,} bytes beside the weights; a model has less than 1 GiB", file=folder / MANIFEST)
+    others = sum(size for name, size in sizes.items() if not name.startswith(f"{TOKENIZER}/"))
+    if others > REST_MAX_BYTES:
+        raise CorruptError(f"{others:,} bytes beside the weights; a model has less than 1 GiB", file=folder / MANIFEST)
 
 
 def check_weights(config: AnyModelConfig, tokenizer: Tokenizer, file: Path) -> None:
-    """Compare the header of a weights file with the parameters of a configuration; no memory is taken for either.
+    """Compare the header of a weights file with the parameters of a configuration, without allocating memory for them.
 
-    Raises CorruptError for a file that is no whole safetensors file; ModelError names the first parameter that is missing,
-    extra, of another shape or not of floating point, and a model that is larger than the memory of the machine.
+    Raises CorruptError for an incomplete safetensors file; ModelError for the first parameter that is missing, extra, of
+    another shape or not floating point, and for a model larger than the memory of the machine.
     """
     stored = {tensor.name: tensor for tensor in read_header(file)}
     layers = sum(getattr(getattr(config, part, None), "layers", 0) for part in ("encoder", "decoder"))
-    if layers > len(stored):  # each has parameters of its own; a hundred layers need not be made to be counted
-        what = f"{plural(len(stored), 'parameter')}, the configuration has {plural(layers, 'layer')}"
-        raise ModelError(what, file=file)
+    if layers > len(stored):  # each layer has parameters; do not build thousands of layers to find out
+        message = f"{plural(len(stored), 'parameter')}, the configuration has {plural(layers, 'layer')}"
+        raise ModelError(message, file=file)
     with torch.device("meta"):
         shapes = {name: tuple(p.shape) for name, p in build(config, tokenizer).named_parameters()}
     _compare(shapes, stored, file)
-    needed, there = 4 * sum(t.size for t in stored.values()), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > there:
-        raise ModelError(f"the model needs {needed:,} bytes of memory, this machine has {there:,}", file=file)
+    needed, memory = 4 * sum(t.size for t in stored.values()), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if needed > memory:
+        raise ModelError(f"the model needs {needed:,} bytes of memory, this machine has {memory:,}", file=file)
 
 
 def _compare(shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, TensorInfo], file: Path) -> None:
-    """ModelError names the first parameter that does not fit."""
+    """Raise ModelError for the first parameter that does not fit."""
     for name, shape in shapes.items():
         if name not in stored:
             raise ModelError(f"parameter {name} is missing", file=file)
         if stored[name].shape != shape:
-            said = f"{stored[name].shape}, the configuration says {shape}"
-            raise ModelError(f"parameter {name} has shape {said}", file=file)
+            shapes_text = f"{stored[name].shape}, the configuration says {shape}"
+            raise ModelError(f"parameter {name} has shape {shapes_text}", file=file)
         if stored[name].dtype not in FLOATS:
             raise ModelError(f"parameter {name} is of type {stored[name].dtype}, not of floating point", file=file)
     if extra := sorted(stored.keys() - shapes.keys()):
@@ -382,7 +380,7 @@ def _compare(shapes: Mapping[str, tuple[int, ...]], stored: Mapping[str, TensorI
 
 
 def read_generation(folder: Path) -> dict[str, Any]:
-    """The generation settings of a model folder as they stand there. Raises FileProblem, CorruptError."""
+    """The generation settings of a model folder, unchanged. Raises FileProblem, CorruptError."""
     path = inside(folder, GENERATION, "generation settings")
     value = read_json(path, "generation settings", limit=CONFIG_MAX_BYTES)
     if not isinstance(value, dict):
@@ -391,25 +389,25 @@ def read_generation(folder: Path) -> dict[str, Any]:
 
 
 def _generation(folder: Path, listed: Iterable[str]) -> dict[str, Any]:
-    """The generation settings, `lexicon` as the path of the file in the folder; a path to anywhere else is left out."""
+    """The generation settings, with `lexicon` as a path in the folder; a path outside the folder is dropped."""
     value = read_generation(folder)
-    named = value.get("lexicon")
-    if named is None:
+    lexicon = value.get("lexicon")
+    if lexicon is None:
         return value
-    if named == LEXICON and LEXICON in listed:
+    if lexicon == LEXICON and LEXICON in listed:
         return {**value, "lexicon": str(inside(folder, LEXICON, "lexicon"))}
     logger.warning(
         "%s names the lexicon %s, which is not a file of the model: not read; give it with --lexicon FILE, or train again",
         folder / GENERATION,
-        escape_controls(repr(named))[:200],
+        escape_controls(repr(lexicon))[:200],
     )
     return {**value, "lexicon": None}
 
 
 def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
-    """Write `changes` over the generation settings of the model that `path` means; its folder.
+    """Update the generation settings of the model at `path`; returns its folder.
 
-    The model folder is whole at every instant, with the old or the new settings. Raises CorruptError, FileProblem, ModelError.
+    The model folder is always complete, with the old or the new settings. Raises CorruptError, FileProblem, ModelError.
     """
     if parse_address(path) is not None:
         raise UsageError("a model on the Hub is not changed", file=path, hint="phraseloom hub pull it, and change that")
@@ -421,22 +419,22 @@ def change_generation(path: str | Path, changes: Mapping[str, Any]) -> Path:
 
 
 def load_segmenter_of(path: str | Path) -> Segmenter | None:
-    """The segmenter of the model that `path` means; None where the model needs none.
+    """The segmenter of the model at `path`; None if the model needs none.
 
     Raises CorruptError, FileProblem, ModelError.
     """
     folder = find_model(path)
-    said = read_config(folder)[0].get(SEGMENTER)
-    if said is None:
+    entry = read_config(folder)[0].get(SEGMENTER)
+    if entry is None:
         return None
     segmenter = load_segmenter(own_folder(folder, SEGMENTER, "segmenter"))
-    if not isinstance(said, dict) or said.get("sha256") != segmenter.sha256:
+    if not isinstance(entry, dict) or entry.get("sha256") != segmenter.sha256:
         raise ModelError("the segmenter is not the one this model was trained with", file=folder / SEGMENTER)
     return segmenter
 
 
 def load_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> None:
-    """Copy named tensors into the parameters; ModelError names the first that is missing, extra or of another shape."""
+    """Copy named tensors into the parameters. Raises ModelError for the first that is missing, extra or of another shape."""
     parameters = _fitting(model, tensors, file)
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -450,7 +448,7 @@ def put_parameters(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> 
 
 
 def _fitting(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> dict[str, nn.Parameter]:
-    """The parameters by name; ModelError names the first that is missing, extra or of another shape."""
+    """The parameters by name. Raises ModelError for the first that is missing, extra or of another shape."""
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         if name not in tensors:
@@ -464,7 +462,7 @@ def _fitting(model: nn.Module, tensors: dict[str, Tensor], file: Path) -> dict[s
 
 
 def read_parameters(model: nn.Module, file: Path) -> None:
-    """Read a weights file into the parameters of a model, its header first. Raises CorruptError, ModelError."""
+    """Check the header of a weights file and load it into the parameters of a model. Raises CorruptError, ModelError."""
     shapes = {name: tuple(p.shape) for name, p in model.named_parameters()}
     _compare(shapes, {tensor.name: tensor for tensor in read_header(file)}, file)
     load_parameters(model, load_tensors(file), file)

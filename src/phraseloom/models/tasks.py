@@ -1,4 +1,4 @@
-"""What a model can be trained for, and how the model of a configuration is built from its tokenizer."""
+"""The tasks of models, and how to build the model of a configuration for a tokenizer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from phraseloom.text.words import Words
 
 
 def target_table(tokenizer: Tokenizer) -> TargetTable | None:
-    """The vectors of the target vocabulary, where the tokenizer has some."""
+    """The vectors of the target vocabulary; None if the tokenizer has none."""
     words = tokenizer.target.subwords
     if not isinstance(words, Words) or words.vectors is None:
         return None
@@ -27,9 +27,9 @@ def target_table(tokenizer: Tokenizer) -> TargetTable | None:
 
 @dataclass(frozen=True)
 class Task:
-    """What the models of a task are called, which configuration they have, how they are built and for what they are used.
+    """A task: its title, its configuration class, how to build a model, and the command that uses one.
 
-    `sides`: the texts that a model knows, and which side of its tokenizer each of them is.
+    `sides`: the texts of the task, and the side of the tokenizer that encodes each.
     """
 
     title: str
@@ -58,7 +58,7 @@ TASKS = {
 
 
 def task_of(config: AnyModelConfig) -> str:
-    """The task that a configuration is of."""
+    """The task of a configuration."""
     return next(name for name, task in TASKS.items() if type(config) is task.config)
 
 

@@ -1,6 +1,6 @@
-"""The translation model: encoder, decoder and output put together; what training and search talk to.
+"""The translation model: encoder, decoder and output put together; training and search talk to it.
 
-What an output makes of hidden states and a batch: the loss, or log p, of the real target tokens; shared by all models.
+The functions at the end turn the output of any decoder into the loss, or log p, of the real target tokens of a batch.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.table import TableEmbedding
-from phraseloom.models import translation as targets
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.phrases import PhraseLevels, SourcePhrases
-from phraseloom.outputs import ContinuousOutput, LossSums, SoftmaxOutput
+from phraseloom.outputs import ContinuousOutput, DecoderOutput, LossSums, SoftmaxOutput
 
 
-class Looks(NamedTuple):
-    """For each use of attention and each layer the weights (B, H, J·Q, G·K) and the structure that says what they are.
+class AttentionMaps(NamedTuple):
+    """For each use of attention and each layer: the weights (B, H, J·Q, G·K) and the structure that says what they are.
 
-    `phrases`: the phrases of every level of the encoder and how much each token counts in them, where the model has any;
+    `phrases`: the phrases of every encoder level and how much each token counts in them, if the model has phrases.
     `encoder_phrases` (B, H, S, P) and `decoder_phrases` (B, H, T, P): how much of each phrase the tokens of each layer read.
     """
 
@@ -40,8 +39,8 @@ class Looks(NamedTuple):
 class TranslationModel(nn.Module):
     """p(target | source) as a product over target tokens, each given the source and the target before it.
 
-    `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` makes the gate of an output over
-    words and phrases: λ_word of a target position is the attention to source tokens, times how likely each gives a word
+    `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` is the gate of an output over words
+    and phrases: λ_word of a target position is the attention to each source token times how likely that token gives a word
     (P003; spec §4.9). EOS counts as a word.
     """
 
@@ -65,13 +64,13 @@ class TranslationModel(nn.Module):
 
     @property
     def needs_phrases(self) -> bool:
-        """Whether the phrases of a source must be given, because they do not follow from its length."""
+        """Whether you must pass the phrases of a source, because they do not follow from its length."""
         return self.phrases is not None and self.phrases.segmenter is None
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
         """Source ids with EOS, right-padded, and their real lengths (EOS counted) → memory.
 
-        `phrase_sizes_BP` (see `Batch`) where the model `needs_phrases`; else it is not looked at.
+        `phrase_sizes_BP` (see `Batch`) is read only if the model `needs_phrases`.
         """
         if lengths_B is not None and bool((lengths_B == source_BS.shape[1]).all()):
             lengths_B = None
@@ -82,15 +81,15 @@ class TranslationModel(nn.Module):
         source_BS: Tensor,
         lengths_B: Tensor | None,
         phrase_sizes_BP: Tensor | None,
-        kept: list[Tensor] | None = None,
+        attention_weights: list[Tensor] | None = None,
     ) -> tuple[Memory, PhraseLevels | None]:
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
-        if levels is not None and kept is not None:
-            levels.kept = []
+        if levels is not None and attention_weights is not None:
+            levels.attention_weights = []
         embedded_BSE = self.source_embedding(source_BS)
-        states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, kept=kept)
+        states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, attention_weights=attention_weights)
         memory = Memory(states, lengths_B, final=final)
-        if self.fertility is not None and not self.training:  # it is trained by itself
+        if self.fertility is not None and not self.training:  # training fits it on its own
             memory.word_share_BS = self._word_share(embedded_BSE, states, lengths_B)
         if self.phrases is not None and levels is not None:
             memory.mixed = self.phrases.token_states(levels)
@@ -100,7 +99,7 @@ class TranslationModel(nn.Module):
     def source_states(
         self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """What a fertility module reads: the embedded source (B, S, E) and the states of the encoder (B, S, D)."""
+        """The input of a fertility module: embedded source (B, S, E) and encoder states (B, S, D)."""
         levels = None if self.phrases is None else self.phrases.begin(source_BS, lengths_B, phrase_sizes_BP)
         embedded_BSE = self.source_embedding(source_BS)
         return embedded_BSE, self.encoder(embedded_BSE, lengths_B, phrases=levels)[0]
@@ -112,69 +111,64 @@ class TranslationModel(nn.Module):
         beyond_BS = torch.arange(share_BS.shape[1], device=share_BS.device)[None] >= ends - 1
         return share_BS.masked_fill(beyond_BS, 1.0)
 
-    def _with_gate(self, hidden: Tensor, weights: Tensor, share_BS: Tensor) -> Tensor:
-        """Hidden vectors (B, Q, D) with λ_word in column D, from the attention (B, H, J·Q, G·S) of the last layer."""
+    def _gate(self, weights: Tensor, share_BS: Tensor) -> Tensor:
+        """λ_word (B, Q) from the attention (B, H, J·Q, G·S) of the last layer."""
         attention_BQS = self.decoder.cross_structures[-1].token_weights(weights).mean(1)
-        gate_BQ1 = attention_BQS.to(share_BS.dtype) @ share_BS[:, :, None]
-        return torch.cat([hidden, gate_BQ1.to(hidden.dtype)], -1)
+        return (attention_BQS.to(share_BS.dtype) @ share_BS[:, :, None])[:, :, 0]
 
-    def decode(
-        self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False
-    ) -> tuple[Tensor, list[Tensor]]:
-        """Decoder input ids (BOS first) → hidden states (B, T, D), and if asked for the weights of every cross-attention.
+    def decode(self, target_in_BT: Tensor, memory: Memory, *, keep_weights: bool = False) -> DecoderOutput:
+        """Decoder input ids (BOS first) → hidden states (B, T, D), λ_word (B, T) of a gate, the weights of cross-attention.
 
-        With a gate the hidden states have one more column, λ_word.
-        Weights are (B, H, J·T, G·S), in the layout of the attention's structure; (B, H, T, S) for token attention.
+        With `keep_weights` the weights of every layer, (B, H, J·T, G·S) in the layout of the attention's structure;
+        (B, H, T, S) for token attention.
         """
-        kept: list[Tensor] = []
-        gated = memory.word_share_BS is not None
-        embedded_BTD = self.target_embedding(target_in_BT)
-        hidden_BTD: Tensor = self.decoder(embedded_BTD, memory, kept_cross=kept if keep_weights or gated else None)
-        if memory.word_share_BS is not None:
-            hidden_BTD = self._with_gate(hidden_BTD, kept[-1], memory.word_share_BS)
-        return hidden_BTD, kept if keep_weights else []
+        share_BS = memory.word_share_BS
+        weights: list[Tensor] | None = [] if keep_weights or share_BS is not None else None
+        hidden_BTD = self.decoder(self.target_embedding(target_in_BT), memory, cross_attention_weights=weights)
+        gate_BT = None if share_BS is None or weights is None else self._gate(weights[-1], share_BS)
+        return DecoderOutput(hidden_BTD, weights if weights is not None and keep_weights else [], gate_BT)
 
-    def look(
+    def attention_maps(
         self,
         source_BS: Tensor,
         lengths_B: Tensor | None,
         target_in_BT: Tensor,
         phrase_sizes_BP: Tensor | None = None,
-    ) -> Looks:
-        """The weights of every attention of every layer for given sentence pairs (see `encode` and `decode`)."""
-        of_source: list[Tensor] = []
+    ) -> AttentionMaps:
+        """The weights of every attention of every layer for sentence pairs (see `encode` and `decode`)."""
+        encoder: list[Tensor] = []
         own: list[Tensor] = []
         cross: list[Tensor] = []
-        memory, levels = self._encode(source_BS, lengths_B, phrase_sizes_BP, of_source)
-        self.decoder(self.target_embedding(target_in_BT), memory, kept_own=own, kept_cross=cross)
-        return Looks(
-            list(zip(of_source, self.encoder.structures, strict=True)),
+        memory, levels = self._encode(source_BS, lengths_B, phrase_sizes_BP, encoder)
+        embedded = self.target_embedding(target_in_BT)
+        self.decoder(embedded, memory, self_attention_weights=own, cross_attention_weights=cross)
+        return AttentionMaps(
+            list(zip(encoder, self.encoder.structures, strict=True)),
             list(zip(own, self.decoder.own_structures, strict=True)),
             list(zip(cross, self.decoder.cross_structures, strict=True)),
             levels,
-            () if levels is None else levels.kept or (),
-            () if memory.phrases is None else memory.phrases.kept or (),
+            () if levels is None else levels.attention_weights or (),
+            () if memory.phrases is None else memory.phrases.attention_weights or (),
         )
 
     def forward(self, batch: Batch) -> LossSums:
         """The sums of the training loss over the real target tokens of a batch (same as `loss`)."""
-        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
-        return targets.loss(self.output, hidden_BTD, batch)
+        return loss(self.output, self._decode_batch(batch)[1], batch)
 
     loss = forward
 
     def token_states(self, batch: Batch) -> dict[str, Tensor]:
         """The states of the encoder (B, S, D) and of the decoder (B, T, D) for a batch."""
-        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
-        return {"encoder": memory.states_BSD, "decoder": hidden_BTD}
+        memory, decoded = self._decode_batch(batch)
+        return {"encoder": memory.states_BSD, "decoder": decoded.hidden}
 
     def score(self, batch: Batch) -> Tensor:
         """log p of every target token, (B, T); zero beyond the length. Their sum is the score of the translation."""
+        return log_probs(self.output, self._decode_batch(batch)[1], batch)
+
+    def _decode_batch(self, batch: Batch) -> tuple[Memory, DecoderOutput]:
         memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        hidden_BTD, _ = self.decode(batch.target_in_BT, memory)
-        return targets.log_probs(self.output, hidden_BTD, batch)
+        return memory, self.decode(batch.target_in_BT, memory)
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
@@ -182,14 +176,14 @@ class TranslationModel(nn.Module):
         state.word_share_BS = memory.word_share_BS
         return state
 
-    def step(self, tokens_R: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
-        """Feed one token to every row: hidden (R, D), and the cross-attention (R, H, J, G·S) of every layer."""
+    def step(self, tokens_R: Tensor, state: DecoderState) -> DecoderOutput:
+        """Feed one token to every row: hidden (R, D), the cross-attention (R, H, J, G·S) of every layer, λ_word (R,)."""
         embedded_R1D = self.target_embedding(tokens_R[:, None], first=state.step)
         hidden_RD, weights = self.decoder.step(embedded_R1D[:, 0], state)
-        if state.word_share_BS is not None:
-            share_RS = state.word_share_BS.repeat_interleave(state.beam, 0)
-            hidden_RD = self._with_gate(hidden_RD[:, None], weights[-1], share_RS)[:, 0]
-        return hidden_RD, weights
+        if state.word_share_BS is None:
+            return DecoderOutput(hidden_RD, weights)
+        share_RS = state.word_share_BS.repeat_interleave(state.beam, 0)
+        return DecoderOutput(hidden_RD, weights, self._gate(weights[-1], share_RS)[:, 0])
 
 
 def is_real(batch: Batch) -> Tensor:
@@ -198,21 +192,22 @@ def is_real(batch: Batch) -> Tensor:
     return positions[None, :] < batch.target_lengths_B[:, None]
 
 
-def real(hidden_BTD: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Hidden states (N, D) and gold ids (N,) of the real target positions."""
-    real_BT = is_real(batch)
+def real(decoded: DecoderOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Hidden states (N, D), gold ids (N,) and λ_word (N,) of the real target positions."""
+    real_BT, share_BT = is_real(batch), decoded.word_share
     if bool(real_BT.all()):
-        return hidden_BTD.flatten(0, 1), batch.target_out_BT.flatten()
-    return hidden_BTD[real_BT], batch.target_out_BT[real_BT]
+        share_N = None if share_BT is None else share_BT.flatten()
+        return decoded.hidden.flatten(0, 1), batch.target_out_BT.flatten(), share_N
+    return decoded.hidden[real_BT], batch.target_out_BT[real_BT], None if share_BT is None else share_BT[real_BT]
 
 
-def loss(output: Any, hidden_BTD: Tensor, batch: Batch) -> LossSums:
+def loss(output: Any, decoded: DecoderOutput, batch: Batch) -> LossSums:
     """The sums of the training loss over the real target tokens."""
-    sums: LossSums = output.loss(*real(hidden_BTD, batch))
+    sums: LossSums = output.loss(*real(decoded, batch))
     return sums
 
 
-def log_probs(output: Any, hidden_BTD: Tensor, batch: Batch) -> Tensor:
+def log_probs(output: Any, decoded: DecoderOutput, batch: Batch) -> Tensor:
     """log p of every target token, (B, T); zero beyond the length."""
-    result_BT = hidden_BTD.new_zeros(batch.target_out_BT.shape)
-    return result_BT.masked_scatter(is_real(batch), output.gold_log_probs(*real(hidden_BTD, batch)))
+    result_BT = decoded.hidden.new_zeros(batch.target_out_BT.shape)
+    return result_BT.masked_scatter(is_real(batch), output.gold_log_probs(*real(decoded, batch)))

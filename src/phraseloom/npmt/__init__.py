@@ -1,1 +1,1 @@
-"""Neural phrase-based machine translation (NPMT, Huang et al. 2018): options, model, likelihood, search, analysis."""
+"""Neural phrase-based machine translation (NPMT, Huang et al. 2018): model, likelihood, search, analysis."""

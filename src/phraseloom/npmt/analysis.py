@@ -1,17 +1,17 @@
 """How a segmental model cuts a text into segments, and whether known phrases are segments (spec §5; docs/segments.md).
 
-Of translations: the segmentation that the search found. Of given pairs: the likeliest segmentation, and the posterior
-probability of each segment,  Σ_t w[t, j, l]  with w as in `segmentations.py`: how likely the model finds it, now that it
-sees both sides, that the l subwords behind the first j are one segment, whichever position emits it.
+For translations: the segmentation of the search. For given pairs: the likeliest segmentation, and the posterior probability of
+each segment,  Σ_t w[t, j, l]  with w as in `segmentations.py`: given both sides, the probability that the l subwords after
+the first j are one segment, emitted by any position.
 
 A known phrase is a run of two or more target words. In the likeliest segmentation it is
 
-    segment   one segment, neither more nor less
+    segment   exactly one segment
     inside    a part of a longer segment
-    split     all else: a border between segments falls into it
+    split     otherwise: a segment boundary is inside it
 
-Chance: the same segments, put elsewhere in their sentence. Of a sentence of T subwords with s segments of n subwords, a phrase
-of n subwords is a segment with s / (T - n + 1).
+Chance: the same segments at random places of their sentence. In a sentence of T subwords with s segments of n subwords, a
+phrase of n subwords is a segment with probability s / (T - n + 1).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from phraseloom.metrics.ratio import wilson
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.search import link_segments
 
-LEAST = 5e-324  # of which there still is a logarithm
+LEAST = 5e-324  # the smallest number with a finite logarithm
 BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 PLACES = ("segment", "inside", "split")
 
 
 class TargetPhrase(NamedTuple):
-    """Words `target[0]` … `target[1]` - 1 of the target, two at least, which translate the words `source`."""
+    """Words `target[0]` … `target[1]` - 1 of the target, at least two, which translate the words `source`."""
 
     target: tuple[int, int]
     source: frozenset[int]
@@ -52,7 +52,7 @@ class TargetPhrase(NamedTuple):
 class Written(NamedTuple):
     """Target subwords `start` … `end` - 1, written by source subword `source`.
 
-    `probability`: in a translation p(segment | source position); in a given pair the posterior, of this position.
+    `probability`: p(segment | source position) in a translation; the posterior of this position in a given pair.
     """
 
     source: int
@@ -63,7 +63,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Segmented:
-    """A sentence in subwords and its segments; `log_prob` in nats of the target, over all segmentations that were counted."""
+    """A sentence in subwords and its segments; `log_prob` of the target in nats, summed over the segmentations."""
 
     source: list[str]
     target: list[str]
@@ -73,7 +73,7 @@ class Segmented:
 
 @dataclass(frozen=True)
 class Forced:
-    """Each given pair, or None where it was left out; how many were, by reason; by kind what became of phrases ("" is all)."""
+    """Given pairs (None if left out), the number left out by reason, and the summary of phrases by kind ("" is all)."""
 
     sentences: list[Segmented | None]
     left_out: dict[str, int]
@@ -83,10 +83,10 @@ class Forced:
 def read_target_phrases(
     lines: Iterable[str], *, file: str | Path, kinds: Sequence[str] = (), reverse: bool = False
 ) -> list[list[TargetPhrase]]:
-    """The phrases of each line that are runs of two or more target words, of one of `kinds` if any are given.
+    """The phrases of each line that are spans of two or more target words, of one of `kinds` if you give any.
 
-    The form is that of `.phrases` of the world: `s1:s2-t1:t2=kind` (`analysis/coverage.py`). `reverse`: the target of the file
-    is the source of the model. Raises DataError with file and line.
+    The format is that of `.phrases` of the world: `s1:s2-t1:t2=kind` (`analysis/coverage.py`). `reverse`: the target of the
+    file is the source of the model. Raises DataError with file and line.
     """
     result = []
     for number, line in enumerate(lines, 1):
@@ -94,29 +94,29 @@ def read_target_phrases(
             spans = parse_spans(line)
         except DataError as error:
             raise DataError(error.what, file=file, line=number, hint=error.hint) from error
-        found = []
+        phrases = []
         for span in spans:
             sides = (range(*span.source), span.target)
-            own, other = sides if reverse else sides[::-1]
-            whole = len(own) > 1 and list(own) == list(range(own[0], own[-1] + 1))
-            if whole and (not kinds or span.kind in kinds):
-                found.append(TargetPhrase((own[0], own[-1] + 1), frozenset(other), span.kind))
-        result.append(found)
+            target, source = sides if reverse else sides[::-1]
+            contiguous = len(target) > 1 and list(target) == list(range(target[0], target[-1] + 1))
+            if contiguous and (not kinds or span.kind in kinds):
+                phrases.append(TargetPhrase((target[0], target[-1] + 1), frozenset(source), span.kind))
+        result.append(phrases)
     return result
 
 
 def lengths_of(sentences: Iterable[Segmented | None]) -> dict[int, int]:
-    """How many source positions write 0, 1, 2, … subwords."""
+    """The number of source positions that write 0, 1, 2, … subwords."""
     counts: Counter[int] = Counter()
-    for one in sentences:
-        if one is not None:
-            counts.update(s.end - s.start for s in one.segments)
-            counts[0] += len(one.source) - len({s.source for s in one.segments})
+    for sentence in sentences:
+        if sentence is not None:
+            counts.update(s.end - s.start for s in sentence.segments)
+            counts[0] += len(sentence.source) - len({s.source for s in sentence.segments})
     return dict(sorted(counts.items()))
 
 
 def require_segments(model: Any) -> None:
-    """ModelError unless a model writes segments."""
+    """Raise ModelError unless a model writes segments."""
     if not isinstance(model, SegmentalModel):
         raise ModelError("this model writes no segments", hint="train one with model.decoder: {kind: segmental}")
 
@@ -127,9 +127,9 @@ def of_translations(translator: Any, sources: Sequence[str]) -> list[Segmented]:
     side = translator.tokenizer.source
     pieces = [[side.vocabulary.piece(i) for i in ids] for ids in side.encode_batch(list(sources))]
     result = []
-    for source, found in zip(pieces, translator.translate(sources), strict=True):
-        segments = [Written(s.source, s.start, s.end, _exp(s.log_prob)) for s in found.segments or []]
-        result.append(Segmented(source, found.tokens, segments, found.log_prob))
+    for source, translation in zip(pieces, translator.translate(sources), strict=True):
+        segments = [Written(s.source, s.start, s.end, _exp(s.log_prob)) for s in translation.segments or []]
+        result.append(Segmented(source, translation.tokens, segments, translation.log_prob))
     return result
 
 
@@ -143,24 +143,23 @@ def of_pairs(
     targets: Sequence[str],
     phrases: Sequence[Sequence[TargetPhrase]] | None = None,
 ) -> Forced:
-    """The likeliest segmentation of each pair of raw lines; with `phrases` of each line, what becomes of them.
+    """The likeliest segmentation of each pair of raw lines; with the `phrases` of each line, also their summary.
 
-    Left out: pairs with a blank side, those longer than `max_input_tokens`, and those with more target subwords than the
-    segments of the source can hold. Raises UsageError where numbers of lines differ, DataError for a phrase beyond its line,
-    ModelError.
+    Left out: pairs with a blank side, pairs above `max_input_tokens`, and pairs with more target subwords than the segments of
+    the source can hold. Raises UsageError if numbers of lines differ, DataError for a phrase beyond its line, ModelError.
     """
     require_segments(translator.model)
-    given = [[] for _ in sources] if phrases is None else phrases
-    if not len(sources) == len(targets) == len(given):
-        raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {plural(len(given), 'sentence')}")
+    known = [[] for _ in sources] if phrases is None else phrases
+    if not len(sources) == len(targets) == len(known):
+        raise UsageError(f"{len(sources)} sources, {len(targets)} targets, phrases of {plural(len(known), 'sentence')}")
     tokenizer, limit = translator.tokenizer, translator.config.max_input_tokens
     sides = [
         side.encode_batch(list(lines)) for side, lines in ((tokenizer.source, sources), (tokenizer.target, targets))
     ]
     ids = list(zip(*sides, strict=True))
-    wanted = [
-        _in_pieces(tokenizer, number, source, target, some)
-        for number, ((source, target), some) in enumerate(zip(ids, given, strict=True), 1)
+    in_pieces = [
+        _in_pieces(tokenizer, number, source, target, line_phrases)
+        for number, ((source, target), line_phrases) in enumerate(zip(ids, known, strict=True), 1)
     ]
     reasons = [_reason(len(s), len(t), limit, translator.model.max_segment) for s, t in ids]
     real = [n for n, reason in enumerate(reasons) if reason is None]
@@ -170,17 +169,17 @@ def of_pairs(
         [max(map(len, ids[n])) + 1 for n in real], sentences=BATCH_SENTENCES, tokens=BATCH_TOKENS
     ):
         numbers = [real[i] for i in batch]
-        for n, (one, chances) in zip(numbers, _segment(translator, [ids[n] for n in numbers]), strict=True):
-            sentences[n] = one
-            for phrase in wanted[n]:
+        for n, (sentence, posteriors) in zip(numbers, _segment(translator, [ids[n] for n in numbers]), strict=True):
+            sentences[n] = sentence
+            for phrase in in_pieces[n]:
                 for kind in {"", phrase.kind}:
-                    tallies.setdefault(kind, _Tally()).add(one, phrase, chances)
+                    tallies.setdefault(kind, _Tally()).add(sentence, phrase, posteriors)
     left_out = {why: reasons.count(why) for why in ("blank", "too_long", "impossible")}
     return Forced(sentences, left_out, {kind: tallies[kind].summary() for kind in sorted(tallies)})
 
 
 def _reason(source: int, target: int, limit: int, size: int) -> str | None:
-    """Why a pair of so many subwords is left out."""
+    """Why a pair with these numbers of subwords is left out; None if it is not."""
     if not source or not target:
         return "blank"
     if max(source, target) > limit:
@@ -189,7 +188,7 @@ def _reason(source: int, target: int, limit: int, size: int) -> str | None:
 
 
 class _InPieces(NamedTuple):
-    """A phrase as target subwords `start` … `end` - 1 and the source subwords that belong to it."""
+    """A phrase as target subwords `start` … `end` - 1 and the source subwords that it translates."""
 
     start: int
     end: int
@@ -201,9 +200,9 @@ def _in_pieces(
     tokenizer: Any, number: int, source: list[int], target: list[int], phrases: Sequence[TargetPhrase]
 ) -> list[_InPieces]:
     source_word, words = tokenizer.source.word_of_piece(source), tokenizer.target.words_of_piece(target)
-    found = []
+    result = []
     for phrase in phrases:
-        own = [i for i, some in enumerate(words) if phrase.target[0] <= some.start and some.stop <= phrase.target[1]]
+        own = [i for i, span in enumerate(words) if phrase.target[0] <= span.start and span.stop <= phrase.target[1]]
         last = words[-1].stop if words else 0
         if phrase.target[1] > last or max(phrase.source, default=-1) > max(source_word, default=-1):
             raise DataError(
@@ -212,35 +211,35 @@ def _in_pieces(
                 hint="spans count the words of the line, from 0; are the files parallel, or the wrong way round (--reverse)?",
             )
         if own:
-            at = frozenset(i for i, word in enumerate(source_word) if word in phrase.source)
-            found.append(_InPieces(own[0], own[-1] + 1, at, phrase.kind))
-    return found
+            from_source = frozenset(i for i, word in enumerate(source_word) if word in phrase.source)
+            result.append(_InPieces(own[0], own[-1] + 1, from_source, phrase.kind))
+    return result
 
 
 def _segment(translator: Any, pairs: list[tuple[list[int], list[int]]]) -> list[tuple[Segmented, list[list[float]]]]:
-    """Each pair in its likeliest segmentation, and the posterior of every segment by its start and size."""
+    """The likeliest segmentation of each pair, and the posterior of every segment by start and size."""
     with torch.inference_mode():
         batch = make_batch([s for s, _ in pairs], [t for _, t in pairs]).to(translator.device)
-        found = translator.model.segments(batch)
-        refuse_nan(found.marginal_B)
+        segmented = translator.model.segments(batch)
+        refuse_nan(segmented.marginal_B)
     vocabularies = translator.tokenizer.source.vocabulary, translator.tokenizer.target.vocabulary
     result = []
     for b, pair in enumerate(pairs):
         segments, start = [], 0
-        for position, size in enumerate(found.lengths_BS[b, : len(pair[0])].tolist()):
+        for position, size in enumerate(segmented.lengths_BS[b, : len(pair[0])].tolist()):
             if size:
-                probability = float(found.posterior_BSCX[b, position, start, size])
+                probability = float(segmented.posterior_BSCX[b, position, start, size])
                 segments.append(Written(position, start, start + size, probability))
             start += size
         source, target = ([v.piece(i) for i in ids] for v, ids in zip(vocabularies, pair, strict=True))
-        chances: list[list[float]] = found.posterior_BSCX[b].sum(0).tolist()
-        result.append((Segmented(source, target, segments, float(found.marginal_B[b])), chances))
+        posteriors: list[list[float]] = segmented.posterior_BSCX[b].sum(0).tolist()
+        result.append((Segmented(source, target, segments, float(segmented.marginal_B[b])), posteriors))
     return result
 
 
 @dataclass
 class _Tally:
-    """What became of some phrases."""
+    """Counts of phrases by their place in the segmentation."""
 
     places: Counter[str] = field(default_factory=Counter)
     chance: float = 0.0
@@ -248,7 +247,7 @@ class _Tally:
     at_source: int = 0
     too_long: int = 0
 
-    def add(self, sentence: Segmented, phrase: _InPieces, chances: list[list[float]]) -> None:
+    def add(self, sentence: Segmented, phrase: _InPieces, posteriors: list[list[float]]) -> None:
         """Count one phrase of a sentence."""
         size = phrase.end - phrase.start
         around = [s for s in sentence.segments if s.start <= phrase.start and phrase.end <= s.end]
@@ -259,13 +258,13 @@ class _Tally:
             self.places["inside" if around else "split"] += 1
         alike = sum(s.end - s.start == size for s in sentence.segments)
         self.chance += alike / (len(sentence.target) - size + 1)
-        if size < len(chances[0]):
-            self.posterior += chances[phrase.start][size]
+        if size < len(posteriors[0]):
+            self.posterior += posteriors[phrase.start][size]
         else:
             self.too_long += 1
 
     def summary(self) -> dict[str, Any]:
-        """Counts, shares in 1, and the Wilson interval of the share that are segments; None where there is nothing to share."""
+        """Counts, shares from 0 to 1, and the Wilson interval of the share of segments; shares are None without phrases."""
         total = sum(self.places.values())
         whole = self.places["segment"]
         return {
@@ -286,38 +285,38 @@ def describe(model: Any) -> str:
 
 
 def note(model: Any) -> str | None:
-    """What it does not have."""
+    """A note on what the model lacks."""
     return "this model has no attention: each segment is written by one source position"
 
 
 def fill_view(
     view: dict[str, Any], translator: Any, pair: ExplainedPair, batch: Batch, uses: Sequence[str]
 ) -> dict[str, Any]:
-    """A view (`analysis/explain/sentence.py`) with its segments; the source loses EOS, which the model does not read."""
-    found = _segments(translator, pair, batch)
-    cut = {name: view[name][:-1] for name in ("source_tokens", "source_word")}
-    return view | found | cut | {"notes": view["notes"] + found["notes"]}
+    """Add the segments to a view (`analysis/explain/sentence.py`), and remove EOS from its source: the model reads none."""
+    segments = _segments(translator, pair, batch)
+    without_eos = {name: view[name][:-1] for name in ("source_tokens", "source_word")}
+    return view | segments | without_eos | {"notes": view["notes"] + segments["notes"]}
 
 
 def _segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any]:
-    """The segments of a segmental model, and the links that they are: of its own translation, or the likeliest of a pair.
+    """The segments of the model's own translation, or the likeliest of a given pair, and their links.
 
-    A word link weighs as much as the likeliest segment that makes it. `notes` says what the segments are.
+    A word link has the weight of the likeliest segment that makes it. `notes` describe the segments.
     """
     notes: list[str] = []
     if pair.translation is not None:
-        found = [segment for segment in pair.translation.segments or [] if segment.end <= len(pair.target)]
+        segments = [segment for segment in pair.translation.segments or [] if segment.end <= len(pair.target)]
     elif len(pair.target) > len(pair.source) * translator.model.max_segment:
-        found = []
+        segments = []
         notes.append("the target is longer than all segments of this source together: it has no segmentation")
     else:
-        found = _likeliest(translator.model, batch, len(pair.source))
+        segments = _likeliest(translator.model, batch, len(pair.source))
         notes.append("the target was given: its likeliest segments, each with the log of its posterior probability")
     source_word = translator.tokenizer.source.word_of_piece(pair.source)
     words = translator.tokenizer.target.words_of_piece(pair.target)
-    links = link_segments(found, source_word, words)
+    links = link_segments(segments, source_word, words)
     heaviest: dict[tuple[int, int], float] = {}
-    for segment in found:
+    for segment in segments:
         for word in {word for span in words[segment.start : segment.end] for word in span}:
             link, weight = (source_word[segment.source], word), min(1.0, math.exp(segment.log_prob))
             heaviest[link] = max(heaviest.get(link, 0.0), weight)
@@ -331,7 +330,7 @@ def _segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, A
                 "target_tokens": [s.start, s.end],
                 "log_prob": s.log_prob,
             }
-            for s in found
+            for s in segments
         ],
         "word_links": [[s, t, heaviest[s, t]] for s, t in links.words],
         "phrase_links": plain_links(links.phrases),
@@ -340,12 +339,12 @@ def _segments(translator: Any, pair: ExplainedPair, batch: Batch) -> dict[str, A
 
 def _likeliest(model: Any, batch: Batch, positions: int) -> list[Segment]:
     """The likeliest segmentation of a pair, each segment with the log of its posterior probability."""
-    found = model.segments(batch)
-    refuse_nan(found.marginal_B)
+    segmented = model.segments(batch)
+    refuse_nan(segmented.marginal_B)
     result, start = [], 0
-    for position, size in enumerate(found.lengths_BS[0, :positions].tolist()):
+    for position, size in enumerate(segmented.lengths_BS[0, :positions].tolist()):
         if size:
-            posterior = float(found.posterior_BSCX[0, position, start, size])
+            posterior = float(segmented.posterior_BSCX[0, position, start, size])
             result.append(Segment(position, start, start + size, math.log(max(posterior, LEAST))))
         start += size
     return result

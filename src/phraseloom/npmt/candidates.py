@@ -2,19 +2,18 @@
 
     log p(w_1 … w_l | context) = Σ_i log p(w_i | w_1 … w_{i-1}, context) + log p(end | w_1 … w_l, context),   0 ≤ l ≤ S
 
-A context is an encoder state, of a connected model with what it has read of the words before. All contexts share the S + 1
-calls of the segment RNN. A segment of S words is ended there, and the log-probability of that end counts.
+A context is an encoder state, plus the history of the words before if the model `connects`. All contexts share the S + 1 calls
+of the segment RNN. A segment of S words must end there, and the log-probability of that end counts.
 
-`best_segments` is a beam over prefixes: of each length the `count` likeliest prefixes of a context live on, and the `count`
-best segments that ended are kept, by log p + bonus · words, and the empty one ("sleep") always. A prefix is left out if it is
-not above the last kept segment even with the bonus of the longest segment, which loses nothing: what follows it can only make
-it less likely. The beam over prefixes is the only thing that can lose a segment; with `count` ≥ the number of prefixes the
-result is that of enumeration.
+`best_segments` is a beam search over prefixes. Per context it keeps the `count` likeliest prefixes of each length, the `count`
+best finished segments by log p + bonus · words, and always the empty segment ("sleep"). It drops a prefix that is not above the
+last finished segment even with the bonus of the longest segment; this is exact, because further words only lower log p. Only
+the beam over prefixes can lose a segment: with `count` ≥ the number of prefixes the result equals enumeration.
 
-Ties: the shorter segment; of one length the one whose prefix ranked higher, then the lower id of the last word.
+Ties: the shorter segment; at equal length the one whose prefix ranked higher, then the lower id of the last word.
 
-`History`: what a connected model has read of the outputs so far. Hypotheses of equal words have equal states, so merging them
-loses nothing.
+`History` has the states of a connected model after the words of each hypothesis. Hypotheses with equal words have equal states,
+so merging them loses nothing.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from phraseloom.decoding.cancellation import Question, go_on
+from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.limits import NEVER, refuse_nan
 from phraseloom.npmt.rows import CellStates
 from phraseloom.outputs.topk import best_columns
 
-CHUNK = 2**24  # log-probabilities of one call of the segment RNN, at most
-FREE = -1  # stands where no word is forced
+CHUNK = 2**24  # the most log-probabilities of one call of the segment RNN
+FREE = -1  # no word is forced here
 
 
 class SegmentState(Protocol):
-    """States of the segment RNN or of the words before, one a row."""
+    """States of the segment RNN or of the history, one per row."""
 
     def reorder(self, rows_R: Tensor) -> None:
-        """Row i becomes what row `rows_R[i]` was; there may be more or fewer rows than before."""
+        """Row i becomes what row `rows_R[i]` was; the number of rows may change."""
         ...
 
 
 class SegmentModel(Protocol):
-    """The segment RNN of a segmental model. Tokens are those of the target vocabulary, then `start_token`, then `end_token`.
+    """The segment RNN of a segmental model. Tokens: the target vocabulary, then `start_token`, then `end_token`.
 
-    `connects`: a segment is also given the words before it; `history_start` and `history_step` read them.
+    `connects`: a segment also depends on the words before it; `history_start` and `history_step` read them.
     """
 
     max_segment: int
@@ -73,7 +72,7 @@ class SegmentModel(Protocol):
 
 
 class Candidate(NamedTuple):
-    """A segment that a context may emit, and its log-probability with that of its end."""
+    """A segment that a context may emit, and its log-probability with its end."""
 
     words: tuple[int, ...]
     log_prob: float
@@ -81,9 +80,9 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """For each context the fewest and the most words of its segment, and words that it must begin with (FREE behind them).
+    """For each context the fewest and the most words of its segment, and its forced first words (then FREE).
 
-    A segment may end among its forced words.
+    A segment may end within its forced words.
     """
 
     fewest_R: Tensor
@@ -94,17 +93,17 @@ class Bounds:
     def of(
         fewest: Sequence[int], most: Sequence[int], forced: Sequence[Sequence[int]], size: int, device: Any
     ) -> Bounds:
-        """Bounds from lists; numbers are brought into 0 … `size`, forced words behind `size` are left out."""
-        padded = [[*some[:size], *[FREE] * (size - len(some))] for some in forced]
+        """Bounds from lists; numbers are clamped to 0 … `size`, forced words after `size` are dropped."""
+        padded = [[*words[:size], *[FREE] * (size - len(words))] for words in forced]
         return Bounds(
             torch.tensor(fewest, dtype=torch.long, device=device).clamp(0, size),
             torch.tensor(most, dtype=torch.long, device=device).clamp(0, size),
             torch.tensor(padded, dtype=torch.long, device=device).view(len(fewest), size),
         )
 
-    def rows(self, some: slice) -> Bounds:
-        """Those of some contexts."""
-        return Bounds(self.fewest_R[some], self.most_R[some], self.forced_RS[some])
+    def rows(self, part: slice) -> Bounds:
+        """The bounds of a part of the contexts."""
+        return Bounds(self.fewest_R[part], self.most_R[part], self.forced_RS[part])
 
 
 def best_segments(
@@ -116,19 +115,19 @@ def best_segments(
     banned: Sequence[int],
     bounds: Bounds | None = None,
     bonus: float = 0.0,
-    cancelled: Question | None = None,
+    should_cancel: ShouldCancel | None = None,
 ) -> list[list[Candidate]]:
-    """For each context the empty segment and up to `count` others, best first; `banned` words only where forced.
+    """For each context the empty segment and up to `count` others, best first; `banned` words only if forced.
 
-    Raises ModelError where the model gives NaN, Cancelled.
+    Raises ModelError if the model gives NaN, Cancelled.
     """
     result: list[list[Candidate]] = []
     size = max(1, CHUNK // (count * (model.end_token + 1)))
     for begin in range(0, len(states_RD), size):
-        go_on(cancelled)
-        some = slice(begin, begin + size)
-        search = _Prefixes(model, count, banned, None if bounds is None else bounds.rows(some), bonus)
-        result += search.run(states_RD[some], None if history_RD is None else history_RD[some])
+        raise_if_cancelled(should_cancel)
+        part = slice(begin, begin + size)
+        search = _Prefixes(model, count, banned, None if bounds is None else bounds.rows(part), bonus)
+        result += search.run(states_RD[part], None if history_RD is None else history_RD[part])
     return result
 
 
@@ -140,21 +139,19 @@ def greedy_segments(
     banned: Sequence[int],
     bounds: Bounds | None = None,
     bonus: float = 0.0,
-    cancelled: Question | None = None,
+    should_cancel: ShouldCancel | None = None,
 ) -> list[Candidate]:
-    """For each context the segment that takes the best token at each step, where a word is better by `bonus` than it is likely.
+    """For each context the greedy segment: the best token at each step, with `bonus` added to the log p of words.
 
-    Ties go to the lower id, so to a word.
-
-    Raises ModelError where the model gives NaN, Cancelled.
+    Ties go to the lower id, so to a word. Raises ModelError if the model gives NaN, Cancelled.
     """
     result: list[Candidate] = []
     size = max(1, CHUNK // (model.end_token + 1))
     for begin in range(0, len(states_RD), size):
-        go_on(cancelled)
-        some = slice(begin, begin + size)
-        history = None if history_RD is None else history_RD[some]
-        result += _greedy(model, states_RD[some], history, banned, None if bounds is None else bounds.rows(some), bonus)
+        raise_if_cancelled(should_cancel)
+        part = slice(begin, begin + size)
+        history = None if history_RD is None else history_RD[part]
+        result += _greedy(model, states_RD[part], history, banned, None if bounds is None else bounds.rows(part), bonus)
     return result
 
 
@@ -183,12 +180,12 @@ def _greedy(
         tokens_N = tokens_N.masked_fill(stops_N, end)
         total_R[open_N] += torch.where(stops_N, end_N, best_N).double().clamp_(max=0.0)
         words_RS[open_N, length] = tokens_N
-        going = (~stops_N).nonzero()[:, 0]
-        if not len(going):
+        live = (~stops_N).nonzero()[:, 0]
+        if not len(live):
             break
-        if len(going) < len(open_N):
-            open_N, tokens_N = open_N[going], tokens_N[going]
-            state.reorder(going)
+        if len(live) < len(open_N):
+            open_N, tokens_N = open_N[live], tokens_N[live]
+            state.reorder(live)
     refuse_nan(total_R)
     lengths = (words_RS != end).sum(1).tolist()
     rows = zip(words_RS.tolist(), lengths, total_R.tolist(), strict=True)
@@ -203,14 +200,14 @@ def _only_words(
     owner_N: Tensor,
     length: int,
 ) -> None:
-    """Set the log-probabilities of all but the words that may come next to -inf; a forced word keeps its own."""
+    """Set everything but the allowed next words to -inf; a forced word keeps its log-probability."""
     forced_N = None if bounds is None or length >= model.max_segment else bounds.forced_RS[owner_N, length]
     rows = None if forced_N is None else (forced_N != FREE).nonzero()[:, 0]
     if forced_N is not None and rows is not None and len(rows):
-        kept = log_probs_NV[rows, forced_N[rows]]
+        forced_log_probs = log_probs_NV[rows, forced_N[rows]]
         log_probs_NV[rows] = NEVER
         _ban(log_probs_NV, model, banned)
-        log_probs_NV[rows, forced_N[rows]] = kept
+        log_probs_NV[rows, forced_N[rows]] = forced_log_probs
     else:
         _ban(log_probs_NV, model, banned)
 
@@ -221,7 +218,7 @@ def _ban(log_probs_NV: Tensor, model: SegmentModel, banned: Sequence[int]) -> No
 
 
 class _Prefixes:
-    """The beam over the prefixes of R contexts; N rows are live, those of a context side by side and best first."""
+    """The beam over the prefixes of R contexts; N rows are live, grouped by context, best first."""
 
     def __init__(
         self, model: SegmentModel, count: int, banned: Sequence[int], bounds: Bounds | None, bonus: float
@@ -229,10 +226,10 @@ class _Prefixes:
         self.model, self.count, self.banned, self.bounds, self.bonus = model, count, banned, bounds, bonus
 
     def run(self, states_RD: Tensor, history_RD: Tensor | None) -> list[list[Candidate]]:
-        """Extend prefixes word by word until none can become a kept segment."""
+        """Extend prefixes word by word until none can become one of the best segments."""
         model, num, device = self.model, len(states_RD), states_RD.device
         size = model.max_segment
-        self.kept_RC = torch.full((num, self.count), NEVER, dtype=torch.float64, device=device)
+        self.best_RC = torch.full((num, self.count), NEVER, dtype=torch.float64, device=device)
         self.words_RCS = torch.full((num, self.count, size), FREE, dtype=torch.long, device=device)
         empty_R = torch.full((num,), NEVER, dtype=torch.float64, device=device)
         owner_N = torch.arange(num, device=device)
@@ -250,7 +247,7 @@ class _Prefixes:
             if length == 0:
                 empty_R = ended_N
             else:
-                self._keep(owner_N, slot_N, ended_N + self.bonus * length, prefix_NS)
+                self._finish(owner_N, slot_N, ended_N + self.bonus * length, prefix_NS)
             if length == size:
                 break
             _only_words(log_probs_NV, model, self.banned, self.bounds, owner_N, length)
@@ -262,27 +259,27 @@ class _Prefixes:
             state.reorder(parent_M)
         return self._candidates(empty_R)
 
-    def _keep(self, owner_N: Tensor, slot_N: Tensor, ended_N: Tensor, prefix_NS: Tensor) -> None:
-        """Merge the segments that end now into the kept ones of their contexts, which stay before their equals."""
-        num, width = len(self.kept_RC), int(slot_N.max()) + 1
-        new_RW = self.kept_RC.new_full((num, width), NEVER)
+    def _finish(self, owner_N: Tensor, slot_N: Tensor, ended_N: Tensor, prefix_NS: Tensor) -> None:
+        """Merge the segments that end now into the best ones of their contexts; at ties the older ones go first."""
+        num, width = len(self.best_RC), int(slot_N.max()) + 1
+        new_RW = self.best_RC.new_full((num, width), NEVER)
         new_RW[owner_N, slot_N] = ended_N
         words_RWS = self.words_RCS.new_full((num, width, self.words_RCS.shape[2]), FREE)
         words_RWS[owner_N, slot_N] = prefix_NS
-        all_scores, all_words = torch.cat([self.kept_RC, new_RW], 1), torch.cat([self.words_RCS, words_RWS], 1)
+        all_scores, all_words = torch.cat([self.best_RC, new_RW], 1), torch.cat([self.words_RCS, words_RWS], 1)
         order_RC = torch.sort(all_scores, dim=1, descending=True, stable=True).indices[:, : self.count]
-        self.kept_RC = all_scores.gather(1, order_RC)
+        self.best_RC = all_scores.gather(1, order_RC)
         self.words_RCS = all_words.gather(1, order_RC[:, :, None].expand(-1, -1, all_words.shape[2]))
 
     def _extend(
         self, log_probs_NV: Tensor, owner_N: Tensor, slot_N: Tensor, total_N: Tensor, length: int
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The prefixes that live on: the row of each one's prefix before, its last word and its log-probability."""
+        """The live prefixes of the next length: the row of the parent, the last word and the log-probability of each."""
         values_NK, ids_NK = best_columns(log_probs_NV, self.count)
         totals_NK = total_N[:, None] + values_NK.double().clamp_(max=0.0)
         if self.bounds is not None:
             totals_NK.masked_fill_((self.bounds.most_R[owner_N] <= length)[:, None], NEVER)
-        num, width, count = len(self.kept_RC), int(slot_N.max()) + 1, totals_NK.shape[1]
+        num, width, count = len(self.best_RC), int(slot_N.max()) + 1, totals_NK.shape[1]
         dense = totals_NK.new_full((num, width, count), NEVER)
         dense[owner_N, slot_N] = totals_NK
         row_RW = owner_N.new_zeros((num, width))
@@ -290,21 +287,21 @@ class _Prefixes:
         best_RC, order_RC = torch.sort(dense.view(num, -1), dim=1, descending=True, stable=True)
         best_RC, order_RC = best_RC[:, : self.count], order_RC[:, : self.count]
         more = self.bonus * (self.model.max_segment if self.bonus > 0 else length + 1)
-        owner_M, rank_M = ((best_RC > NEVER) & (best_RC + more > self.kept_RC[:, -1:])).nonzero(as_tuple=True)
+        owner_M, rank_M = ((best_RC > NEVER) & (best_RC + more > self.best_RC[:, -1:])).nonzero(as_tuple=True)
         place_M = order_RC[owner_M, rank_M]
         parent_M = row_RW[owner_M, place_M.div(count, rounding_mode="floor")]
         return parent_M, ids_NK[parent_M, place_M % count], best_RC[owner_M, rank_M]
 
     def _candidates(self, empty_R: Tensor) -> list[list[Candidate]]:
         result, bonus = [], self.bonus
-        kept, words = self.kept_RC.tolist(), self.words_RCS.tolist()
+        all_scores, words = self.best_RC.tolist(), self.words_RCS.tolist()
         lengths = (self.words_RCS != FREE).sum(2).tolist()
-        for empty, scores, rows, sizes in zip(empty_R.tolist(), kept, words, lengths, strict=True):
-            some = [Candidate((), empty)] if empty > NEVER else []
-            some += [
+        for empty, scores, rows, sizes in zip(empty_R.tolist(), all_scores, words, lengths, strict=True):
+            candidates = [Candidate((), empty)] if empty > NEVER else []
+            candidates += [
                 Candidate(tuple(w[:n]), p - bonus * n) for p, w, n in zip(scores, rows, sizes, strict=True) if p > NEVER
             ]
-            result.append(sorted(some, key=lambda c: -(c.log_prob + bonus * len(c.words))))
+            result.append(sorted(candidates, key=lambda c: -(c.log_prob + bonus * len(c.words))))
         return result
 
 
@@ -316,22 +313,22 @@ def _places(owner_N: Tensor, num: int) -> Tensor:
 
 
 class History:
-    """The states of some hypotheses; at first of empty ones."""
+    """The history states of hypotheses, initially of empty ones."""
 
     def __init__(self, model: Any, rows: int) -> None:
         self.model, self.states = model, model.history_start(rows)
 
     @property
     def output(self) -> Tensor:
-        """What a segment behind each hypothesis is given, (R, D)."""
+        """The history vector for the next segment of each hypothesis, (R, D)."""
         output_RD = self.states.output_RD
         assert output_RD is not None
         return output_RD
 
     def write(self, rows: Sequence[int], words: Sequence[tuple[int, ...]]) -> None:
-        """Hypothesis i becomes what `rows[i]` was with `words[i]` behind it."""
+        """Hypothesis i becomes old hypothesis `rows[i]` followed by `words[i]`."""
         device = self.output.device
-        lengths = [len(some) for some in words]
+        lengths = [len(segment) for segment in words]
         order = sorted(range(len(rows)), key=lambda i: lengths[i])
         live = copy.copy(self.states)
         live.reorder(torch.tensor([rows[i] for i in order], dtype=torch.long, device=device))
@@ -355,7 +352,7 @@ class History:
 
 
 def _joined(parts: Sequence[CellStates]) -> CellStates:
-    """The rows of all parts, one part behind the other."""
+    """The rows of all parts, concatenated."""
     layers = [
         tuple(torch.cat(tensors) for tensors in zip(*states, strict=True))
         for states in zip(*(part.layers for part in parts), strict=True)

@@ -1,17 +1,17 @@
-"""The matrix-product FLOP of a segmental model (NPMT; spec §5), counted like those of other models (`models/flops.py`).
+"""The matrix-product FLOP of a segmental model (NPMT; spec §5), counted as for other models (`models/flops.py`).
 
-A row is a source position with a cut of the target where its segment may begin; those count that lie on some segmentation,
-within the band of `decoder.approximation` if there is one. EOS is not counted. Multiply-adds of a forward pass, with W the
-words that all rows read, D the width, V types; what the encoder and the cells cost is what torch multiplies:
+A row is a source position with a cut of the target where its segment may begin. Rows count if they are part of a segmentation,
+and within the band of `decoder.approximation` if there is one. EOS does not count. Multiply-adds of a forward pass, with W the
+words that all rows read, D the width, V types; torch counts encoder and cells:
 
     encoder        of each sentence
-    segments       a step of the cells     a START (one a position; connected: one a row), and each of W
-                   what the first reads    a target word and START, for all rows
+    segments       a step of the cells     a START (one per position; connected: per row), and each of W
+                   input of the first      a target word and START, for all rows
     softmax        D·(V + 2)               a START and each of W
-    history        as segments             a target word, of a connected decoder
+    history        as segments             a target word of a connected decoder
 
-An update is three of these, as formulas go. As it is computed the rows are run twice forward, the second time only as far as
-their posterior says, so at most four.
+By the usual formula an update costs three forward passes. The implementation runs the rows forward twice, the second time only
+as far as their posterior needs, so at most four.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from phraseloom.options.model import ModelConfig
 
 
 class SegmentCost:
-    """The cost of a model that writes segments. `computed`: the rows run twice forward, nothing left out of the second run."""
+    """The cost of a model that writes segments. `computed`: count two full forward runs of the rows."""
 
-    remark: str | None = "segments: the rows are run twice forward, and sentences have the mean length"
+    remark: str | None = "segments: the rows run forward twice, and sentences have the mean length"
 
     def __init__(self, model: SegmentalModel, *, computed: bool = False) -> None:
         self.model, self.computed = model, computed
@@ -73,8 +73,8 @@ class SegmentCost:
         return 6 * sum(parts.values()) + 2 * again
 
     def search(self, pairs: Sequence[Pair], *, beam: int) -> int:
-        """UsageError: how far a search goes depends on what it finds."""
-        raise UsageError("the FLOP of a search for segments depend on what it finds", hint="count those of an update")
+        """Raises UsageError: the FLOP of a search depend on its hypotheses."""
+        raise UsageError("the FLOP of a search for segments depend on its hypotheses", hint="count those of an update")
 
 
 cost_of = SegmentCost

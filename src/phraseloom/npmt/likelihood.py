@@ -1,20 +1,19 @@
 """log p of every segment of a batch, and log p(target | source) with its gradient, in two passes (spec §5.2).
 
-1. Without a graph: the states of all rows and what they say of the words that follow, kept as numbers only. The dynamic
-   program over them gives log p and the posterior probability of every segment.
-2. In the backward pass: ∇ log p(y | x) = Σ posterior · ∇ log p(segment). The rows are run again, now with a graph, portion by
-   portion, each as far as its posterior is not nothing: words that its segments are less likely to hold than the resolution of
-   the numbers (or than `Job.negligible`, an approximation) are left out. What a model has learnt never to cut
-   costs no second pass.
+1. Forward, without a graph: run all rows and store only the log-probabilities of the words that follow. The dynamic program
+   over them gives log p and the posterior probability of every segment.
+2. Backward: ∇ log p(y | x) = Σ posterior · ∇ log p(segment). Run the rows again with a graph, portion by portion, and each row
+   only as far as its posterior matters: words whose probability is below the resolution of the numbers (or below
+   `Job.negligible`, an approximation) are left out. Segments that a model has learnt to avoid cost no second pass.
 
-So memory holds the graph of one portion, and never the logits of more than a few hundred rows.
+So memory holds the graph of one portion, and the logits of a few hundred rows at most.
 
-**The softmax**: log p of single tokens of many rows, and its gradient in portions.
+**The softmax** gives log p of a few tokens of many rows, and its gradient, in portions.
 
     log p(v | h) = h·W_v + b_v - log Σ_u exp(h·W_u + b_u)
 
-Of each row only a few tokens are asked for, so no tensor of rows × V is kept: the normaliser of a portion of rows is made and
-dropped, and made again for the gradient. Nothing here is seen by autograd.
+Each row needs only a few tokens, so no tensor of rows × V exists: the normaliser of a portion of rows is computed in the
+forward pass and again for the gradient. Autograd does not record any of it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from phraseloom.npmt.segmentations import IMPOSSIBLE, Segmentations, segmentatio
 
 
 class Softmax(NamedTuple):
-    """The matrix (V, D), the bias (V,) or None, and how many rows make a portion; both laid out anew, where that is faster."""
+    """The matrix (V, D), the bias (V,) or None, the rows of a portion, and the packed matrix if packing is possible."""
 
     weight_VD: Tensor
     bias_V: Tensor | None
@@ -57,12 +56,12 @@ class Softmax(NamedTuple):
 
     def scores(self, hidden_RD: Tensor, pairs: Pairs) -> Tensor:
         """The logits of the pairs, (P,)."""
-        found = (hidden_RD.index_select(0, pairs.row_P) * self.weight_VD.index_select(0, pairs.token_P)).sum(1)
-        return found if self.bias_V is None else found + self.bias_V.index_select(0, pairs.token_P)
+        logits_P = (hidden_RD.index_select(0, pairs.row_P) * self.weight_VD.index_select(0, pairs.token_P)).sum(1)
+        return logits_P if self.bias_V is None else logits_P + self.bias_V.index_select(0, pairs.token_P)
 
 
 class Gradient:
-    """The gradient of Σ weight · log p: that of the hidden states is given back, those of W and b are added up."""
+    """The gradient of Σ weight · log p: `add` returns that of the hidden states and accumulates those of W and b."""
 
     def __init__(self, softmax: Softmax, *, of_weight: bool, of_bias: bool) -> None:
         self.softmax = softmax
@@ -71,7 +70,7 @@ class Gradient:
         self.bias_V = torch.zeros_like(bias) if of_bias and bias is not None else None
 
     def add(self, hidden_RD: Tensor, mass_R: Tensor, pairs: Pairs, weight_P: Tensor) -> Tensor:
-        """`weight_P` of each pair; `mass_R` their sum for each row. The gradient (R, D) of the hidden states."""
+        """The gradient (R, D) of the hidden states. `weight_P`: the weight of each pair; `mass_R`: their sum per row."""
         softmax, weight = self.softmax, self.softmax.weight_VD
         grad_RD = torch.empty_like(hidden_RD)
         exact = torch.promote_types(hidden_RD.dtype, torch.float32)
@@ -96,7 +95,7 @@ class Gradient:
 
 
 class Scores(NamedTuple):
-    """log p of the words of each segment, and with its END, (B, S, C, X) in float64; impossible where it is no row."""
+    """log p of the words of each segment, without and with its END, (B, S, C, X) in float64; IMPOSSIBLE without a row."""
 
     words_BSCX: Tensor
     whole_BSCX: Tensor
@@ -122,8 +121,8 @@ def score_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Scores:
                 end[rows_R, step] = ends.index_select(0, unit_R).double()
                 pairs, more = portion.asked(step, rows_R, unit_R)
                 if len(more):
-                    found = softmax.scores(top, pairs) - normalizer.index_select(0, pairs.row_P)
-                    word[rows_R.index_select(0, more), step + 1] = found.double()
+                    log_probs = softmax.scores(top, pairs) - normalizer.index_select(0, pairs.row_P)
+                    word[rows_R.index_select(0, more), step + 1] = log_probs.double()
         words_RX = word_RX.cumsum(1)
         whole_RX = words_RX + end_RX
         return Scores(_spread(job, words_RX.masked_fill(end_RX == -torch.inf, IMPOSSIBLE)), _spread(job, whole_RX))
@@ -152,25 +151,25 @@ def _add_gradients(
     gradient: Gradient,
 ) -> tuple[list[Tensor], list[Tensor | None]]:
     """The second pass: gradients of Σ factor · posterior · log p(segment), of the inputs and of the parameters of the cells."""
-    of_inputs = [torch.zeros_like(t) for t in inputs.tensors()]
-    of_parameters: list[Tensor | None] = [None] * len(parameters)
+    input_grads = [torch.zeros_like(t) for t in inputs.tensors()]
+    parameter_grads: list[Tensor | None] = [None] * len(parameters)
     for positions, rows in job.rows.portions(job.steps_together):
         portion, part = Portion(job, positions, rows), inputs.part(job, positions, rows)
         tops, grads = _run_again(portion, part, posterior_RX[rows], factor_R[rows], softmax, gradient)
         if not tops:
             continue
-        wanted = part.tensors()
-        found = torch.autograd.grad(tops, [*wanted, *parameters], grads, allow_unused=True)
+        part_inputs = part.tensors()
+        part_grads = torch.autograd.grad(tops, [*part_inputs, *parameters], grads, allow_unused=True)
         spans = [positions, *[job.words_of(rows)] * 2, *[slice(None)] * 2]
         spans += [] if inputs.history_HD is None else [job.cuts_of(rows)]
-        for total, span, grad in zip(of_inputs, spans, found, strict=False):
+        for total, span, grad in zip(input_grads, spans, part_grads, strict=False):
             if grad is not None:
                 total[span] += grad
-        for number, grad in enumerate(found[len(wanted) :]):
+        for number, grad in enumerate(part_grads[len(part_inputs) :]):
             if grad is not None:
-                before = of_parameters[number]
-                of_parameters[number] = grad if before is None else before.add_(grad)
-    return of_inputs, of_parameters
+                total_grad = parameter_grads[number]
+                parameter_grads[number] = grad if total_grad is None else total_grad.add_(grad)
+    return input_grads, parameter_grads
 
 
 def _run_again(
@@ -178,9 +177,9 @@ def _run_again(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """The top states of a portion, with a graph, and the gradient of each."""
     job, device = portion.job, posterior_RX.device
-    likely_RX = posterior_RX.flip(1).cumsum(1).flip(1)  # that a segment of the row has at least so many words
-    nothing = max(torch.finfo(softmax.weight_VD.dtype).eps / 2, job.negligible)
-    words_R = ((likely_RX > nothing).sum(1) - 1).minimum(portion.words_R)  # -1: not even its START counts
+    likely_RX = posterior_RX.flip(1).cumsum(1).flip(1)  # p(the segment of the row has at least x words)
+    negligible = max(torch.finfo(softmax.weight_VD.dtype).eps / 2, job.negligible)
+    words_R = ((likely_RX > negligible).sum(1) - 1).minimum(portion.words_R)  # -1: even START is negligible
     if not bool((words_R >= 0).any()):
         return [], []
     weights_RX, mass_RX = posterior_RX * factor_R[:, None], likely_RX * factor_R[:, None]
@@ -224,10 +223,10 @@ class _RowsLogLikelihood(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, job: Job, softmax: Softmax, *tensors: Tensor) -> Tensor:
         inputs, ctx.history = _inputs(tensors, job.connects)
-        found = segmentations(score_rows(job, inputs, softmax).whole_BSCX, *job.sentences[:2])
+        result = segmentations(score_rows(job, inputs, softmax).whole_BSCX, *job.sentences[:2])
         ctx.job, ctx.softmax = job, softmax
-        ctx.save_for_backward(found.posterior_BSCX[_places(job)], *tensors)
-        return found.log_p_B
+        ctx.save_for_backward(result.posterior_BSCX[_places(job)], *tensors)
+        return result.log_p_B
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -236,7 +235,7 @@ class _RowsLogLikelihood(torch.autograd.Function):
         job, softmax = ctx.job, ctx.softmax
         inputs, count = _inputs(tensors, job.connects)
         weight, bias, *parameters = tensors[count:]
-        wanted = [p for p in parameters if p.requires_grad]
+        trained = [p for p in parameters if p.requires_grad]
         gradient = Gradient(
             softmax._replace(weight_VD=weight, bias_V=None if softmax.bias_V is None else bias),
             of_weight=weight.requires_grad,
@@ -244,16 +243,17 @@ class _RowsLogLikelihood(torch.autograd.Function):
         )
         factor_R = grad_B[job.rows.sentence_K[job.rows.position_R]]
         with _autocast(job, weight.device):
-            given = (posterior_RX, factor_R, wanted, gradient)
-            of_inputs, of_wanted = _add_gradients(job, inputs, gradient.softmax, *given)
-        found = iter(of_wanted)
-        of_parameters = [next(found) if p.requires_grad else None for p in parameters]
-        return None, None, *of_inputs, gradient.weight_VD, gradient.bias_V, *of_parameters
+            input_grads, trained_grads = _add_gradients(
+                job, inputs, gradient.softmax, posterior_RX, factor_R, trained, gradient
+            )
+        remaining = iter(trained_grads)
+        parameter_grads = [next(remaining) if p.requires_grad else None for p in parameters]
+        return None, None, *input_grads, gradient.weight_VD, gradient.bias_V, *parameter_grads
 
 
 def _inputs(tensors: Any, connects: bool) -> tuple[Inputs, int]:
-    states, gates, residual, start_gates, start_residual, *rest = tensors
-    history = rest[0] if connects else None
+    states, gates, residual, start_gates, start_residual, *others = tensors
+    history = others[0] if connects else None
     return Inputs(states, Read(gates, residual), Read(start_gates, start_residual), history), 6 if connects else 5
 
 
@@ -261,9 +261,9 @@ def _autocast(job: Job, device: torch.device) -> contextlib.AbstractContextManag
     return torch.autocast(device.type, dtype=job.mixed, enabled=job.mixed is not None)
 
 
-@torch.compiler.disable
+@torch._disable_dynamo  # torch.compiler.disable would import torch._dynamo here, which takes seconds
 def log_likelihood_of_rows(job: Job, inputs: Inputs, softmax: Softmax) -> Tensor:
-    """log p(target | source) of each pair, (B,) in float64, differentiable; -inf, without a gradient, where there is none."""
+    """log p(target | source) of each pair, (B,) in float64, differentiable; -inf, without a gradient, if it is impossible."""
     tensors = inputs.tensors()
     bias = softmax.weight_VD.new_zeros(0) if softmax.bias_V is None else softmax.bias_V
     parameters = [p for cell in job.cells.cells for p in cell.parameters()]

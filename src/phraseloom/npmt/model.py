@@ -1,20 +1,20 @@
-"""Neural phrase-based machine translation (NPMT, Huang et al. 2018; spec §5): segments of the target, one a source position.
+"""Neural phrase-based machine translation (NPMT, Huang et al. 2018; spec §5): each source position writes a target segment.
 
     p(y | x) = Σ over all cuts of y into as many segments as x has words  Π_t p(segment_t END | h_t)
 
-Each source position t in turn writes a segment of 0 … `max_segment` target words, from its vector h_t alone (and, with
-a `history`, from the words written before it: its top state there is added to h_t). There is no attention. END after
-`max_segment` words has its probability like any other END, so a search that forces it there must count it.
+Each source position t writes a segment of 0 … `max_segment` target words from its vector h_t. With a `history`, the top state
+of an RNN over the words written before is added to h_t. There is no attention. END after `max_segment` words has a probability
+like any other END, so a search that forces it there must count it.
 
-Both sides lose their EOS: a memory has as many positions as the source has words, and the end of the last segment is the end
-of the translation. An empty source can only give an empty target, and does so surely.
+Both sides drop their EOS: the encoder output has one position per source word, and the end of the last segment is the end of
+the translation. An empty source gives an empty target with probability 1.
 
-Its encoder (`kind: columns`): two columns of recurrent layers that turn round from layer to layer.
+The encoder (`kind: columns`) has two columns of recurrent layers that alternate their direction from layer to layer.
 
-    xˡ = RNNˡ(xˡ⁻¹) + xˡ⁻¹,   in column c layer l (both from 0) reads forwards if l + c is even
-    m  = dropout(W [x of the one column ; x of the other])
+    xˡ = RNNˡ(xˡ⁻¹) + xˡ⁻¹,   layer l of column c (both from 0) reads forwards if l + c is even
+    m  = dropout(W [x of column 0 ; x of column 1])
 
-A bias-free map stands in the residual of the first layers where the width changes. Dropout also acts between the layers.
+If the width changes, the residual of the first layer has a bias-free map. Dropout also acts between the layers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
 
 
 class ColumnsEncoder(nn.Module):
-    """`columns`: the cells of both, from the bottom up; states of `width` come out."""
+    """`columns`: the cells of both columns, bottom layer first; the output has size `width`."""
 
     structures: Sequence[Structure] = ()
 
@@ -65,7 +65,7 @@ class ColumnsEncoder(nn.Module):
 
     @property
     def layers(self) -> Any:
-        """The cells of the first column: as many as there are layers."""
+        """The cells of the first column, one per layer."""
         return self.columns[0]
 
     def forward(
@@ -74,29 +74,29 @@ class ColumnsEncoder(nn.Module):
         lengths_B: Tensor | None,
         *,
         phrases: PhraseLevels | None = None,
-        kept: list[Tensor] | None = None,
+        attention_weights: list[Tensor] | None = None,
     ) -> Encoded:
-        """Embedded source and its real lengths (None: nothing is padded) → memory (B, S, D).
+        """Embedded source and its real lengths (None if nothing is padded) → states (B, S, D).
 
-        The columns have no levels in common of which phrases could be made: `phrases` is None.
+        `phrases` must be None: the columns share no levels from which to make phrases.
         """
         assert phrases is None
         order = backwards_order(lengths_B, x_BSD)
         tops = []
         for number, (cells, residual) in enumerate(zip(self.columns, self.residuals, strict=True)):
-            turned, x = bool(number % 2), x_BSD
+            backwards, x = bool(number % 2), x_BSD
             for layer, cell in enumerate(cells):
                 read = x if layer == 0 else dropout(x, self.dropout, self.training)
-                output, _ = cell.run(in_order(read, order) if turned else read)
-                x = (in_order(output, order) if turned else output) + (residual(read) if layer == 0 else read)
-                turned = not turned
+                output, _ = cell.run(in_order(read, order) if backwards else read)
+                x = (in_order(output, order) if backwards else output) + (residual(read) if layer == 0 else read)
+                backwards = not backwards
             tops.append(x)
         states_BSD = dropout(self.joined(torch.cat(tops, -1)), self.dropout, self.training)
         return Encoded(states_BSD.to(self.joined.weight.dtype))
 
 
 class SegmentDecoder(nn.Module):
-    """The network that writes segments, and the one that reads what was written before, if there is one."""
+    """The network that writes segments, and the optional network that reads the words before."""
 
     cross_structures: tuple[()] = ()
     own_structures: tuple[()] = ()
@@ -107,8 +107,8 @@ class SegmentDecoder(nn.Module):
 
 
 class Segments(NamedTuple):
-    """The likeliest segmentation of each pair: words that each source position writes, (B, S), its log p and that of all
-    together, (B,); and how likely each segment is, (B, S, C, X), given the pair (`segmentations.py`)."""
+    """The likeliest segmentation of each pair: the words that each source position writes (B, S), its log p (B,), log p summed
+    over all segmentations (B,), and the posterior of each segment (B, S, C, X; `segmentations.py`)."""
 
     lengths_BS: Tensor
     log_p_B: Tensor
@@ -117,11 +117,11 @@ class Segments(NamedTuple):
 
 
 class SegmentalModel(nn.Module):
-    """`target_embedding` and `output` have a row for every token of the target vocabulary, then for START and for END.
+    """NPMT. `target_embedding` and `output` have a row for every token of the target vocabulary, then for START and for END.
 
-    `encoder`: an entry of ENCODERS of `models/build.py`. `max_segment`: words of a segment at most. `steps_together` tokens are
-    run at once, which bounds the memory of the backward pass (None: as many as suit the device). `approximation`: what
-    training leaves out.
+    `encoder`: an entry of ENCODERS of `models/build.py`. `max_segment`: the most words of a segment. `steps_together`: tokens
+    that run together, which bounds the memory of the backward pass (None chooses by device). `approximation`: what training
+    leaves out.
     """
 
     writes = "segments"
@@ -148,13 +148,13 @@ class SegmentalModel(nn.Module):
 
     @property
     def connects(self) -> bool:
-        """Whether a segment is also given the words before it."""
+        """Whether a segment also depends on the words before it."""
         return self.decoder.history is not None
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
         """Source ids with EOS and their lengths (EOS counted) → memory without EOS: states (B, S-1, D), lengths 0 … S-1.
 
-        It has one position at least, even where no source has a word; its lengths are None where nothing is padded.
+        The states have at least one position, even if no source has a word; lengths are None if nothing is padded.
         """
         words_B = source_BS.new_full((len(source_BS),), source_BS.shape[1]) if lengths_B is None else lengths_B
         words_B = words_B - 1
@@ -162,14 +162,12 @@ class SegmentalModel(nn.Module):
         real_B = None if bool((words_B == source_BS.shape[1]).all()) else words_B
         return Memory(self.encoder(self.source_embedding(source_BS), real_B)[0], real_B)
 
-    def look(self, *given: Any, **rest: Any) -> Any:
-        """ModelError: there is no attention to be looked at."""
-        raise ModelError(
-            "a segmental model has no attention to be looked at", hint="phraseloom analyse segments shows what it does"
-        )
+    def attention_maps(self, *args: Any, **kwargs: Any) -> Any:
+        """Raises ModelError: the model has no attention."""
+        raise ModelError("a segmental model has no attention", hint="phraseloom analyse segments shows its segments")
 
     def history_start(self, rows: int) -> CellStates | None:
-        """The state of the words written, before the first: its `output_RD` goes to `segment_start`. None if not `connects`."""
+        """The history before the first word: its `output_RD` goes to `segment_start`. None if not `connects`."""
         history = self.decoder.history
         if history is None:
             return None
@@ -178,19 +176,19 @@ class SegmentalModel(nn.Module):
         return state
 
     def history_step(self, tokens_R: Tensor, state: CellStates) -> None:
-        """Take one more written word into every row of the state."""
+        """Read one more written word in every row of the state."""
         history = self.decoder.history
         assert history is not None
         history.step(history.read(self._embedded(tokens_R)), state)
 
     def segment_start(self, states_RD: Tensor, history_RD: Tensor | None = None) -> CellStates:
-        """The state before the START of a segment, for the memory vectors of R source positions."""
+        """The state before the START of a segment, for the encoder states of R source positions."""
         return self.decoder.segment.start(states_RD if history_RD is None else states_RD + history_RD)
 
     def segment_step(self, tokens_R: Tensor, state: CellStates) -> Tensor:
         """Feed one token to every row (START first): log p of the next, (R, V), over the vocabulary, START and END.
 
-        The state, which has `reorder(rows_R)`, goes on.
+        The state is updated; it has `reorder(rows_R)`.
         """
         cells = self.decoder.segment
         return self.output.log_probs(cells.step(cells.read(self._embedded(tokens_R)), state))
@@ -200,9 +198,9 @@ class SegmentalModel(nn.Module):
         return embedded[:, 0]
 
     def forward(self, batch: Batch) -> LossSums:
-        """-log p(y | x) of the pairs that can be segmented, summed; `tokens` counts theirs, each EOS too (same as `loss`).
+        """-log p(y | x), summed over the pairs that can be segmented; `tokens` counts their tokens with EOS (same as `loss`).
 
-        The others, with more than `max_segment` target words for each source word, add nothing.
+        Pairs with more than `max_segment` target words per source word cannot, and add nothing.
         """
         job, inputs, softmax = self._rows(batch)
         log_p_B = log_likelihood_of_rows(job, inputs, softmax)
@@ -217,17 +215,17 @@ class SegmentalModel(nn.Module):
         return {"encoder": self.encode(batch.source_BS, batch.source_lengths_B).states_BSD}
 
     def score(self, batch: Batch) -> Tensor:
-        """log p of every target token given those before it, EOS too, (B, T); zero beyond the length. Without a gradient.
+        """log p of every target token given those before it, with EOS, (B, T); zero beyond the length. Without a gradient.
 
-        Their sum is log p(y | x), over all segmentations; -inf stands where a translation becomes impossible.
+        Their sum is log p(y | x) over all segmentations; -inf at the token that makes a translation impossible.
         """
         with torch.no_grad():
             job, inputs, softmax = self._rows(batch, unfinished=True)
-            scores, found = segmentations_of_rows(job, inputs, softmax)
-            return token_log_probs(found, scores.words_BSCX, *job.sentences[:2])
+            scores, result = segmentations_of_rows(job, inputs, softmax)
+            return token_log_probs(result, scores.words_BSCX, *job.sentences[:2])
 
     def remark(self, source_lengths: np.ndarray, target_lengths: np.ndarray) -> str | None:
-        """What is to be said of training pairs with so many tokens each, EOS not counted: how many cannot be segmented."""
+        """A remark on training pairs of these lengths (EOS not counted) if some cannot be segmented; otherwise None."""
         count = int((target_lengths > source_lengths.astype(np.int64) * self.max_segment).sum())
         if not count:
             return None
@@ -237,12 +235,12 @@ class SegmentalModel(nn.Module):
         )
 
     def segments(self, batch: Batch) -> Segments:
-        """How the model segments given translations; without a gradient."""
+        """The segmentations of given translations; without a gradient."""
         with torch.no_grad():
             job, inputs, softmax = self._rows(batch)
-            scores, found = segmentations_of_rows(job, inputs, softmax)
+            scores, result = segmentations_of_rows(job, inputs, softmax)
             log_p_B, lengths_BS = best_segmentation(scores.whole_BSCX, *job.sentences[:2])
-            return Segments(lengths_BS, log_p_B, found.log_p_B, found.posterior_BSCX)
+            return Segments(lengths_BS, log_p_B, result.log_p_B, result.posterior_BSCX)
 
     def _rows(self, batch: Batch, *, unfinished: bool = False) -> tuple[Job, Inputs, Softmax]:
         memory = self.encode(batch.source_BS, batch.source_lengths_B)
@@ -279,7 +277,7 @@ class SegmentalModel(nn.Module):
         return job, inputs, Softmax(weight, bias, 2**12 if on_gpu else 2**8, packed)
 
     def _history(self, target_out_BT: Tensor, target_B: Tensor, positions: Tensor) -> Tensor | None:
-        """What was written before each cut, sentence by sentence, (N + B, D)."""
+        """The history vector at each cut, sentence by sentence, (N + B, D)."""
         history = self.decoder.history
         if history is None:
             return None
@@ -289,7 +287,7 @@ class SegmentalModel(nn.Module):
 
 
 def columns_encoder(config: ModelConfig) -> ColumnsEncoder:
-    """An entry of ENCODERS."""
+    """Build the encoder; an entry of ENCODERS."""
     options: Any = config.encoder
     assert isinstance(options, ColumnsEncoderConfig)
     cell, width = CELLS[options.cell], options.width or config.width // 2
@@ -309,10 +307,10 @@ def segmental_model(
     encoder: nn.Module,
     output: SoftmaxOutput,
 ) -> SegmentalModel:
-    """A segmental model from its ends, which have rows for START and END, and its encoder."""
+    """Build a segmental model; embeddings and output have rows for START and END."""
     options: Any = config.decoder
     assert isinstance(options, SegmentalDecoderConfig)
-    target_embedding.dropout = 0.0  # spec §5.1: of the source alone
+    target_embedding.dropout = 0.0  # spec §5.1: dropout on the source only
     cell, width = CELLS[options.cell], config.width
     embedded = config.embedding_width or width
 

@@ -1,10 +1,10 @@
-"""Output layers: each owns its training loss and its decode-time scores."""
+"""Output layers: each has its training loss and its scores in search."""
 
 from __future__ import annotations
 
 from phraseloom.outputs.continuous import ContinuousOutput, WordOrPhraseOutput
-from phraseloom.outputs.softmax import LossSums, SoftmaxOutput
+from phraseloom.outputs.softmax import DecoderOutput, LossSums, SoftmaxOutput
 
 OUTPUTS = {"softmax": SoftmaxOutput, "continuous": ContinuousOutput, "word_or_phrase": WordOrPhraseOutput}
 
-__all__ = ["OUTPUTS", "ContinuousOutput", "LossSums", "SoftmaxOutput", "WordOrPhraseOutput"]
+__all__ = ["OUTPUTS", "ContinuousOutput", "DecoderOutput", "LossSums", "SoftmaxOutput", "WordOrPhraseOutput"]

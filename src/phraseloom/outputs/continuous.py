@@ -1,30 +1,31 @@
-"""Continuous output: a vector ê is predicted, and the word is the one whose fixed unit vector is nearest (Kumar and Tsvetkov
-2019; P003; spec §4).
+"""Continuous output: predict a vector ê; the word is the one with the nearest fixed unit vector (Kumar and Tsvetkov 2019;
+P003; spec §4).
 
     ê = W h + b                              or, with a hidden layer, W₂ relu(W₁ h + b₁) + b₂
     loss                                     between ê and the vector of the gold word (`losses/vmf.py`): no sum over words
     p(w | h) = exp(s(w)) / Σ_v exp(s(v))     s(w) = ê·e_w
 
-p is the von Mises-Fisher density of ê at the vectors of the table, normalised over the table: log C_m(κ) is the same for all
-words and cancels. Its largest is the word of greatest cosine, so greedy search is that of the paper; as a distribution over
-words it lets beam search, scores and perplexities mean what they mean for a softmax.
+p is the von Mises-Fisher density of ê at the vectors of the table, normalised over the table: log C_m(κ) is equal for all
+words and cancels. The most probable word has the largest cosine, so greedy search is that of the paper. Because p is a
+distribution over words, beam search, scores and perplexities mean the same as with a softmax.
 
-**Words and phrases** (`WordOrPhraseOutput`): one table of words, then phrases. With a gate λ_word (`layers/fertility.py`),
-which comes as one more column of h, λ of w is λ_word for a word and 1 - λ_word for a phrase, and
+**Words and phrases** (`WordOrPhraseOutput`): one table of words, then phrases. With a gate λ_word (`layers/fertility.py`;
+`word_share` of the methods), λ of w is λ_word for a word and 1 - λ_word for a phrase, and
 
     mixture   s(w) = log λ + ê·e_w                                (log λ plus the log density)
     density   s(w) = λ · (log C_m(κ) + ê·e_w)                     as the paper has it
     released  s(w) = λ · (log C_m(log(1+κ)) + ê·e_w)              as the published program has it
 
-At m = 300 log C is near 427, so the last two are a switch at λ = ½ rather than a mixture (spec §4.9).
+At m = 300 log C is near 427, so the last two act as a switch at λ = ½, not as a mixture (spec §4.9).
 
-The best words are found without a tensor of hypotheses × words where that would be large: as many hypotheses at a time as
-there is room for are compared with the whole table. Beside the matrix product, for which the table is laid out once, there is
-one pass in place for log p and one for the largest entry of each block of words (`outputs/topk.py`).
+Search never holds a large tensor of hypotheses × words: it compares a chunk of hypotheses with the whole table at a time.
+Each chunk costs one matrix product (the table is packed once), one pass in place for log p, and one pass for the largest
+entry of each block of words (`outputs/topk.py`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal
 
 import torch
@@ -39,7 +40,7 @@ from phraseloom.outputs.softmax import LossSums
 from phraseloom.outputs.topk import best_columns, log_softmax_
 
 NEVER = float("-inf")
-CHUNK_ELEMENTS = 2**25  # rows × tokens whose scores are held at a time: 128 MiB of float32
+CHUNK_ELEMENTS = 2**25  # rows × tokens of one chunk of scores: 128 MiB of float32
 
 GateScore = Literal["mixture", "density", "released"]
 
@@ -47,8 +48,8 @@ GateScore = Literal["mixture", "density", "released"]
 class ContinuousOutput(nn.Module):
     """Hidden vectors (…, D) → vectors of the table's width m, and the words near them.
 
-    `loss`: a kind of `losses/vmf.py`, or max_margin; the lambdas and `approximation` are its. `forbidden`: ids that are never
-    an output.
+    `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin. `forbidden`: ids that are never an
+    output. `word_share` of the methods: λ_word of each row, or None without a gate; only `WordOrPhraseOutput` uses it.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class ContinuousOutput(nn.Module):
 
     def predict(self, hidden_ND: Tensor) -> Tensor:
         """ê of each row, (N, m)."""
-        predicted: Tensor = self.project(hidden_ND[..., : self.width])
+        predicted: Tensor = self.project(hidden_ND)
         return predicted
 
     def losses(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
@@ -89,65 +90,67 @@ class ContinuousOutput(nn.Module):
         gold_NM = F.embedding(gold_N, self.table.rows_VM)
         return vmf_loss(predicted_NM, gold_NM, kind=self.kind, approximation=self.approximation, **self.lambdas)
 
-    def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
+    def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens.
 
-        `nll` is NaN in training, which has no need of it: it costs as much as a softmax. In evaluation it is that of p, and
-        there is the cosine loss.
+        `nll` is NaN in training, because it costs as much as a softmax. In evaluation it is -log p, and the cosine loss is
+        also there.
         """
         predicted_NM = self.predict(hidden_ND)
         objective = self.losses(predicted_NM, gold_N).sum()
         if self.training:
             return LossSums(objective, objective.new_full((), float("nan")), len(gold_N))
-        of_cosine_N = vmf_loss(predicted_NM, F.embedding(gold_N, self.table.rows_VM), kind="cosine")
-        nll_N = -self.gold_log_probs(hidden_ND, gold_N)
-        return LossSums(objective, nll_N.sum(), len(gold_N), of_cosine_N.sum(dtype=torch.float64))
+        cosine_loss_N = vmf_loss(predicted_NM, F.embedding(gold_N, self.table.rows_VM), kind="cosine")
+        nll_N = -self.gold_log_probs(hidden_ND, gold_N, word_share_N)
+        return LossSums(objective, nll_N.sum(), len(gold_N), cosine_loss_N.sum(dtype=torch.float64))
 
-    def scores(self, hidden_RD: Tensor) -> Tensor:
+    def scores(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
         """s of every token, (R, V)."""
         predicted_RM, rows_VM = self.predict(hidden_RD), self.table.rows_VM
         scores_RV = linear(predicted_RM, rows_VM, packed=self._packed)
-        self._weigh_(scores_RV, hidden_RD, predicted_RM)
+        if word_share_R is not None:
+            self._apply_gate_(scores_RV, word_share_R, predicted_RM)
         for token in self.forbidden:
             scores_RV[:, token] = NEVER
         return scores_RV
 
-    def log_probs(self, hidden_RD: Tensor) -> Tensor:
+    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
         """log p of every token, (R, V)."""
-        return log_softmax_(self.scores(hidden_RD))
+        return log_softmax_(self.scores(hidden_RD, word_share_R))
 
-    def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` best tokens of each row and their log p, (R, count) each, best first; ties go to the lower id."""
-        parts = [best_columns(self.log_probs(h_RD), count) for h_RD in hidden_RD.split(self._rows(len(hidden_RD)))]
+    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log p and ids of the `count` best tokens of each row, (R, count) each, best first; ties go to the lower id."""
+        parts = [best_columns(log_p_RV, count) for _, log_p_RV in self._chunks(hidden_RD, word_share_R)]
         best, ids = zip(*parts, strict=True)
         return torch.cat(best), torch.cat(ids)
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
         """log p of the gold token of each row, (N,), without a tensor of N × V."""
-        rows = self._rows(len(hidden_ND))
-        parts = zip(hidden_ND.split(rows), gold_N.split(rows), strict=True)
-        return torch.cat([self.log_probs(h_ND).gather(1, g_N[:, None])[:, 0] for h_ND, g_N in parts])
+        parts = self._chunks(hidden_ND, word_share_N)
+        return torch.cat([log_p_NV.gather(1, gold_N[rows, None])[:, 0] for rows, log_p_NV in parts])
 
-    def _rows(self, rows: int) -> int:
-        """How many of `rows` predictions are compared with the table at a time: parts of one size, but for the last one."""
+    def _chunks(self, hidden_RD: Tensor, word_share_R: Tensor | None) -> Iterator[tuple[slice, Tensor]]:
+        """log p of all rows, a chunk at a time; the chunks are of equal size, except the last one."""
+        num = len(hidden_RD)
         most = max(1, CHUNK_ELEMENTS // max(1, len(self.table)))
-        return -(-rows // max(1, -(-rows // most)))
+        size = -(-num // max(1, -(-num // most)))
+        for start in range(0, max(1, num), max(1, size)):
+            rows = slice(start, start + size)
+            yield rows, self.log_probs(hidden_RD[rows], None if word_share_R is None else word_share_R[rows])
 
-    def _weigh_(self, products_RV: Tensor, hidden_RD: Tensor, predicted_RM: Tensor) -> None:
-        """ê·e → s, in place: the same without a gate."""
+    def _apply_gate_(self, products_RV: Tensor, word_share_R: Tensor, predicted_RM: Tensor) -> None:
+        """ê·e → s, in place. Here words and phrases are alike, and nothing changes."""
 
 
 class WordOrPhraseOutput(ContinuousOutput):
-    """The same over words and phrases, with the gate λ_word in column D of h where there is one; `score` as above."""
+    """Continuous output over words and phrases; `score` combines the gate with ê·e as above."""
 
-    def __init__(self, table: TargetTable, *, score: GateScore = "mixture", **rest: object) -> None:
-        super().__init__(table, **rest)  # type: ignore[arg-type]
+    def __init__(self, table: TargetTable, *, score: GateScore = "mixture", **kwargs: object) -> None:
+        super().__init__(table, **kwargs)  # type: ignore[arg-type]
         self.score = score
 
-    def _weigh_(self, products_RV: Tensor, hidden_RD: Tensor, predicted_RM: Tensor) -> None:
-        if hidden_RD.shape[-1] == self.width:
-            return
-        word_R1 = hidden_RD[:, self.width :].to(products_RV.dtype).clamp(0.0, 1.0)
+    def _apply_gate_(self, products_RV: Tensor, word_share_R: Tensor, predicted_RM: Tensor) -> None:
+        word_R1 = word_share_R[:, None].to(products_RV.dtype).clamp(0.0, 1.0)
         parts = zip(products_RV.tensor_split((self.table.first_phrase,), 1), (word_R1, 1 - word_R1), strict=True)
         if self.score == "mixture":
             for part_RC, share_R1 in parts:

@@ -1,7 +1,11 @@
-"""Softmax output: p(y | hidden) = softmax(hidden Wᵀ + b). Owns its loss in training and its scores in search."""
+"""Softmax output: p(y | hidden) = softmax(hidden Wᵀ + b), with its training loss and its scores in search.
+
+Also the two records that every output shares: what it reads (`DecoderOutput`) and what its loss returns (`LossSums`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,9 +16,23 @@ from phraseloom.layers.packed import Packed
 from phraseloom.losses.cross_entropy import Smoothing, cross_entropy
 from phraseloom.outputs.topk import best_columns, log_softmax_
 
+GOLD_ROWS = 256  # rows whose logits are in memory at a time
+
+
+class DecoderOutput(NamedTuple):
+    """Hidden states (…, D), the attention weights that the caller asked for, and λ_word (…,) of a model with a gate."""
+
+    hidden: Tensor
+    attention_weights: Sequence[Tensor] = ()
+    word_share: Tensor | None = None
+
+    def rows(self, rows: Tensor) -> DecoderOutput:
+        """Hidden states and λ_word of these rows."""
+        return DecoderOutput(self.hidden[rows], (), None if self.word_share is None else self.word_share[rows])
+
 
 class LossSums(NamedTuple):
-    """Sums over target tokens: `objective` (differentiable), `nll` (nats), and how many `tokens` they run over.
+    """Sums over target tokens: `objective` (differentiable), `nll` (nats), and the number of `tokens`.
 
     `cosine_loss`: Σ 1 - cos(ê, e) of a continuous output in evaluation, in float64.
     """
@@ -28,8 +46,8 @@ class LossSums(NamedTuple):
 class SoftmaxOutput(nn.Module):
     """A matrix (V, D), possibly shared with the embeddings, and an optional bias.
 
-    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: those
-    of them whose probability is 0; they need a bias.
+    `label_smoothing`, `smoothing`: see `losses/cross_entropy.py`. `forbidden`: ids that are never a target. `excluded`: the
+    forbidden ids whose probability is 0; they need a bias. The methods ignore `word_share`: all classes are alike.
     """
 
     def __init__(
@@ -59,7 +77,7 @@ class SoftmaxOutput(nn.Module):
             return self.bias
         return self.bias.index_fill(0, torch.tensor(self.excluded, device=self.bias.device), float("-inf"))
 
-    def loss(self, hidden_ND: Tensor, gold_N: Tensor) -> LossSums:
+    def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens."""
         forbidden = torch.tensor(self.forbidden, device=gold_N.device) if self.forbidden else None
         objective, nll = cross_entropy(
@@ -79,19 +97,18 @@ class SoftmaxOutput(nn.Module):
             return self._packed(hidden_RD)
         return F.linear(hidden_RD, self.weight, self._bias())
 
-    def log_probs(self, hidden_RD: Tensor) -> Tensor:
+    def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
         """log p of every class, (R, V)."""
         return log_softmax_(self.logits(hidden_RD))
 
-    def candidates(self, hidden_RD: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """The `count` best classes of each row and their log p: two (R, count) tensors, best first; ties go to
-        the lower id."""
+    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
         return best_columns(self.log_probs(hidden_RD), count)
 
-    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, *, chunk_rows: int = 256) -> Tensor:
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
         """log p of the gold class of each row, (N,), without a tensor of N × V."""
         parts = [
             self.log_probs(h).gather(1, g[:, None])[:, 0]
-            for h, g in zip(hidden_ND.split(chunk_rows), gold_N.split(chunk_rows), strict=True)
+            for h, g in zip(hidden_ND.split(GOLD_ROWS), gold_N.split(GOLD_ROWS), strict=True)
         ]
         return torch.cat(parts) if parts else hidden_ND.new_zeros(0)

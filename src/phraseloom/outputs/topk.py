@@ -1,9 +1,9 @@
 """The k best columns of each row, best first, equal values in the order of their columns; and log p without a copy.
 
-For k much smaller than V: the columns are cut into blocks, the k best blocks by their largest entry hold the k best
-entries, and only these are sorted. One vectorised maximum over the row replaces a partial sort of it (2 to 3 times
-faster than `topk` at V = 8000 on a CPU). Ties: a row in which candidates are equal is sorted whole, stably, so that the
-result never depends on the order in which a selection visits its input.
+For k much smaller than V: cut the columns into blocks. The k blocks with the largest maxima contain the k best entries, and
+only these are sorted. One vectorised maximum over the row replaces a partial sort (2 to 3 times faster than `topk` at
+V = 8000 on a CPU). Ties: a row with equal candidates is sorted whole and stably, so the result never depends on the order in
+which a selection visits its input.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ SMALL = 1024
 
 
 def log_softmax_(scores_RV: Tensor) -> Tensor:
-    """log softmax of each row, in the memory of `scores_RV` where no gradient is wanted.
+    """log softmax of each row, in the memory of `scores_RV` unless it requires a gradient.
 
-    A large tensor comes from fresh pages of the system, which cost more than the arithmetic. On a CPU a row is read before it
-    is written; of other devices that is not known.
+    Fresh memory pages for a large tensor cost more than the arithmetic. Only on a CPU: there torch reads a row before it
+    writes it.
     """
     if scores_RV.requires_grad or scores_RV.device.type != "cpu":
         return scores_RV.log_softmax(-1)
@@ -59,7 +59,7 @@ def _sorted_top(values_RV: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _settle(values_RV: Tensor, top: Tensor, columns: Tensor, tied_R: Tensor) -> tuple[Tensor, Tensor]:
-    """`top` and `columns` with the rows in which values tie sorted anew."""
+    """`top` and `columns`, with rows that have ties sorted again."""
     rows = tied_R.nonzero()[:, 0]
     if len(rows):
         top[rows], columns[rows] = _stable(values_RV[rows], top.shape[1])

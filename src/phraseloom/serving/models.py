@@ -177,7 +177,7 @@ class Models:
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
             alignments=key.alignments,
             report=TranslationReport(),
-            cancelled=should_cancel,
+            should_cancel=should_cancel,
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
@@ -200,6 +200,6 @@ class Models:
             prefixes=sources.prefixes,
             trees=sources.trees,
             max_tokens=min(self.config.explain_tokens, self.config.max_tokens),
-            cancelled=should_cancel,
+            should_cancel=should_cancel,
         )
         return json_reply(document)

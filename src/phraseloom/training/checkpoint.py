@@ -1,15 +1,14 @@
-"""Checkpoints of a run folder: written whole or not at all, read only if whole, rotated without ever losing the best.
+"""Checkpoints of a run folder: written atomically, read only if complete, rotated without losing the best one.
 
     run/checkpoints/step_00001000/   a model folder + optimizer.safetensors + state.json + manifest.json over all files
-    run/checkpoints/undone/          checkpoints of updates that were undone (`--from`, divergence): nothing reads them
+    run/checkpoints/undone/          checkpoints of undone updates (`--from`, divergence); never read
     run/best, run/last               links to two checkpoints
 
-A checkpoint is built under a hidden name, every file fsynced, the manifest last, and renamed. It exists only if its
-manifest verifies. The links are a convenience: what resumes is the newest whole checkpoint.
+A checkpoint is written under a hidden name, every file fsynced, the manifest last, and then renamed. It is complete only if its
+manifest verifies. The links are for convenience: a run resumes from the newest complete checkpoint.
 
-Averaging checkpoints: each parameter of the result is the arithmetic mean of it over the checkpoints (spec §7).
-
-The sum is taken in float64, so the result does not depend on the order of the checkpoints beyond the last bit.
+Averaging: each parameter is the arithmetic mean over the checkpoints (spec §7), summed in float64, so the order of the
+checkpoints changes at most the last bit.
 """
 
 from __future__ import annotations
@@ -22,15 +21,13 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from phraseloom import files
 from phraseloom.errors import CorruptError, FileProblem, ModelError, PhraseloomError, UsageError
-from phraseloom.models.store import MODEL
-from phraseloom.reading import read_header
+from phraseloom.models.store import MODEL, load_tensors
 from phraseloom.replace import (
     FolderKind,
     check_folder,
@@ -65,7 +62,7 @@ __all__ = [
 
 FOLDER, UNDONE, OPTIMIZER, STATE = "checkpoints", "undone", "optimizer.safetensors", "state.json"
 CHECKPOINT = FolderKind("checkpoint", needs=(STATE,))
-# What shows that a hidden folder is a checkpoint of ours; config.json is written first.
+# Files that identify a hidden folder as a checkpoint of phraseloom; config.json is written first.
 MARKS = (files.MANIFEST, STATE, OPTIMIZER, "model.safetensors", "config.json")
 Warn = Callable[[str], None]
 
@@ -76,68 +73,68 @@ def step_name(update: int) -> str:
 
 
 def list_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """(update, folder) of everything in the run that is named like a checkpoint, oldest first; not verified."""
-    found = []
+    """(update, folder) of every folder with the name of a checkpoint, oldest first; not verified."""
+    checkpoints = []
     for path in (run / FOLDER).iterdir() if (run / FOLDER).is_dir() else ():
         number = path.name.removeprefix("step_")
         if path.name.startswith("step_") and number.isascii() and number.isdigit() and path.is_dir():
-            found.append((int(number), path))
-    return sorted(found)
+            checkpoints.append((int(number), path))
+    return sorted(checkpoints)
 
 
 @contextlib.contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn what the system says about a disk into a FileProblem that says it in words."""
+    """Turn OSError into a FileProblem with a clear message."""
     try:
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         what = "the disk is full (or the quota is used up)" if full else f"cannot write: {error.strerror or error}"
-        hint = "mend it and run the same command again: it goes on from the newest whole checkpoint"
+        hint = "fix this and run the same command again: it resumes from the newest whole checkpoint"
         raise FileProblem(what, file=path, hint=hint) from error
 
 
 def save_checkpoint(
     run: Path, state: Progress, tensors: dict[str, Tensor], write_model: Callable[[Path], None]
 ) -> Path:
-    """Write the checkpoint of the present update and return its folder.
+    """Write the checkpoint of the current update and return its folder.
 
-    `write_model` fills a folder with the model; `tensors` is the optimiser's state. Raises FileProblem; whatever was in the
-    run before is then still there.
+    `write_model` writes the model into a folder; `tensors` is the state of the optimiser. Raises FileProblem, and then leaves
+    the run as it was.
     """
     folder = run / FOLDER
     final, temporary, old = (folder / name for name in (step_name(state.update), ".saving", ".old"))
-    made = False
+    is_started = False
     with disk_errors(final):
         try:
             files.disk.mkdir(folder)
             for stale in (temporary, old):
                 remove_marked(stale, *MARKS)
             files.disk.mkdir(temporary)
-            made = True
+            is_started = True
             write_model(temporary)
             files.atomic_write_bytes(temporary / OPTIMIZER, safetensors.torch.save(tensors))
             files.atomic_write_json(temporary / STATE, state.as_json())
             names = [p.relative_to(temporary).as_posix() for p in sorted(temporary.rglob("*")) if p.is_file()]
             files.write_manifest(temporary, [n for n in names if n != files.MANIFEST])
-            swap(temporary, final, old)  # what is there is not whole, or of this same update
+            swap(temporary, final, old)  # an old folder is incomplete, or of this same update
             remove_marked(old, *MARKS)
         except BaseException:
-            if made:
+            if is_started:
                 discard(temporary)
             raise
     return final
 
 
 def save_state(run: Path, state: Progress) -> None:
-    """Replace the state in the checkpoint of the present update, which stays whole at every instant. Raises FileProblem."""
+    """Replace the state in the checkpoint of the current update, which is always complete. Raises FileProblem."""
     folder = run / FOLDER / step_name(state.update)
     with disk_errors(folder):
         files.replace_listed(folder, STATE, files.json_bytes(state.as_json()))
 
 
 def set_link(run: Path, name: str, update: int | None) -> None:
-    """Make `run/name` a link to the checkpoint of `update`, in one step; without one, a link to nothing is removed."""
+    """Point the link `run/name` to the checkpoint of `update`, atomically; without a checkpoint remove a dangling link."""
     if update is None or not (run / FOLDER / step_name(update)).is_dir():
         if (run / name).is_symlink() and not (run / name).exists():
             with disk_errors(run / name):
@@ -152,10 +149,10 @@ def set_link(run: Path, name: str, update: int | None) -> None:
 
 
 def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, warn: Warn) -> None:
-    """Delete checkpoints up to the present update except the best, the newest, and the `keep_last` newest regular ones.
+    """Delete checkpoints up to the current update except the best, the newest, and the `keep_last` newest regular ones.
 
-    Regular are those at multiples of `regular_every`: a save made for an interruption takes no regular one's place, so an
-    interrupted run ends with the same checkpoints. What cannot be deleted is reported and left.
+    Regular checkpoints are at multiples of `regular_every`. A checkpoint saved at an interruption is not regular, so an
+    interrupted run ends with the same checkpoints. A checkpoint that cannot be deleted causes a warning.
     """
     present = [(u, p) for u, p in list_checkpoints(run) if u <= state.update]
     regular = [u for u, _ in present if u % regular_every == 0]
@@ -165,7 +162,7 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
             continue
         gone = path.with_name(".old")
         try:
-            if path.is_symlink():  # moved to another disk by its owner: the link goes, what it points to stays
+            if path.is_symlink():  # its owner moved it to another disk: remove the link only
                 remove_own(path)
                 continue
             CHECKPOINT.check(path)
@@ -179,10 +176,10 @@ def rotate(run: Path, state: Progress, *, keep_last: int, regular_every: int, wa
 
 
 def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
-    """Move the checkpoints from `update` on into `checkpoints/undone`, newest first, and let the links follow; their names.
+    """Move the checkpoints from `update` on into `checkpoints/undone`, newest first, and update the links; return their names.
 
-    `last` points to the newest that is left. Beside one of the same name that was set aside before it gets a number
-    (`step_00000400_2`): nothing is ever deleted there. Raises FileProblem.
+    `last` then points to the newest remaining one. If `undone` already has a checkpoint of that name, the new one gets a number
+    (`step_00000400_2`): nothing is deleted there. Raises FileProblem.
     """
     present = list_checkpoints(run)
     left = [u for u, _ in present if u < update]
@@ -207,10 +204,10 @@ def set_aside(run: Path, update: int, warn: Warn) -> list[str]:
 
 
 def go_back(run: Path, name: str, warn: Warn) -> int:
-    """Set aside all checkpoints after the one called `name` (`step_00000400`, `step_400`, `400`, `best`, `last`); its update.
+    """Set aside all checkpoints after `name` (`step_00000400`, `step_400`, `400`, `best`, `last`); return its update.
 
-    The log of the undone updates is kept beside them. UsageError where the run has no such checkpoint, CorruptError where
-    it is not whole; nothing is then moved.
+    The log of the undone updates is stored with them. Raises UsageError if the run has no such checkpoint, CorruptError if it
+    is incomplete; then nothing is moved.
     """
     present = dict(list_checkpoints(run))
     link = run / name
@@ -234,9 +231,9 @@ def go_back(run: Path, name: str, warn: Warn) -> int:
 
 
 def newest_whole(run: Path, warn: Warn, identity: str | None = None) -> tuple[Path, Progress] | None:
-    """The newest checkpoint whose files all fit its manifest, and its state; each refused one is named to `warn`.
+    """The newest checkpoint whose files all match its manifest, and its state; warns about each refused one.
 
-    One of another run than `identity` is refused too.
+    A checkpoint of another run than `identity` is refused too.
     """
     for update, path in reversed(list_checkpoints(run)):
         try:
@@ -250,7 +247,7 @@ def newest_whole(run: Path, warn: Warn, identity: str | None = None) -> tuple[Pa
 
 
 def _read_state(path: Path, update: int) -> Progress:
-    """The state of a checkpoint that is found whole. Raises CorruptError."""
+    """Verify a checkpoint and read its state. Raises CorruptError."""
     names = files.verify_manifest(path)
     for needed in (STATE, OPTIMIZER, "model.safetensors"):
         if needed not in names:
@@ -262,47 +259,39 @@ def _read_state(path: Path, update: int) -> Progress:
 
 
 def settle(folder: Path) -> None:
-    """Finish a `save_state` that a kill cut short: the manifest of a whole checkpoint then names one content of each file."""
+    """Finish an interrupted `save_state`, so that the manifest of a complete checkpoint names one content of each file."""
     manifest = files.read_json(folder / files.MANIFEST, "manifest")
     if any("next" in entry for entry in manifest["files"].values()):
         files.write_manifest(folder, list(manifest["files"]))
 
 
 def load_optimizer(folder: Path) -> dict[str, Tensor]:
-    """The optimiser's tensors of a checkpoint."""
-    read_header(folder / OPTIMIZER)
-    try:
-        return safetensors.torch.load_file(folder / OPTIMIZER)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise CorruptError(f"not a safetensors file: {error}", file=folder / OPTIMIZER) from error
+    """The tensors of the optimiser in a checkpoint."""
+    return load_tensors(folder / OPTIMIZER)
 
 
 def check_space(run: Path, parameters: int, *, checkpoints: int) -> None:
-    """FileProblem unless there is room for that many checkpoints of a model of this size (12 bytes a parameter)."""
+    """Raise FileProblem unless the disk has room for `checkpoints` of a model of this size (12 bytes a parameter)."""
     needed = checkpoints * (12 * parameters + 2**20)
     free = shutil.disk_usage(run).free
     if free < needed:
         raise FileProblem(
             f"too little space: {checkpoints} checkpoints need {needed:,} bytes, {free:,} are free",
             file=run,
-            hint="free some, or choose another --run folder",
+            hint="free some space, or choose another --run folder",
         )
 
 
 WEIGHTS, ORIGIN = "model.safetensors", "average.json"
-OWN_FILES = ("optimizer.safetensors", "state.json", ORIGIN)  # a checkpoint's, not a model's
+OWN_FILES = ("optimizer.safetensors", "state.json", ORIGIN)  # files of a checkpoint that a model does not have
 
 
 def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of safetensors files with the same names and shapes; ModelError where they differ."""
+    """The mean of safetensors files with the same names and shapes. Raises ModelError if they differ."""
     total: dict[str, Tensor] = {}
     first: dict[str, Tensor] = {}
     for path in paths:
-        read_header(path)
-        try:
-            tensors = safetensors.torch.load_file(path)
-        except (safetensors.SafetensorError, OSError) as error:
-            raise CorruptError(f"not a safetensors file: {error}", file=path) from error
+        tensors = load_tensors(path)
         if not first:
             first = tensors
             total = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in tensors.items()}
@@ -318,16 +307,16 @@ def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
     """The newest `count` checkpoints of a run, oldest first."""
-    found = [path for _, path in list_checkpoints(files.require_folder(run, "run folder"))]
-    if len(found) < count:
-        raise FileProblem(f"{count} checkpoints are asked for, the run has {len(found)}", file=run)
-    return found[-count:]
+    checkpoints = [path for _, path in list_checkpoints(files.require_folder(run, "run folder"))]
+    if len(checkpoints) < count:
+        raise FileProblem(f"{count} checkpoints are asked for, the run has {len(checkpoints)}", file=run)
+    return checkpoints[-count:]
 
 
 def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite: bool = False) -> None:
-    """Write a model folder with the averaged parameters; everything else is that of the last checkpoint given.
+    """Write a model folder with averaged parameters and the other files of the last checkpoint, atomically.
 
-    All checkpoints are verified, and must be of one model and one vocabulary. The folder appears whole or not at all.
+    All checkpoints are verified, and must have the same model configuration and vocabularies.
     """
     if not checkpoints:
         raise UsageError("no checkpoint to average")
@@ -352,7 +341,7 @@ def average_checkpoints(output: Path, checkpoints: Sequence[Path], *, overwrite:
 
 
 def averaged_from(folder: Path) -> list[str]:
-    """The names of the checkpoints that an averaged model folder was made from; empty if it is none."""
+    """The names of the checkpoints of an averaged model folder; empty for other folders."""
     if not (folder / files.MANIFEST).is_file() or not (folder / ORIGIN).is_file():
         return []
     value = files.read_json(folder / ORIGIN, "origin of an average")

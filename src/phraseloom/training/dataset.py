@@ -1,4 +1,4 @@
-"""The dataset of a recipe, opened and found to fit it, and batches of its examples on a device."""
+"""Open the dataset of a recipe, check that it fits, and make batches on a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["batches_of", "open_dataset", "reads_phrases"]
 
 
 def open_dataset(recipe: AnyRecipe) -> Dataset:
-    """The dataset of a recipe. FileProblem where it is not prepared, UsageError where it is one for another task."""
+    """The dataset of a recipe. Raises FileProblem if it is not prepared, UsageError if it is for another task."""
     folder = recipe.data.folder
     if not Path(folder).exists():
         raise FileProblem("the prepared dataset is not there", file=folder, hint="run phraseloom prepare first")
@@ -26,9 +26,7 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
     if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
         kind = "text of one language" if dataset.is_text else "pairs of two languages"
         hint = "prepare it again with this recipe, or name another data.folder"
-        raise UsageError(
-            f"this dataset holds {kind}, which task: {recipe.task} is not trained on", file=folder, hint=hint
-        )
+        raise UsageError(f"this dataset has {kind}, which do not fit task: {recipe.task}", file=folder, hint=hint)
     if reads_phrases(recipe) and dataset.segmenter is None:
         raise UsageError(
             "model.phrases.segments is {kind: dataset}, and this dataset has no phrases",
@@ -39,7 +37,7 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
 
 
 def reads_phrases(recipe: AnyRecipe) -> bool:
-    """Whether the model of a recipe takes the phrases of the source from the dataset."""
+    """Whether the model of a recipe reads source phrases from the dataset."""
     if isinstance(recipe, LanguageModelRecipe):
         return False
     return recipe.model.phrases is not None and recipe.model.phrases.segments.kind == "dataset"
@@ -48,9 +46,9 @@ def reads_phrases(recipe: AnyRecipe) -> bool:
 def batches_of(
     split: Split, device: torch.device, *, phrases: bool = False, longest: int | None = None
 ) -> Callable[[np.ndarray], Batch]:
-    """The function from example indices to a batch on the device; `phrases`: with those of the dataset.
+    """A function from example indices to a batch on the device, with the `phrases` of the dataset if requested.
 
-    Sides of more than `longest` subwords are cropped.
+    Sides above `longest` subwords are cropped.
     """
 
     def batch_of(indices: np.ndarray) -> Batch:
@@ -68,10 +66,10 @@ def batches_of(
 
 
 def _cropped_sizes(sizes_BP: np.ndarray, source_lengths: np.ndarray, longest: int) -> np.ndarray:
-    """The phrases of sources that are cropped to `longest` subwords."""
+    """The phrase sizes of sources cropped to `longest` subwords."""
     result = np.zeros_like(sizes_BP, shape=(len(sizes_BP), sizes_BP.shape[1] + 1))
     for row, sizes, length in zip(result, sizes_BP, source_lengths, strict=True):
-        kept = sizes[sizes > 0].tolist()
-        kept = cut_sizes(kept, 0, longest) if length > longest else kept
-        row[: len(kept)] = kept
+        remaining = sizes[sizes > 0].tolist()
+        remaining = cut_sizes(remaining, 0, longest) if length > longest else remaining
+        row[: len(remaining)] = remaining
     return result[:, : max(1, int((result > 0).sum(1).max(initial=0)))]

@@ -1,17 +1,15 @@
-"""Several processes that train one model: one a CPU core or a GPU, gradients summed over all of them.
+"""Data-parallel training: one process per CPU core or GPU, with gradients summed over all processes.
 
-Every process holds the whole model and sees every number that decides something (sums of losses, the gradient norm,
-the wish to stop) as the same bits, so all take the same steps and the same decisions without a master.
+Every process has the whole model. All numbers that affect decisions (sums of losses, the gradient norm, stop requests) have the
+same bits in every process, so all processes take the same steps and decisions without a master.
 
-Started by `phraseloom train` itself (`launch`) or by `torchrun`, which is recognised by its environment. Local processes
-talk over the loopback interface only. If one of them dies the others see its connections close and stop with an error.
+`phraseloom train` (`launch`) or `torchrun` (recognised by its environment) starts the processes. Local ones use the loopback
+interface only. If one dies, the others see its connections close and stop with an error.
 
-Summing gradients through memory that the processes of one machine share, instead of through sockets.
-
-Each process has its gradient in a slot of a common block. Process r adds up slice r of all slots, in the order of the
-slots, into a common total; then each takes the total over. The sums are the same bits in every process, and two passes
-over memory are faster than a ring over the loopback interface (measured for 7.5 M parameters and two busy cores: 18
-against 45 ms).
+**Shared memory** replaces sockets for gradients on one machine. Each process has its gradient in a slot of a common block.
+Process r adds up slice r of all slots, in the order of the slots, into a common total; then each process copies the total. The
+sums have the same bits in every process, and two passes over memory are faster than a ring over the loopback interface (18
+against 45 ms, measured for 7.5 M parameters and two busy cores).
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ __all__ = [
 
 
 class SharedGradient:
-    """The slots of all processes and the total, over one mapped block of memory."""
+    """The gradient slots of all processes and their total, in one mapped block of memory."""
 
     def __init__(self, block: mmap.mmap, rank: int, size: int, length: int, wait: Callable[[], None]) -> None:
         rows = torch.frombuffer(block, dtype=torch.float32, count=(size + 1) * length).view(size + 1, length)
@@ -63,19 +61,19 @@ class SharedGradient:
         self._wait, self._block = wait, block
 
     def sum_(self) -> None:
-        """Make the own slot the sum of all slots."""
-        self._wait()  # until all have filled their slots
+        """Set the own slot to the sum of all slots."""
+        self._wait()  # all slots are full
         part = self.total[self.slice]
         torch.add(self.slots[0][self.slice], self.slots[1][self.slice], out=part)
         for slot in self.slots[2:]:
             part.add_(slot[self.slice])
-        self._wait()  # until all have done their parts
+        self._wait()  # all slices are summed
         self.own.copy_(self.total)
 
 
 def share_gradient(world: Any, length: int) -> SharedGradient | None:
-    """A common block for float32 gradients of this length, or None where that is not possible (another system or machine,
-    GPUs, no rights); all processes get the same answer."""
+    """A common block for float32 gradients of this length, or None if that is impossible (other systems, several machines,
+    GPUs, missing rights); the same answer in all processes."""
     if world.size == 1 or not world.one_machine or world.device.type != "cpu":
         return None
     token = torch.zeros(1)
@@ -110,25 +108,25 @@ PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
 
 
 def available_cores() -> int:
-    """The cores this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def is_child() -> bool:
-    """Whether this process was started by the first process of a run, or by torchrun as another than its first."""
+    """Whether this is not the first process of a run; works for `launch` and torchrun."""
     return PORT in os.environ or os.environ.get("RANK", "0") != "0"
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
-    """The kind of device that the recipe asks for; UsageError if there is none of it."""
+    """The device of the recipe. Raises UsageError if the machine does not have it."""
     if config.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("device cuda is asked for, but there is no usable GPU", hint="set training.device=auto")
     return torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def choose_processes(config: TrainingConfig, device: torch.device) -> int:
-    """How many processes to run here: one a core (GPU), but never more than micro-batches; or as given, but at most two a
-    core (one a GPU), so that the recipe of a large machine runs on a small one."""
+    """The number of local processes. `auto`: one per core (GPU), at most one per micro-batch. A number: at most two per core
+    (one per GPU), so that the recipe of a large machine runs on a small one."""
     if config.processes != "auto":
         most = PROCESSES_A_CORE * available_cores() if device.type == "cpu" else torch.cuda.device_count()
         return min(config.processes, most)
@@ -136,24 +134,24 @@ def choose_processes(config: TrainingConfig, device: torch.device) -> int:
 
 
 class LostProcess(PhraseloomError):
-    """Another process of the run has gone; the one that died says why."""
+    """Another process of the run has died; its own error says why."""
 
 
 class World:
-    """The processes of a run as one of them sees it; `World()` is a run of one process."""
+    """One process and its connections to the others; `World()` is a run of one process."""
 
     def __init__(self, rank: int = 0, size: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.size = rank, size
         self.device = device or torch.device("cpu")
         self.children: list[subprocess.Popen[bytes]] = []
         self.one_machine = True
-        self.notice = ""  # what the user should know about the processes
-        self.store: Any = None  # where local processes leave why they ended
+        self.notice = ""  # a message to the user about the processes
+        self.store: Any = None  # local processes write the reason for their end here
         self._shared: SharedGradient | None = None
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes files and talks."""
+        """Whether this process writes files and logs."""
         return self.rank == 0
 
     def sum_(self, tensor: Tensor) -> Tensor:
@@ -169,7 +167,7 @@ class World:
         return torch.zeros_like(like) if self._shared is None else self._shared.own.zero_()
 
     def sum_gradient_(self, gradient: Tensor) -> None:
-        """Add up the tensor made by `gradient_buffer` over all processes, in place."""
+        """Add up the tensor of `gradient_buffer` over all processes, in place."""
         if self._shared is not None:
             self._shared.sum_()
         else:
@@ -180,7 +178,7 @@ class World:
         return flag if self.size == 1 else bool(self.sum_(torch.tensor([float(flag)], device=self.device)).item())
 
     def send_(self, tensor: Tensor) -> Tensor:
-        """The tensor of the first process, written over that of all others."""
+        """Copy the tensor of the first process to all others, in place."""
         if self.size > 1:
             with self._naming_the_dead():
                 dist.broadcast(tensor, 0)
@@ -197,7 +195,7 @@ class World:
         return bytes(self.send_(data).tolist()).decode()
 
     def gather_lines(self, lines: Sequence[str]) -> list[str]:
-        """Lines dealt out as lines[rank::size] to each process, all of them in order in every process."""
+        """Collect lines that were distributed as lines[rank::size]: all lines in order, in every process."""
         if self.size == 1:
             return list(lines)
         texts = []

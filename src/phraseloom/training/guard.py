@@ -1,9 +1,4 @@
-"""What stops a run that cannot go on: steps that are not finite, a model that diverges, memory that does not suffice.
-
-Signals that end a run politely: a flag is set, the loop saves and leaves; the second one ends it at once.
-
-SIGHUP never counts as the second: a terminal that closes may send it twice, systemd sends it after SIGTERM.
-"""
+"""Stop a run that cannot continue: non-finite steps, divergence, not enough memory."""
 
 from __future__ import annotations
 
@@ -35,9 +30,9 @@ def accept_step(
     batches: Sequence[np.ndarray],
     folder: Path | None,
 ) -> bool:
-    """Whether a step with this loss and gradient norm may be taken; counts those that may not.
+    """Whether loss and gradient norm are finite; counts the steps where they are not.
 
-    After `bad_steps` in a row: DivergedError, with the examples of the last one in `diverged.json` of `folder`.
+    After `bad_steps` in a row raises DivergedError, and writes the examples of the last one to `diverged.json` in `folder`.
     """
     if math.isfinite(loss) and math.isfinite(norm):
         state.bad_in_a_row = 0
@@ -68,8 +63,8 @@ def accept_step(
 
 
 def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int) -> None:
-    """DivergedError if the model is far worse than a uniform guess, or above the recipe's alarm, or not finite."""
-    # Fresh weights give logits of variance 1 or so: up to twice the vocabulary.
+    """Raise DivergedError if the perplexity is far above that of a uniform guess, above the recipe's limit, or not finite."""
+    # Initial weights give logits of variance about 1, so a perplexity of up to twice the vocabulary.
     limit = min(4.0 * vocabulary, config.alarm_perplexity or math.inf)
     if not perplexity <= limit:  # NaN is not
         raise DivergedError(
@@ -78,15 +73,15 @@ def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int)
 
 
 def check_finite(tensors: dict[str, torch.Tensor], update: int) -> None:
-    """DivergedError if a number in `tensors` (what it is: its values) is not finite: such a state is never saved."""
-    for what, tensor in tensors.items():
+    """Raise DivergedError if a number in `tensors` (by description) is not finite: such a state is never saved."""
+    for description, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise DivergedError(f"{what} is not finite after update {update}", hint=SLOWER)
+            raise DivergedError(f"{description} is not finite after update {update}", hint=SLOWER)
 
 
 @contextlib.contextmanager
 def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndarray, when: str) -> Iterator[None]:
-    """Turn running out of memory into an error that says on which shape, and what to do."""
+    """Turn an out-of-memory error into one that names the shape of the batch and what to do."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
@@ -102,7 +97,7 @@ def naming_the_batch(sources: np.ndarray, targets: np.ndarray, examples: np.ndar
 
 @contextlib.contextmanager
 def naming_memory(when: str, hint: str) -> Iterator[None]:
-    """Turn running out of memory into an error that says when, and what to do."""
+    """Turn an out-of-memory error into one that says when it happened and what to do."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:

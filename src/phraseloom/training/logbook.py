@@ -1,12 +1,12 @@
-"""What a run writes down: `metrics.jsonl` (the same bytes however often it was interrupted), `timing.jsonl`, `train.log`.
+"""The logs of a run: `metrics.jsonl` (the same bytes after any number of interruptions), `timing.jsonl`, `train.log`.
 
-`metrics.jsonl` has one object an update, `{"update", "epoch", "loss", "nll", "lr", "grad_norm", "tokens",
-"source_tokens"}` (loss and nll per target token, in nats; `"skipped": true` and nulls where a step was not finite), and one a
+`metrics.jsonl` has one object per update, `{"update", "epoch", "loss", "nll", "lr", "grad_norm", "tokens",
+"source_tokens"}` (loss and nll per target token, in nats; `"skipped": true` and nulls if a step was not finite), and one per
 validation, `{"update", "validation": {"perplexity", "loss"?, "cosine_loss"?, "nll", "tokens", "bleu"?, "signature"?}, "best"}`.
-Whatever depends on the clock is in `timing.jsonl`: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since the
-start of the run, at each line of the log and each validation.
+`timing.jsonl` has everything that depends on the clock: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since
+the start of the run, at each line of the log and each validation.
 
-What a user sees of a run: a bar on a terminal, a line every N updates elsewhere; both on standard error.
+The display on standard error is a progress bar on a terminal, otherwise a line every N updates.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ METRICS, TIMING, LOG = "metrics.jsonl", "timing.jsonl", "train.log"
 
 
 def read_records(path: Path, update: int | None = None, validated: int = -1) -> tuple[list[dict[str, Any]], bytes]:
-    """The whole objects of a JSON-lines file and their bytes; lines that are not whole (a crash) are left out.
+    """The objects of a JSON-lines file and their bytes; incomplete lines (after a crash) are left out.
 
-    With `update`, only those up to that update, and validations only up to `validated`.
+    With `update`, only records up to that update, and validations only up to `validated`.
     """
     if not path.is_file():
         return [], b""
-    records, kept = [], bytearray()
+    records, content = [], bytearray()
     for line in read_bounded(inside(path.parent, path.name), "log of the run", MAX_LOG_BYTES).split(b"\n")[:-1]:
         try:
             record = json.loads(line)
@@ -50,12 +50,12 @@ def read_records(path: Path, update: int | None = None, validated: int = -1) -> 
         if update is not None and record["update"] > (validated if "validation" in record else update):
             continue
         records.append(record)
-        kept += line + b"\n"
-    return records, bytes(kept)
+        content += line + b"\n"
+    return records, bytes(content)
 
 
 def finite(value: float) -> float | None:
-    """`value`, or None where JSON has no word for it."""
+    """`value`, or None if it is not finite, which JSON cannot express."""
     return value if math.isfinite(value) else None
 
 
@@ -68,16 +68,16 @@ class Logbook:
         self.before = 0.0
         self.tokens = (0, 0)
         for name in (METRICS, TIMING, LOG):
-            if os.path.lexists(run / name):  # a pipe would wait, and a link leads out of the run
+            if os.path.lexists(run / name):  # opening a pipe would block, and a link leads out of the run
                 inside(run, name, "log of the run")
         for name in (METRICS, TIMING):
-            records, kept = read_records(run / name, update, validated)
+            records, content = read_records(run / name, update, validated)
             if name == TIMING and records:
                 last = records[-1]
                 self.before = float(last.get("seconds", 0.0))
                 self.tokens = (int(last.get("source_tokens", 0)), int(last.get("target_tokens", 0)))
-            if not (run / name).is_file() or (run / name).stat().st_size != len(kept):
-                files.atomic_write_bytes(run / name, kept)
+            if not (run / name).is_file() or (run / name).stat().st_size != len(content):
+                files.atomic_write_bytes(run / name, content)
         self.missing = _gap(run / METRICS, update)
         self._handles: dict[str, IO[bytes]] = {}
         try:
@@ -89,7 +89,7 @@ class Logbook:
             raise
 
     def seconds(self) -> float:
-        """Wall time spent on this run so far, all sittings together."""
+        """Total wall time of this run, over all its sessions."""
         return self.before + time.monotonic() - self.start
 
     def metrics(self, record: dict[str, Any]) -> None:
@@ -97,7 +97,7 @@ class Logbook:
         self._append(METRICS, json.dumps(record, allow_nan=False, ensure_ascii=False))
 
     def timing(self, update: int) -> None:
-        """Note the clock and the tokens seen at an update."""
+        """Add the time and the number of tokens at an update to `timing.jsonl`."""
         source, target = self.tokens
         record = {
             "update": update,
@@ -108,7 +108,7 @@ class Logbook:
         self._append(TIMING, json.dumps(record))
 
     def count(self, source: int, target: int) -> None:
-        """Add tokens that an update has used."""
+        """Add the tokens of an update."""
         self.tokens = (self.tokens[0] + source, self.tokens[1] + target)
 
     def say(self, text: str) -> None:
@@ -116,7 +116,7 @@ class Logbook:
         self._append(LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape_controls(text)}")
 
     def sync(self) -> None:
-        """Wait until what was written is on the disk; done before each checkpoint."""
+        """Flush the files to the disk; called before each checkpoint."""
         for name in (METRICS, TIMING):
             with disk_errors(self.run / name):
                 files.disk.fsync(self._handles[name])
@@ -128,12 +128,12 @@ class Logbook:
     def close(self) -> None:
         """Close the files."""
         for handle in self._handles.values():
-            with contextlib.suppress(OSError):  # what could not be written was reported when it was
+            with contextlib.suppress(OSError):  # the failed write raised its error already
                 handle.close()
 
 
 def _gap(path: Path, update: int) -> int:
-    """How many updates before `update` have no record (a damaged file)."""
+    """The number of updates before `update` without a record (a damaged file)."""
     records, _ = read_records(path)
     return update - sum("loss" in r for r in records)
 
@@ -147,10 +147,10 @@ def duration(seconds: float) -> str:
 
 
 class QuietStream:
-    """A text stream that goes silent when it can no longer be written (no reader, a full disk, a closed terminal).
+    """A text stream that discards its output once it cannot be written (no reader, a full disk, a closed terminal).
 
-    A display that fails must not end a training. The broken stream itself is pointed to nowhere as well, so that what others
-    write to it, and the last flush of the interpreter, raises nothing.
+    A display failure must not end training. The broken stream itself is redirected to the null device, so that other writers
+    and the last flush of the interpreter raise no error.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -158,7 +158,7 @@ class QuietStream:
         self.encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> int:
-        """Write `text` if that is still possible."""
+        """Write `text` if possible."""
         try:
             if self._stream is not None:
                 self._stream.write(text)
@@ -167,7 +167,7 @@ class QuietStream:
         return len(text)
 
     def flush(self) -> None:
-        """Flush if that is still possible."""
+        """Flush if possible."""
         try:
             if self._stream is not None:
                 self._stream.flush()
@@ -182,7 +182,7 @@ class QuietStream:
             return False
 
     def fileno(self) -> int:
-        """The number of the file; OSError without one."""
+        """The file descriptor. Raises OSError if there is none."""
         if self._stream is None:
             raise OSError("no stream")
         return self._stream.fileno()
@@ -196,7 +196,7 @@ class QuietStream:
 
 
 class Display:
-    """Shows updates as they come. `update` gives back the line of the log, if it is time for one."""
+    """Shows the progress of training."""
 
     def __init__(
         self,
@@ -232,7 +232,7 @@ class Display:
         return bar
 
     def update(self, record: dict[str, Any], seconds: float) -> str | None:
-        """Take note of an update that ended at `seconds` of the run."""
+        """Show an update that ended at `seconds` of the run; returns a line for the log every `log_every` updates."""
         self.window.append(record)
         due = record["update"] % self.config.log_every == 0
         if self.bar is not None and (due or len(self.window) in (1, 10)):
@@ -277,7 +277,7 @@ class Display:
             print(text, file=self.stream, flush=True)
 
     def close(self) -> None:
-        """Take the bar off."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
@@ -302,5 +302,5 @@ class Tracker:
                 self.writer.add_scalar(f"{name}/{key}", value, record["update"])
 
     def close(self) -> None:
-        """Write out what is left."""
+        """Flush and close the events file."""
         self.writer.close()

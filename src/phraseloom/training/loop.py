@@ -1,4 +1,4 @@
-"""The training loop, to be read in one screen.
+"""The training loop.
 
 One update: gradients of the summed loss of every micro-batch, added up over micro-batches and processes, divided by the
 number of target tokens of the whole update (or of its sentences: `gradient_per`), clipped, and one step of Adam. So
@@ -33,12 +33,12 @@ DROPOUT_STREAM = 2
 
 
 class ValidationInterrupted(Exception):
-    """A signal came while validating; the validation is done again on resume."""
+    """A signal arrived during validation; a resumed run repeats the validation."""
 
 
 @dataclass
 class TrainingJob:
-    """Everything a run consists of. Only the first process has a folder, a log and a display."""
+    """The parts of a run. Only the first process has a folder, a log and a display."""
 
     config: TrainingConfig
     model: torch.nn.Module  # with loss(batch) -> (objective, nll, tokens)
@@ -66,13 +66,13 @@ class TrainingJob:
         self.loss = torch.compile(loss) if self.config.compile else loss
 
     def close(self) -> None:
-        """Close what shows and records the run."""
+        """Close the display and the logs."""
         for part in (self.display, self.tracker, self.log):
             if part is not None:
                 part.close()
 
     def say(self, text: str) -> None:
-        """Tell the user, and the log."""
+        """Show a message on the display and write it to the log."""
         if self.display is not None:
             self.display.say(text)
         if self.log is not None:
@@ -80,7 +80,7 @@ class TrainingJob:
 
 
 def train(job: TrainingJob) -> str:
-    """Train until a limit of the recipe is reached; which, in words. InterruptedRun after a signal, with all saved."""
+    """Train until a limit of the recipe is reached; returns a message on it. Saves and raises InterruptedRun after a signal."""
     job.model.train()
     try:
         while True:
@@ -112,7 +112,7 @@ def train(job: TrainingJob) -> str:
 
 
 def run_update(job: TrainingJob) -> None:
-    """One update of the weights, or none if it was not finite; the counters go on either way."""
+    """One update of the weights, skipped if it is not finite; the counters advance in both cases."""
     state, config = job.state, job.config
     batches = job.plan.update(state.update)
     examples = np.concatenate(batches)
@@ -134,7 +134,7 @@ def run_update(job: TrainingJob) -> None:
 
 
 def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, float]:
-    """Leave the summed gradient of all micro-batches, of all processes, in `job.flat.grad`; summed objective and nll."""
+    """Sum the gradients of all micro-batches of all processes into `job.flat.grad`; returns summed objective and nll."""
     world, update = job.world, job.state.update
     job.flat.grad.zero_()
     sums = torch.zeros(2, len(batches), dtype=torch.float64, device=world.device)
@@ -148,7 +148,7 @@ def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, floa
 
 
 def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
-    """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; its (objective, nll)."""
+    """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; returns (objective, nll)."""
     with autocast(job):
         loss = job.loss(job.batch_of(examples))
     loss.objective.backward()
@@ -156,14 +156,14 @@ def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
 
 
 def autocast(job: TrainingJob) -> contextlib.AbstractContextManager[Any]:
-    """bf16 arithmetic where the recipe asks for it; weights, sums and the optimiser stay in fp32."""
+    """bf16 arithmetic if the recipe asks for it; weights, sums and the optimiser stay in fp32."""
     if job.config.precision == "fp32":
         return contextlib.nullcontext()
     return torch.autocast(job.world.device.type, dtype=torch.bfloat16)
 
 
 def probe_largest(job: TrainingJob) -> None:
-    """Run the micro-batch that needs most memory once, and forget its gradient: too little memory shows at once."""
+    """Run the largest micro-batch once and discard its gradient, so that training runs out of memory now or never."""
     examples = job.plan.largest()
     with guard.naming_the_batch(job.plan.source, job.plan.target, examples, "before the first update"):
         forward_backward(job, examples)
@@ -171,7 +171,7 @@ def probe_largest(job: TrainingJob) -> None:
 
 
 def save(job: TrainingJob) -> None:
-    """Write a checkpoint of the present update, unless there is one, and set the links. Only the first process writes."""
+    """Write a checkpoint of the current update, unless there is one, and set the links. Only the first process writes."""
     _write(job)
     if job.run is not None:
         link(job.run, job.state)
@@ -194,14 +194,14 @@ def _write(job: TrainingJob) -> None:
 
 
 def link(run: Path, state: Progress) -> None:
-    """Let `last` and `best` point to the checkpoints of a state; `last` stays where the newest losses were not finite."""
+    """Point `last` and `best` to the checkpoints of a state; `last` does not move if the newest losses were not finite."""
     if state.validated == state.update or not state.bad_in_a_row:
         checkpoint.set_link(run, "last", state.update)
     checkpoint.set_link(run, "best", state.best_update)
 
 
 def rotate(job: TrainingJob) -> None:
-    """Delete checkpoints that are no longer needed: only once the newest has given a finite loss or ended the run validated."""
+    """Delete old checkpoints, once the newest one has given a finite loss or ended the run with a validation."""
     job.unproven = False
     if job.run is None:
         return
@@ -224,14 +224,14 @@ def _check_folder(job: TrainingJob) -> None:
 
 
 def _of_run_folder(error: PhraseloomError, job: TrainingJob) -> bool:
-    """Whether an error says that the run folder cannot be written: saving again would fail again."""
+    """Whether the error means that the run folder is not writable, so that saving would fail again."""
     if not isinstance(error, FileProblem) or job.run is None or error.file is None:
         return False
     return isinstance(error, files.LostFolder) or Path(error.file).is_relative_to(job.run)
 
 
 def _undo_bad_checkpoints(job: TrainingJob) -> None:
-    """Set aside the checkpoints whose weights gave the values that are not finite: a resume would only diverge again."""
+    """Set aside the checkpoints whose weights gave non-finite values: a resumed run would diverge again."""
     if job.run is None:
         return
     _check_folder(job)
@@ -261,7 +261,7 @@ def _save_and_validate(job: TrainingJob) -> None:
 
 
 def _reason_to_stop(job: TrainingJob) -> str | None:
-    """All processes agree: a signal in any of them counts, and the clock of the first."""
+    """The reason to stop, equal in all processes: a signal in any of them, or the clock of the first."""
     seconds = job.log.seconds() if job.log is not None else 0.0
     late = job.config.max_minutes is not None and seconds >= 60 * job.config.max_minutes
     flags = torch.tensor([float(job.stop.is_set), float(late)], device=job.world.device)

@@ -59,7 +59,7 @@ def warm_up(step: int, warmup: int) -> float:
 
 
 def decay(step: int, *, kind: str, warmup: int, updates: int, floor: float) -> float:
-    """Share of the peak: linear warm-up, then half a cosine or a line from 1 to `floor` at step `updates`."""
+    """The share of the peak rate: linear warm-up, then half a cosine or a line from 1 to `floor` at step `updates`."""
     if step <= warmup:
         return warm_up(step, warmup)
     done = min(1.0, (step - warmup) / max(1, updates - warmup))
@@ -125,12 +125,12 @@ class FlatParameters:
             p.grad = self.view(self.grad, name)
 
     def view(self, flat: Tensor, name: str) -> Tensor:
-        """The part of a flat tensor that belongs to one parameter, in its shape."""
+        """The view of one parameter in a flat tensor, in its shape."""
         begin, shape = self.spans[name]
         return flat[begin : begin + shape.numel()].view(shape)
 
     def runs(self, factors: Mapping[str, float]) -> list[tuple[float, slice]]:
-        """The flat tensor in slices of one factor each (1 where `factors` names none), in order."""
+        """Slices of the flat tensor with one factor each (1 if `factors` has no entry), in order."""
         starts: list[tuple[float, int]] = []
         for name, (begin, _) in self.spans.items():
             factor = factors.get(name, 1.0)
@@ -186,7 +186,7 @@ class FlatAdam:
         return {f"{kind}.{name}": view(t, name) for kind, t in self.moments.items() for name in self.flat.spans}
 
     def load(self, tensors: dict[str, Tensor], steps: int) -> None:
-        """Take over the moments and the number of steps done; ModelError if they are of another model."""
+        """Load the moments and the number of steps. Raises ModelError if they belong to another model."""
         own = self.tensors()
         if own.keys() != tensors.keys() or any(own[k].shape != tensors[k].shape for k in own):
             different = sorted(own.keys() ^ tensors.keys()) or [k for k in own if own[k].shape != tensors[k].shape]
@@ -197,7 +197,7 @@ class FlatAdam:
 
 
 def members(model: nn.Module, pattern: str, key: str) -> list[str]:
-    """The names of the parameters that `pattern` means, each shared one under its first name.
+    """The names of the parameters that match `pattern`, each shared one under its first name.
 
     `key`: of the recipe, for the error. Raises UsageError where there is none.
     """
@@ -224,7 +224,8 @@ def _prefixes(name: str) -> list[str]:
 
 
 def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
-    """Take what `patterns` mean out of training; the names. Raises UsageError where one means nothing, or nothing is left."""
+    """Freeze the parameters that match `patterns`; returns their names. Raises UsageError if a pattern matches nothing, or
+    nothing remains to train."""
     names = dict.fromkeys(name for pattern in patterns for name in members(model, pattern, "training.freeze"))
     parameters = dict(model.named_parameters())
     for name in names:
@@ -235,7 +236,7 @@ def freeze(model: nn.Module, patterns: Iterable[str]) -> list[str]:
 
 
 def rate_factors(model: nn.Module, rates: Mapping[str, float]) -> dict[str, float]:
-    """The factor on the learning rate of each parameter that has one; of several patterns the longest counts.
+    """The learning-rate factor of each parameter that has one; the longest of several matching patterns counts.
 
     Raises UsageError where a pattern means nothing.
     """

@@ -1,8 +1,9 @@
-"""A run folder from a recipe: make or resume it, train, average.
+"""Train a recipe in a run folder: create or resume it, train, average checkpoints.
 
-run/config.yaml, run.json  see run_folder.py           run/metrics.jsonl   see logbook.py
-run/averaged/       mean of the last checkpoints, if   run/checkpoints/    see checkpoint.py; links best, last
-                    the recipe asks
+run/config.yaml, run.json   see run_folder.py
+run/metrics.jsonl           see logbook.py
+run/checkpoints/            see checkpoint.py; links best, last
+run/averaged/               the mean of the last checkpoints, if the recipe has training.average_last
 """
 
 from __future__ import annotations
@@ -56,12 +57,11 @@ def run_recipe(
     command: Sequence[str] | None = None,
     draw: Callable[[Path, Callable[[str], None]], None] | None = None,
 ) -> str:
-    """Train a recipe in the folder `run`, or go on where it stopped; why it ended, in words.
+    """Train a recipe in the folder `run`, or resume it; returns the reason why training ended.
 
-    Every process of a run calls this. `go_back_to` names the checkpoint to go on from (see `checkpoint.go_back`; newer ones
-    are set aside). `command` starts the other local processes (default: this command line).
-    `draw(run, say)` is called at the end by the first process, for pictures of the run.
-    Raises InterruptedRun after a signal, DivergedError, and others of errors.py.
+    Every process of a run calls this. `go_back_to`: the checkpoint to resume from (see `checkpoint.go_back`; newer ones are set
+    aside). `command` starts the other local processes (default: this command line). The first process calls `draw(run, say)`
+    at the end, to plot the run. Raises InterruptedRun after a signal, DivergedError, and other errors of errors.py.
     """
     dataset = open_dataset(recipe)
     check_lexicon(recipe)
@@ -127,19 +127,19 @@ def _frozen(model: torch.nn.Module) -> str:
 
 
 def report_start(job: TrainingJob, kind: str, tokenizer: Tokenizer) -> None:
-    """Log how well the new model tells tokens apart, with a warning if its start is collapsed."""
+    """Log how well the new model separates tokens, with a warning if its start is collapsed."""
     sizes = (len(side.vocabulary) for side in (tokenizer.source, tokenizer.target))
     report = measure_start(job.model, **dict(zip(("source_size", "target_size"), sizes, strict=True)))
     job.say(f"{report} (model.init: {kind})")
     if report.collapsed:
         job.say(
-            f"warning: this start is collapsed ({', '.join(report.collapsed)}): the model hardly tells tokens apart and may "
+            f"warning: this start is collapsed ({', '.join(report.collapsed)}): the model hardly separates tokens and may "
             "learn late or never; see model.init in docs/training.md"
         )
 
 
 def check_lexicon(recipe: AnyRecipe) -> None:
-    """Read the file that `decoding.lexicon` names now, not at the first BLEU. Raises FileProblem, DataError (file, line)."""
+    """Read the file of `decoding.lexicon` before training starts. Raises FileProblem, DataError (file, line)."""
     path = None if isinstance(recipe, LanguageModelRecipe) else recipe.decoding.lexicon
     if path is None:
         return
@@ -151,7 +151,7 @@ def check_lexicon(recipe: AnyRecipe) -> None:
 
 
 def settle_torch(world: World) -> None:
-    """The settings under which a CPU gives the same bits every time, and keeps its memory."""
+    """Make results on a CPU bit-identical between runs, and let the process keep its memory pages."""
     if world.device.type == "cpu":
         keep_pages()
         torch.use_deterministic_algorithms(True)
@@ -162,9 +162,9 @@ def make_job(
     recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = (),
     start: StartingPoint | None = None,
 ) -> TrainingJob:  # fmt: skip
-    """Build the model and everything around it, at the state of the newest whole checkpoint if there is one.
+    """Build the model and its training job, in the state of the newest complete checkpoint if there is one.
 
-    `transfers`, `start`: the embeddings or the model that the run begins with, in its first process.
+    `transfers`, `start`: the initial embeddings or model of the run, in its first process.
     """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
@@ -189,17 +189,17 @@ def make_job(
     languages = (recipe.data.source_language, recipe.data.target_language)
     generation = recipe.decoding.model_dump(mode="json")
     lexicon = generation.get("lexicon")
-    rest: dict[str, Any] = {"segmenter": segmenter, "lexicon": None if lexicon is None else lexicon_bytes(lexicon)}
+    kwargs: dict[str, Any] = {"segmenter": segmenter, "lexicon": None if lexicon is None else lexicon_bytes(lexicon)}
 
     def write(folder: Path) -> None:
-        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **rest)
+        write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **kwargs)
 
     longest = valid_tokens(recipe.data.filter)
     batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
     lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
     if isinstance(recipe, LanguageModelRecipe):
-        whole = valid.target_lengths.max(initial=0) <= longest  # of a cropped line, the words left cannot be told
-        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if whole else None)
+        complete = valid.target_lengths.max(initial=0) <= longest  # the words of a cropped line are unknown
+        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if complete else None)
     else:
         text = valid.text() if config.bleu_every else None
         validator = Validator(
@@ -233,18 +233,18 @@ def make_job(
 
 
 def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
-    """Give the job its folder, log and display, and the state of the newest whole checkpoint, in all processes."""
+    """Give the job its folder, log and display, and load the newest complete checkpoint in all processes."""
     if job.world.first:
         job.run = run
         warnings: list[str] = []
         identity = run_identity(run)
-        found = checkpoint.newest_whole(run, warnings.append, identity)
-        if found is None and warnings:
+        newest = checkpoint.newest_whole(run, warnings.append, identity)
+        if newest is None and warnings:
             raise CorruptError(
                 f"no whole checkpoint is left: {warnings[0]}", file=run, hint="choose another --run folder"
             )
-        if found is not None:
-            path, job.state = found
+        if newest is not None:
+            path, job.state = newest
             checkpoint.settle(path)
             read_model(path)
             job.optimizer.load(checkpoint.load_optimizer(path), job.state.applied)
@@ -252,7 +252,7 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
             link(run, job.state)
         job.state.run = identity
         parameters = sum(p.numel() for p in job.model.parameters())
-        checkpoint.check_space(run, parameters, checkpoints=3 if found is None else 2)
+        checkpoint.check_space(run, parameters, checkpoints=3 if newest is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
             job.tracker = Tracker(run)
@@ -268,7 +268,7 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
 
 
 def share_state(job: TrainingJob) -> None:
-    """Give every process the weights, the optimiser and the counters of the first."""
+    """Send the weights, the optimiser and the counters of the first process to all others."""
     if job.world.size == 1:
         return
     text = job.world.send_text(yaml.safe_dump(job.state.as_json()))
@@ -279,7 +279,7 @@ def share_state(job: TrainingJob) -> None:
 
 
 def train_or_skip(job: TrainingJob) -> str:
-    """Train, unless the run is finished already: then nothing is touched."""
+    """Train, unless the run is finished already; then nothing changes."""
     config, state = job.config, job.state
     seconds = job.log.seconds() if job.log is not None else 0.0
     reason = state.reason_to_stop(config, job.plan.updates_per_epoch, seconds) if job.world.first else None
@@ -306,7 +306,7 @@ def train_or_skip(job: TrainingJob) -> str:
 
 
 def finish(job: TrainingJob, recipe: AnyRecipe) -> None:
-    """Average the last checkpoints, if that is still to do."""
+    """Average the last checkpoints, unless the average is up to date."""
     run, count = job.run, recipe.training.average_last
     assert run is not None
     every = recipe.training.checkpoint_every

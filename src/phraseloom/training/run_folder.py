@@ -1,7 +1,7 @@
-"""The two files that say what a run is: made when it begins, compared when it goes on.
+"""The two files that identify a run: written when it starts, compared when it resumes.
 
 run/config.yaml     the recipe, fully resolved
-run/run.json        what it was trained on, with what, which embeddings it began with, and the identity of the run
+run/run.json        the dataset, software versions, initial embeddings or model, and the identity of the run
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ CONFIG, FACTS = "config.yaml", "run.json"
 def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_changed: bool) -> list[str]:
     """Write the recipe and the facts into a new run folder, or compare them with those of an old one.
 
-    A change that would alter the steps of the run is refused unless `allow_changed`; the accepted differences are returned.
+    Returns the accepted differences. Raises UsageError for a change of the training steps, unless `allow_changed`.
     """
     new = recipe.model_dump(mode="json")
     for name in (CONFIG, FACTS):
-        if os.path.lexists(run / name):  # what is written goes where a link points to
+        if os.path.lexists(run / name):  # a write would follow a link
             inside(run, name)
     if not (run / CONFIG).is_file():
         strangers = [p.name for p in run.iterdir() if not p.name.startswith(".")] if run.is_dir() else []
@@ -78,7 +78,7 @@ def _facts(fingerprint: str) -> dict[str, Any]:
 
 
 def _identity(recipe: dict[str, Any], fingerprint: str, origin: str | None = None) -> str:
-    """Tells runs apart by what determines their steps, so that two runs of one recipe still end with the same bytes."""
+    """A hash of everything that determines the steps of a run; two runs of one recipe have the same identity."""
     shape = {"dataset": fingerprint, "recipe": shaping_keys(recipe)} | (
         {} if origin is None else {"start_from": origin}
     )
@@ -86,7 +86,7 @@ def _identity(recipe: dict[str, Any], fingerprint: str, origin: str | None = Non
 
 
 def run_identity(run: Path) -> str | None:
-    """The identity in the facts of a run; None in a folder without facts, or of an earlier version."""
+    """The identity in the facts of a run; None in a folder without facts, or from an earlier version."""
     if not (run / FACTS).is_file():
         return None
     facts = files.read_json(run / FACTS, "facts of the run")
@@ -97,14 +97,14 @@ def run_identity(run: Path) -> str | None:
 
 
 def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
-    """Say in the facts of a run that begins which embeddings it begins with."""
+    """Write the initial embeddings of a new run into its facts."""
     if transfers:
         facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
         files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
 
 
 def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPoint) -> None:
-    """Say in the facts of a run that begins which model it starts from; the weights are part of its identity."""
+    """Write the initial model of a new run into its facts; its weights are part of the identity."""
     facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
     identity = _identity(recipe.model_dump(mode="json"), fingerprint, start.facts["sha256"])
     files.atomic_write_json(run / FACTS, {**facts, "run": identity, "start_from": start.facts})
@@ -116,5 +116,5 @@ class _Dumper(yaml.SafeDumper):
 
 
 def dump_yaml(value: dict[str, Any]) -> str:
-    """Plain data as YAML that a recipe may hold (no aliases)."""
+    """Plain data as YAML without aliases, as in a recipe."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

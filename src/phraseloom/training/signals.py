@@ -1,6 +1,6 @@
-"""Signals that end a run politely: a flag is set, the loop saves and leaves; the second one ends it at once.
+"""Graceful stop: the first signal sets a flag, and the loop saves and returns; the second one exits at once.
 
-SIGHUP never counts as the second: a terminal that closes may send it twice, systemd sends it after SIGTERM.
+SIGHUP never counts as the second signal: a closing terminal may send it twice, and systemd sends it after SIGTERM.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ POLITE = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
 
 
 class StopSignal:
-    """A context in which SIGINT, SIGTERM, SIGUSR1 and SIGHUP only set a flag; nothing is done inside the handler.
+    """A context in which SIGINT, SIGTERM, SIGUSR1 and SIGHUP only set a flag.
 
-    A SIGHUP that is ignored when the context is entered stays ignored (`nohup`).
+    A SIGHUP that is already ignored stays ignored (`nohup`). `at_once` runs before the exit at the second signal.
     """
 
     def __init__(self, at_once: Callable[[], None] | None = None) -> None:
@@ -30,7 +30,7 @@ class StopSignal:
 
     @property
     def is_set(self) -> bool:
-        """Whether a signal came."""
+        """Whether a signal has arrived."""
         return self.name is not None
 
     def _handle(self, number: int, _: FrameType | None) -> None:

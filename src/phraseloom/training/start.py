@@ -1,14 +1,14 @@
-"""How well a model tells tokens apart before its first update.
+"""How well a model separates tokens before its first update.
 
-Random tokens are read by the new model. For the states of the encoder, those of the decoder, and the gradients that reach
-the embedded source (in a language model, the embedded text):
+The new model reads random tokens. Measured for the states of encoder and decoder, and for the gradients at the embedded source
+(of a language model: the embedded text):
 
     separation        1 - mean cosine between two tokens of a sentence, without dropout           0: all tokens are one vector
-    signal / noise    in training, for states less the mean of their sentence: √(variance over tokens / over dropout masks)
+    signal / noise    in training, for states minus the mean of their sentence: √(variance over tokens / over dropout masks)
     spread            root mean square distance of a state's coordinates from their mean over the sentence
 
-A start is collapsed where the separation is below 0.01, the signal below a tenth of the noise, or the spread below 0.01:
-the first updates of such a model then learn a unigram distribution and must find the way out of the plateau by themselves.
+A start is collapsed if the separation is below 0.01, the signal below a tenth of the noise, or the spread below 0.01. The first
+updates of such a model learn a unigram distribution, and training may stay on that plateau.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LEAST_SEPARATION, LEAST_SIGNAL, LEAST_SPREAD = 0.01, 0.1, 0.01
 
 @dataclass(frozen=True)
 class PartStart:
-    """The start of one part of a model; see the module. `signal` is infinite where there is no dropout."""
+    """The measurements of one part of a model; see the module docstring. `signal` is infinite without dropout."""
 
     separation: float
     signal: float
@@ -40,7 +40,7 @@ class PartStart:
 
     @property
     def collapsed(self) -> bool:
-        """Whether tokens can hardly be told apart."""
+        """Whether the states of different tokens are almost equal."""
         healthy = self.separation >= LEAST_SEPARATION and self.signal >= LEAST_SIGNAL and self.spread >= LEAST_SPREAD
         return not healthy  # NaN is not healthy
 
@@ -54,7 +54,7 @@ class StartReport:
 
     @property
     def collapsed(self) -> list[str]:
-        """What is collapsed, by name; empty for a start that can be trained."""
+        """The names of the collapsed parts; empty for a good start."""
         names = [name for name, part in self.parts.items() if part.collapsed]
         return names if self.gradient >= LEAST_SEPARATION else [*names, "gradient"]
 
@@ -71,9 +71,9 @@ def _short(number: float) -> str:
 
 
 def measure_start(model: Any, *, source_size: int, target_size: int, seed: int = 0) -> StartReport:
-    """The start of a model for vocabularies of these sizes: some seven passes over four sentences of twenty random tokens.
+    """The start of a model for vocabularies of these sizes, from about seven passes over four sentences of random tokens.
 
-    The state of torch's random numbers, the gradients and the mode of the model are left as they are.
+    Does not change torch's random state, the gradients or the mode of the model.
     """
     device = next(model.parameters()).device
     batch = random_batch(source_size=source_size, target_size=target_size, seed=seed).to(device)
@@ -96,9 +96,8 @@ def measure_start(model: Any, *, source_size: int, target_size: int, seed: int =
 def random_batch(*, source_size: int, target_size: int, seed: int = 0) -> Batch:
     """Four pairs of twenty random tokens for vocabularies of these sizes, with source phrases of four tokens."""
     rng = np.random.default_rng(seed)
-    few = len(SPECIALS)
     sources, targets = (
-        [rng.integers(min(few, size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
+        [rng.integers(min(len(SPECIALS), size - 1), size, LENGTH).tolist() for _ in range(SENTENCES)]
         for size in (source_size, target_size)
     )
     sizes = [PHRASE] * (LENGTH // PHRASE) + [1]
@@ -108,7 +107,7 @@ def random_batch(*, source_size: int, target_size: int, seed: int = 0) -> Batch:
 def _part(states_BSD: Tensor, noisy_KBSD: Tensor) -> PartStart:
     states_BSD, noisy_KBSD = states_BSD.double(), noisy_KBSD.double()
     length = states_BSD.shape[1]
-    noisy_KBSD = noisy_KBSD - noisy_KBSD.mean(2, keepdim=True)  # what all tokens have in common tells none from another
+    noisy_KBSD = noisy_KBSD - noisy_KBSD.mean(2, keepdim=True)  # the common part of all tokens separates none
     noise = noisy_KBSD.var(0).mean()
     signal = (noisy_KBSD.mean(0).square().mean() - noise / MASKS) * length / (length - 1)
     spread = (states_BSD - states_BSD.mean(1, keepdim=True)).square().mean().sqrt()
@@ -125,15 +124,15 @@ def _separation(vectors_BSD: Tensor) -> float:
 
 
 def _gradient_separation(model: Any, batch: Batch) -> float:
-    """The separation of the gradients of the loss at the embedded tokens; parameters get none."""
+    """The separation of the gradients of the loss at the embedded tokens; parameters get no gradient."""
     embedding = model.source_embedding if hasattr(model, "source_embedding") else model.embedding
     embedded: list[Tensor] = []
 
-    def keep(module: Any, given: Any, result: Tensor) -> Tensor:
+    def hook_output(module: Any, args: Any, result: Tensor) -> Tensor:
         embedded.append(result.detach().requires_grad_())
         return embedded[-1]
 
-    hook = embedding.register_forward_hook(keep)
+    hook = embedding.register_forward_hook(hook_output)
     try:
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(model.loss(batch).objective, embedded[:1])

@@ -2,17 +2,16 @@
 
 Parameters are matched by name, a shared matrix by each of its names:
 
-    taken      the origin has it, of the same size
-    grafted    attention to tokens becomes phrasal attention with the same outputs (layers/replacement.py), behind a shut
-               gate where tokens and n-grams meet in one softmax (layers/attention/gate.py)
+    taken      copied from the origin, with the same size
+    grafted    attention to tokens becomes phrasal attention with the same outputs (layers/replacement.py), with a gate
+               initialised to zero if tokens and n-grams share one softmax (layers/attention/gate.py)
     zero       the last matrices of combination networks that the origin lacks: in a pre-norm model they then add nothing
-    new        it stays as it was drawn
+    new        the initial random values
     left out   the new model has no such parameter
 
-Another size is an error. Vocabularies must be those of the origin: prepare the data with `data.tokenizer`. Pieces may come
-after the old ones (`data.new_pieces`); their rows of embeddings and output begin as the mean of those of the fewest old
-pieces that spell them.
-The origin is read once, when a run begins, by its first process. From then on the weights are part of its checkpoints.
+A different size is an error. Vocabularies must be those of the origin: prepare the data with `data.tokenizer`. New pieces may
+follow the old ones (`data.new_pieces`); their rows of embeddings and output start as the mean over the fewest old pieces that
+spell them. The first process of a run reads the origin once, when the run starts; later its weights come from checkpoints.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from phraseloom.training.state import Progress
 __all__ = ["StartingPoint", "check_names", "read_start"]
 
 KEY = "training.start_from"
-# Options of a model that say how it is trained, not what it computes.
+# Options that change the training of a model, not what it computes.
 OF_TRAINING = (
     "preset",
     "dropout",
@@ -61,9 +60,9 @@ OF_TRAINING = (
 
 
 class StartingPoint(NamedTuple):
-    """What a run begins with: `tensors` by the names of parameters of its model, and the optimiser's if it is taken over.
+    """The initial weights of a run: `tensors` by parameter name, and the optimiser's tensors if it continues.
 
-    `applied`: steps that this optimiser has done. `table`: lines for the log. `facts`: what `run.json` notes.
+    `applied`: the steps of this optimiser so far. `table`: lines for the log. `facts`: data for `run.json`.
     """
 
     tensors: dict[str, Tensor]
@@ -81,7 +80,7 @@ class StartingPoint(NamedTuple):
 
 
 def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
-    """UsageError where `training.freeze` or `training.rates` name no module of the recipe's model; no memory is taken."""
+    """Raise UsageError if `training.freeze` or `training.rates` name no module of the recipe's model; allocates no memory."""
     config = recipe.training
     if config.freeze or config.rates:
         with torch.device("meta"):
@@ -91,10 +90,10 @@ def check_names(recipe: AnyRecipe, tokenizer: Tokenizer) -> None:
 
 
 def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
-    """Read what `training.start_from` of a recipe names, for its model and the tokenizer of its data; None if it does not.
+    """Read the model of `training.start_from` for a recipe and the tokenizer of its data; None without this option.
 
-    Raises UsageError where the recipe asks for what cannot be; FileProblem, CorruptError and ModelError where the origin
-    cannot be read, is of another task, or has another vocabulary or other sizes.
+    Raises UsageError if the recipe asks for something impossible; FileProblem, CorruptError and ModelError if the origin cannot
+    be read, or has another task, vocabulary or size.
     """
     config = recipe.training.start_from
     if config is None:
@@ -126,8 +125,8 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
         optimizer, applied = _read_optimizer(folder, model, recipe.training.freeze)
     taken_over = f"taken over after {plural(applied, 'step')}" if optimizer is not None else "fresh"
     table = [f"start_from {shown}: SHA-256 of the weights {sha256[:16]}, optimiser {taken_over}", *match.table(model)]
-    told = "model.attention." if match.blocks else "\0"  # of grafted blocks a row has told
-    table += [f"  differs   {text}" for text in differing if not text.startswith(told)]
+    shown_already = "model.attention." if match.blocks else "\0"  # grafted blocks have a row of their own
+    table += [f"  differs   {text}" for text in differing if not text.startswith(shown_already)]
     for text in _other_text(tokenizer, their_tokenizer, TASKS[task].sides):
         table.append(f"  warning: {text}")
     table += [f"  extended  {name}: {plural(len(rows), 'new piece')}" for name, rows in spelled.items() if rows]
@@ -141,9 +140,9 @@ def read_start(recipe: AnyRecipe, tokenizer: Tokenizer) -> StartingPoint | None:
 def _check_vocabularies(
     own: Tokenizer, theirs: Tokenizer, folder: Path, sides: Mapping[str, str]
 ) -> dict[str, list[list[int]]]:
-    """For each side the old pieces that spell each of the new ones, none where the vocabularies are the same.
+    """For each side the old pieces that spell each new piece; empty if the vocabularies are equal.
 
-    Raises ModelError where one does not begin with that of the origin.
+    Raises ModelError if a vocabulary does not begin with that of the origin.
     """
     spelled: dict[str, list[list[int]]] = {}
     for name, side in sides.items():
@@ -163,7 +162,7 @@ def _check_vocabularies(
 
 
 def _extended(name: str, old: Tensor, spelled: Mapping[str, list[list[int]]]) -> Tensor:
-    """A matrix of embeddings or output, or its bias, with rows for new pieces; any other parameter as it is."""
+    """A matrix of embeddings or output, or its bias, with rows for new pieces; other parameters unchanged."""
     side = {"source_embedding": "source", "target_embedding": "target", "output": "target", "embedding": "target"}
     rows = spelled.get(side.get(name.split(".")[0], ""), [])
     if not rows or not name.endswith(("embedding.weight", "output.weight", "output.bias")):
@@ -173,7 +172,7 @@ def _extended(name: str, old: Tensor, spelled: Mapping[str, list[list[int]]]) ->
 
 
 def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> list[str]:
-    """What makes the same line other pieces although the vocabularies are the same."""
+    """Differences of the tokenizers that change the pieces of a line although the vocabularies are equal."""
     result = []
     if own.text != theirs.text:
         result.append("data.text is not that of the origin: the same line becomes other pieces")
@@ -185,15 +184,15 @@ def _other_text(own: Tokenizer, theirs: Tokenizer, sides: Mapping[str, str]) -> 
 
 
 def _differing(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Options that say what a model computes and are not those of the origin, `key: old → new`."""
+    """Options that change what a model computes and differ from the origin, as `key: old → new`."""
     before, after = flatten(old), flatten(new)
     keys = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
-    wanted = [k for k in keys if not any(k == part or k.startswith(f"{part}.") for part in OF_TRAINING)]
-    return [f"model.{key}: {before.get(key)} → {after.get(key)}" for key in wanted]
+    keys = [k for k in keys if not any(k == part or k.startswith(f"{part}.") for part in OF_TRAINING)]
+    return [f"model.{key}: {before.get(key)} → {after.get(key)}" for key in keys]
 
 
 class _Match:
-    """The parameters of a new model, by where they come from; `blocks` were grafted."""
+    """The parameters of a new model by their origin; `blocks`: the grafted attention blocks."""
 
     def __init__(self) -> None:
         self.taken: list[str] = []
@@ -204,7 +203,7 @@ class _Match:
         self.blocks: list[str] = []
 
     def table(self, model: nn.Module) -> list[str]:
-        """Rows for the log; names that differ in numbers only are one entry."""
+        """Rows for the log; names that differ only in numbers share one entry."""
         sizes = {name: p.numel() for name, p in model.named_parameters()}
         rows = [f"  taken     {plural(len(self.taken), 'parameter')}, {sum(sizes[n] for n in self.taken):,} numbers"]
         if self.blocks:
@@ -216,7 +215,7 @@ class _Match:
 
 
 def _short(names: Iterable[str]) -> str:
-    """Names with `*` for the numbers of layers, and how many each one stands for."""
+    """Names with `*` for layer numbers, each with its count."""
     counts = Counter(re.sub(r"(?<=\.)\d+(?=\.|$)", "*", name) for name in names)
     return ", ".join(name if count == 1 else f"{name} ({count})" for name, count in counts.items())
 
@@ -228,7 +227,7 @@ def _match(
     differing: list[str],
     spelled: Mapping[str, list[list[int]]] | None = None,
 ) -> _Match:
-    """Write the weights of `origin` into `model`; what came from where. Raises ModelError, UsageError."""
+    """Copy the weights of `origin` into `model`, and list where each came from. Raises ModelError, UsageError."""
     match, whole = _Match(), dict(origin.named_parameters(remove_duplicate=False))
     old = {name: _extended(name, parameter, spelled or {}) for name, parameter in whole.items()}
     _graft(origin, model, match)
@@ -274,7 +273,8 @@ def _size(tensor: Tensor) -> str:
 
 
 def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
-    """Make what the origin lacks begin with its outputs: phrasal attention, and combination networks of a pre-norm model."""
+    """Initialise the modules that the origin lacks so that outputs do not change: phrasal attention, and combination networks
+    of a pre-norm model."""
     modules = dict(origin.named_modules())
     for path, block in model.named_modules():
         old = modules.get(path)
@@ -301,7 +301,7 @@ def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
 
 
 def _can_graft(old: MultiHeadAttention, new: MultiHeadAttention) -> bool:
-    """Whether `old` is plain attention to tokens of the heads and width of `new`, which is something else."""
+    """Whether `old` is plain token attention with the heads and width of `new`, and `new` is another attention."""
     plain = type(old.score) is TokenScore and old.structure.is_token
     same = type(new.score) is TokenScore and new.structure == old.structure
     fits = old.structure.heads == new.structure.heads and old.score.layout.width == new.score.layout.width
@@ -309,7 +309,7 @@ def _can_graft(old: MultiHeadAttention, new: MultiHeadAttention) -> bool:
 
 
 def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tuple[dict[str, Tensor], int]:
-    """The moments of a checkpoint for the parameters that are trained, and its number of steps. Raises UsageError."""
+    """The moments of a checkpoint for the trained parameters, and its number of steps. Raises UsageError."""
     hint = f"set {KEY}.optimizer to fresh"
     if not (folder / OPTIMIZER).is_file() or not (folder / STATE).is_file():
         what = f"{KEY}.optimizer: continue needs a checkpoint of a run; this model folder has no optimiser"
@@ -329,7 +329,7 @@ def _read_optimizer(folder: Path, model: nn.Module, frozen: Iterable[str]) -> tu
 
 
 def _compared(origin: Any, model: Any, tokenizer: Tokenizer) -> str:
-    """How far the outputs of the model are from those of its origin, on random tokens."""
+    """The largest difference between the outputs of the model and its origin, on random tokens."""
     sizes = {"source_size": len(tokenizer.source.vocabulary), "target_size": len(tokenizer.target.vocabulary)}
     batch = random_batch(**sizes)
     with torch.no_grad():

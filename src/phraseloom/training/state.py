@@ -1,4 +1,4 @@
-"""Where a run is: a handful of numbers that, with the weights and the optimiser, determine all that follows."""
+"""The progress of a run: counters that, with the weights and the optimiser, determine all later updates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Progress", "better"]
 
 
 def better(name: str, value: float, best: float | None) -> bool:
-    """Whether `value` of metric `name` beats `best`: a lower perplexity or loss, a higher BLEU; NaN and infinity never do."""
+    """Whether `value` of metric `name` is better than `best`: lower perplexity or loss, higher BLEU; never NaN or infinity."""
     if not math.isfinite(value):
         return False
     if best is None:
@@ -23,7 +23,7 @@ def better(name: str, value: float, best: float | None) -> bool:
 
 @dataclass
 class Progress:
-    """The counters of a run. All of it is in `state.json`; none of it is a time, a path or a random state."""
+    """The counters of a run, stored in `state.json`; without times, paths and random states."""
 
     update: int = 0  # updates done: the position in the data
     applied: int = 0  # optimiser steps taken: the position in the schedule
@@ -40,7 +40,7 @@ class Progress:
     run: str | None = None  # the identity of the run in `run.json`; None in runs of earlier versions
 
     def record_validation(self, results: dict[str, Any], config: TrainingConfig) -> bool:
-        """Take note of a validation at the present update; True if it is the best so far."""
+        """Record a validation at the current update; True if it is the best so far."""
         self.validated = self.update
         self.validations += 1
         self._plateau(results["perplexity"], config)
@@ -66,12 +66,12 @@ class Progress:
             self.plateau_wait = 0
 
     def wants_validation(self, config: TrainingConfig) -> bool:
-        """Whether the present update is one to validate at, and that has not been done: the start only of a trained model."""
-        begun = self.update > 0 or config.start_from is not None
-        return begun and self.update % config.checkpoint_every == 0 and self.validated != self.update
+        """Whether a validation is due at the current update; at update 0 only with `start_from`."""
+        is_trained = self.update > 0 or config.start_from is not None
+        return is_trained and self.update % config.checkpoint_every == 0 and self.validated != self.update
 
     def reason_to_stop(self, config: TrainingConfig, updates_per_epoch: int, seconds: float) -> str | None:
-        """The first of the recipe's limits that is reached, in words, or None."""
+        """A message on the first limit of the recipe that is reached, or None."""
         if config.max_updates and self.update >= config.max_updates:
             return f"{config.max_updates} updates are done"
         if config.max_epochs and self.update >= config.max_epochs * updates_per_epoch:

@@ -1,9 +1,9 @@
-"""Validation: perplexity and BLEU on held-out text, shared out among the processes, the same figures for any number of them.
+"""Validation: perplexity and BLEU on held-out text. All processes share the work; results do not depend on their number.
 
-Perplexity is exp of the mean negative log-likelihood per target token, end symbols counted, without label smoothing; of a
-language model also per word of the raw text (metrics/perplexity.py). The loss is what training minimises, without dropout.
-Of continuous output there is the cosine loss as well, the mean of 1 - cos(ê, e) over the same tokens (P003; spec §4.3).
-BLEU is sacreBLEU on detokenised raw text, and comes with its signature.
+Perplexity is exp of the mean negative log-likelihood per target token with EOS, without label smoothing; for a language model
+also per word of the raw text (metrics/perplexity.py). The loss is the training objective without dropout. Continuous output
+also has the cosine loss, the mean of 1 - cos(ê, e) over the same tokens (P003; spec §4.3). BLEU is sacreBLEU on detokenised
+raw text, with its signature.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Validator", "corpus_bleu"]
 
-CHUNK = 256  # sentences translated between looks at the signals
+CHUNK = 256  # sentences translated between checks for signals
 
 
 class Validator:
     """Callable that validates a job's model, in evaluation mode, and returns plain numbers.
 
-    `text` is that of both sides, for BLEU; `trees` and `segmenter` as a Translator takes them.
+    `text`: both sides, for BLEU. `trees`, `segmenter`: see `Translator`.
     """
 
     def __init__(
@@ -57,10 +57,8 @@ class Validator:
         self.trees, self.segmenter, self.words = trees, segmenter, words
 
     def __call__(self, job: TrainingJob) -> dict[str, Any]:
-        """`perplexity`, `loss`, `nll` (per token), `tokens`, with words `word_perplexity`; at times `bleu`, `signature`.
-
-        Of continuous output also `cosine_loss`.
-        """
+        """`perplexity`, `loss`, `nll` (per token), `tokens`; `word_perplexity` if words are known; `cosine_loss` of continuous
+        output; every `bleu_every` validations `bleu` and `signature`."""
         objective, nll, tokens, cosine_loss = self._sums(job)
         results: dict[str, Any] = {"perplexity": exp_mean(nll, tokens)}
         if self.words is not None:
@@ -71,13 +69,13 @@ class Validator:
             results["cosine_loss"] = cosine_loss / max(1, tokens)
         results |= {"nll": nll / max(1, tokens), "tokens": tokens}
         every = job.config.bleu_every
-        finite_so_far = math.isfinite(results["perplexity"])  # a model that gives NaN has nothing to search
+        finite_so_far = math.isfinite(results["perplexity"])  # search refuses NaN
         if every and finite_so_far and self.text is not None and (job.state.validations + 1) % every == 0:
             results |= self._bleu(job, *self.text)
         return results
 
     def check(self, model: torch.nn.Module) -> None:
-        """Refuse now what the first BLEU would refuse much later. Raises as `Translator.check`."""
+        """Check the decoding options before training, not at the first BLEU. Raises as `Translator.check`."""
         if self.text is not None:
             training = model.training
             self._translator(model).check()
@@ -90,8 +88,8 @@ class Validator:
         return Translator(model, self.tokenizer, self.decoding.model_copy(update=options), segmenter=self.segmenter)
 
     def _sums(self, job: TrainingJob) -> tuple[float, float, int, float]:
-        """Objective and nll, summed over all target tokens that the model can give a probability, the number of these, and
-        their cosine losses (NaN where the output has none)."""
+        """Sums of objective and nll over the target tokens, the number of tokens, and the sum of cosine losses (NaN if the
+        output has none). Pairs that the model cannot produce do not count."""
         batches = list(evaluation_batches(*self.lengths, job.config.valid_tokens))
         world = job.world
         sums = torch.zeros(4, len(batches), dtype=torch.float64, device=world.device)
@@ -118,14 +116,14 @@ class Validator:
             _leave_if_signalled(job)
             with _quiet("phraseloom.decoding"):
                 part = slice(begin, begin + CHUNK)
-                of_part = None if trees is None else trees[part]
-                outputs += [t.text for t in translator.translate(own[part], trees=of_part)]
+                part_trees = None if trees is None else trees[part]
+                outputs += [t.text for t in translator.translate(own[part], trees=part_trees)]
         plain = self.tokenizer.target.plain
         return corpus_bleu(job.world.gather_lines(outputs), [plain(line) for line in references])
 
 
 def _sum(values: list[float]) -> float:
-    """The exact sum; of values that are not finite, or whose sum is not, what floating point makes of them."""
+    """The exact sum, or the floating-point sum if a value or the sum is not finite."""
     try:
         return math.fsum(values)
     except (ValueError, OverflowError):  # inf - inf, or too large
@@ -134,7 +132,7 @@ def _sum(values: list[float]) -> float:
 
 @contextlib.contextmanager
 def _quiet(name: str) -> Iterator[None]:
-    """Keep back warnings about single lines: a model that has just begun to learn gives one for each."""
+    """Suppress warnings about single lines: a model that has just started to learn causes one for every line."""
     logger = logging.getLogger(name)
     before = logger.level
     logger.setLevel(logging.ERROR)
@@ -150,9 +148,9 @@ def _leave_if_signalled(job: TrainingJob) -> None:
 
 
 def corpus_bleu(outputs: Sequence[str], references: Sequence[str]) -> dict[str, Any]:
-    """sacreBLEU of detokenised lines, and the signature that says how it was computed."""
+    """sacreBLEU of detokenised lines, with its signature."""
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(force=True)  # it would warn, four times a validation, of a text whose full stops stand alone
+    metric = BLEU(force=True)  # no warnings about tokenised text
     score = metric.corpus_score(list(outputs), [list(references)])
     return {"bleu": round(score.score, 4), "signature": str(metric.get_signature())}

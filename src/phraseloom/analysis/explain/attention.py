@@ -19,7 +19,7 @@ from torch import Tensor
 from phraseloom.analysis.attention import pack
 from phraseloom.analysis.explain.text import ExplainedPair
 from phraseloom.analysis.heatmap import Tokens
-from phraseloom.decoding.alignment import Look, choose, link_phrases, link_words, merge_heads
+from phraseloom.decoding.alignment import CrossAttention, choose, link_phrases, link_words, merge_heads
 from phraseloom.decoding.limits import refuse_nan
 from phraseloom.decoding.translation import PhraseLink
 from phraseloom.layers.attention.structure import Structure
@@ -129,7 +129,7 @@ def attention_links(translator: Any, pair: ExplainedPair, cross: Sequence[tuple[
         return float(tokens_TS[np.ix_(rows, columns)].sum(1).mean())
 
     words = link_words(tokens_TS, source_word, target_words, choice.method)
-    phrases = link_phrases(Look(tokens_TS, slots_MNTS, structure), source_word, target_words)
+    phrases = link_phrases(CrossAttention(tokens_TS, slots_MNTS, structure), source_word, target_words)
     return {"word_links": [[s, t, weight(s, t)] for s, t in words], "phrase_links": plain_links(phrases)}
 
 

@@ -101,7 +101,7 @@ from phraseloom import __version__
 from phraseloom.analysis.explain.model import describe, explainer_of
 from phraseloom.analysis.explain.text import ExplainedPair, notes, scores, texts
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.cancellation import Question, go_on
+from phraseloom.decoding.cancellation import ShouldCancel, raise_if_cancelled
 from phraseloom.decoding.source_phrases import cropped_sources
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
@@ -123,7 +123,7 @@ def explain(
     lines: Sequence[int] | None = None,
     uses: Sequence[str] = ORDER,
     max_tokens: int = MAX_TOKENS,
-    cancelled: Question | None = None,
+    should_cancel: ShouldCancel | None = None,
 ) -> dict[str, Any]:
     """The document of raw source lines with forced `targets`, or with the own translations of each model.
 
@@ -131,7 +131,7 @@ def explain(
     `trees` of the sources are for models with phrases from parse trees. `prefixes` are forced prefixes of own translations.
     `lines` are the numbers of the sentences to show. `uses` selects the attentions. A sentence does not depend on its
     neighbours. Raises UsageError (numbers of models or lines, layers, heads, trees), DataError (a tree that does not fit),
-    ModelError (NaN), and Cancelled if `cancelled`, called at each step, returns true.
+    ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns True.
     """
     parallel = {"targets": targets, "references": references, "trees": trees, "prefixes": prefixes, "lines": lines}
     _require(translators, sources, parallel, uses, max_tokens)
@@ -140,7 +140,7 @@ def explain(
         next(iter(translators.values())).require_trees(True)
     shown = [use for use in ORDER if use in uses]
     views = [
-        _views(t, sources, targets, trees if name in tree_models else None, prefixes, shown, max_tokens, cancelled)
+        _views(t, sources, targets, trees if name in tree_models else None, prefixes, shown, max_tokens, should_cancel)
         for name, t in translators.items()
     ]
     sentences = [
@@ -184,7 +184,7 @@ def _views(
     prefixes: Sequence[str] | None,
     uses: Sequence[str],
     max_tokens: int,
-    cancelled: Question | None,
+    should_cancel: ShouldCancel | None,
 ) -> list[View]:
     """The view of each sentence by one model; each is translated alone, so that no digit depends on its neighbours."""
     side = translator.tokenizer.target
@@ -194,11 +194,11 @@ def _views(
     source_ids, sizes, _ = cropped_sources(translator, sources, trees)
     views = []
     for n, line in enumerate(sources):
-        go_on(cancelled)
+        raise_if_cancelled(should_cancel)
         own, target = None, "" if targets is None else targets[n]
         if targets is None:
             inputs = {name: [values[n]] for name, values in (("trees", trees), ("prefixes", prefixes)) if values}
-            (own,) = translator.translate([line], report=TranslationReport(), cancelled=cancelled, **inputs)
+            (own,) = translator.translate([line], report=TranslationReport(), should_cancel=should_cancel, **inputs)
             text, target_ids = own.text, [side.vocabulary.id(token) for token in own.tokens]
         else:
             text, target_ids = side.plain(target), side.encode(target)

@@ -43,7 +43,7 @@ def fill_view(
 ) -> dict[str, Any]:
     """Add attention, links, phrase vectors and gate. Raises ModelError (NaN), UsageError (no such layer or head)."""
     model = translator.model
-    looks = model.look(batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP)
+    looks = model.attention_maps(batch.source_BS, batch.source_lengths_B, batch.target_in_BT, batch.phrase_sizes_BP)
     for use in uses:
         rows, columns = _lines(translator.tokenizer, pair, use)
         of_use = getattr(looks, use.replace("-", "_"))
@@ -83,8 +83,7 @@ def _gate(model: Any, pair: ExplainedPair, batch: Batch) -> dict[str, Any] | Non
         return {"fertility": None, "classes": [], "word_share": None, "is_phrase": is_phrase}
     source = (batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
     classes_SC = model.fertility(*model.source_states(*source))[0].softmax(-1, dtype=torch.float64)
-    hidden_BTD, _ = model.decode(batch.target_in_BT, model.encode(*source))
-    share_T = hidden_BTD[0, : len(is_phrase), model.output.width].double()
+    share_T = model.decode(batch.target_in_BT, model.encode(*source)).word_share[0, : len(is_phrase)].double()
     refuse_nan(share_T)
     return {
         "fertility": [*classes_SC[: len(pair.source)].tolist(), None],
