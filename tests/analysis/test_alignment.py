@@ -461,7 +461,7 @@ def test_trees_beside_blank_lines(tmp_path: Path) -> None:
     assert caught.value.line == 4
     with pytest.raises(UsageError, match="4 lines, but 3 trees"):
         list(align_pairs(translator, sources, targets, trees=trees[:3]))
-    with pytest.raises(UsageError, match="made of parse trees"):
+    with pytest.raises(UsageError, match="needs parse trees to find source phrases"):
         list(align_pairs(translator, sources, targets))
 
 

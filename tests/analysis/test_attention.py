@@ -111,7 +111,7 @@ def test_rows_are_those_of_the_steps_of_search(translator: Translator) -> None:
         with torch.inference_mode():
             state = translator.model.start(translator.model.encode(batch.source_BS, None), max_length=4)
             for t, token in enumerate([BOS, *target_ids]):
-                _, steps = translator.model.step(torch.tensor([token]), state)
+                _, steps, _ = translator.model.step(torch.tensor([token]), state)
                 for slots, weights, structure in zip(attended.slots, steps, structures, strict=True):
                     unigram = weights[0, :, structure.query_orders.index(1)].numpy()
                     np.testing.assert_allclose(slots[:, t], unigram, rtol=0, atol=1e-5)

@@ -474,7 +474,7 @@ def test_trees_go_to_the_model_that_reads_them(tokenizer: Tokenizer) -> None:
     found = source_phrases(reads, [SOURCE], trees).sentences[0]
     level = document["sentences"][0]["views"][0]["phrase_vectors"][0]
     assert [p["end"] - p["begin"] for p in level["phrases"]] == [len(p.pieces) for p in found]
-    with pytest.raises(UsageError, match="made of parse trees"):
+    with pytest.raises(UsageError, match="needs parse trees to find source phrases"):
         explain({"trees": reads}, [SOURCE])
     with pytest.raises(UsageError, match="reads no phrases of parse trees"):
         explain({"other": other}, [SOURCE], trees=trees)

@@ -282,7 +282,7 @@ def test_trees_beside_the_source(command: Command, tmp_path: Path) -> None:
         assert "bad:3: the tree does not fit its line" in bad.err
     bad = command("analyse", "alignment", "net", *FILES, "-g", "gold", "--trees", "bad")
     assert "bad:3: the tree does not fit its line" in bad.err
-    assert "made of parse trees" in command("align", "net", *FILES).err
+    assert "needs parse trees to find source phrases" in command("align", "net", *FILES).err
 
 
 def test_a_model_without_attention_says_so(command: Command, tmp_path: Path) -> None:

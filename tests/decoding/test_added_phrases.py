@@ -75,9 +75,9 @@ def test_an_added_phrase_is_a_phrase_to_the_gate(tmp_path: Path) -> None:
     assert new.target.decode([11]) == "we a_b" and words.first_phrase == 9
     mean = t.target.subwords.vectors[[4, 5, 6]].sum(0)
     assert np.allclose(words.vectors[10], mean / np.linalg.norm(mean), atol=1e-6)
-    h = torch.randn(3, 9, generator=torch.Generator().manual_seed(2))
-    h[:, 8] = 1.0  # λ_word = 1: no phrase at all
-    assert (some.output.candidates(h, 5)[1] < 9).all()
+    h = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
+    no_phrase = torch.ones(3)  # λ_word = 1
+    assert (some.output.candidates(h, 5, no_phrase)[1] < 9).all()
 
 
 def test_searches_with_more_phrases_go_on(tmp_path: Path) -> None:
@@ -95,9 +95,9 @@ def test_searches_with_more_phrases_go_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "without phrases"),
-        (b"quality of\n\n", "more:2.*'' is no phrase"),
-        (b"life\n", "more:1.*no phrase of two words"),
+        (b"", "has no phrases"),
+        (b"quality of\n\n", "more:2.*'' is not a phrase"),
+        (b"life\n", "more:1.*not a phrase of two or more words"),
     ],
 )
 def test_files_that_add_nothing(tmp_path: Path, content: bytes, message: str) -> None:

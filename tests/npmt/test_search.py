@@ -336,7 +336,7 @@ def test_a_broken_model_is_refused(beam):
 
 
 def test_a_beginning_longer_than_the_source_can_emit_is_refused():
-    with pytest.raises(UsageError, match="begin with 5 subwords, but 2 source subwords emit at most 4"):
+    with pytest.raises(UsageError, match="prefix of 5 subwords, but 2 source subwords emit at most 4"):
         run(ToySegmental(0), [2], prefixes=[(4, 4, 4, 4, 4)])
 
 
