@@ -16,7 +16,7 @@ LINE_TOKENS = 100  # of each line that are read
 
 
 class TrigramModel:
-    """Counts of lines of ids 0 … size - 1; `UNKNOWN` stands for any other token: it is a context, and never predicted.
+    """Counts of lines of ids 0 … size - 1; `UNKNOWN` is any other token, which is a context but never predicted.
 
     Memory: 16 bytes for each different pair and triple of tokens.
     """
@@ -45,7 +45,7 @@ class TrigramModel:
 
 
 def predictions(lines: Iterable[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Every known token of lines with the two before it: contexts (N, 2), tokens (N,); -2 stands before a line."""
+    """Every known token of lines with the two before it: contexts (N, 2), tokens (N,); -2 is the context before a line."""
     contexts, following = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)]
     for line in lines:
         padded = np.array([-2, -2, *line[:LINE_TOKENS]], np.int64)
