@@ -19,7 +19,6 @@ from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.store import load_model
 from phraseloom.training import distributed
-from phraseloom.training import run as runs
 from phraseloom.world.sampling import distinct_pairs
 
 pytest.importorskip("transformers", reason=marian.REASON)
@@ -34,7 +33,6 @@ def _as_it_was() -> Iterator[None]:
     fill = torch.utils.deterministic.fill_uninitialized_memory
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "available_cores", lambda: 1)
-        patch.setattr(runs, "draw_curves", lambda run, say: None)
         yield
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
