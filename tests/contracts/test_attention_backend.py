@@ -13,6 +13,7 @@ from torch import Tensor
 from phraseloom.errors import UsageError
 from phraseloom.layers import PhraseAttention
 from phraseloom.layers.attention import MultiHeadAttention, backend, build_attention, fused, kernels
+from phraseloom.layers.attention.convkv import ConvKVScore
 from phraseloom.layers.attention.masks import Visibility
 
 WIDTH = 12
@@ -315,3 +316,17 @@ def test_relative_scores_are_explicit_in_any_case() -> None:
     x = torch.randn(1, 5, WIDTH, dtype=torch.float64)
     visibility = Visibility(key_length=5, causal=True, query_length=5)
     assert block(x, None, visibility, need_weights=False)[1] is not None
+
+
+def test_a_score_of_its_own_is_computed_explicitly() -> None:
+    """A class that overrides `scores` alone inherits `products` that do not describe it."""
+
+    class Halved(ConvKVScore):
+        def scores(self, *arguments: Any) -> list[Tensor]:
+            return [block / 2 for block in super().scores(*arguments)]
+
+    structure = build_attention(width=8, heads=2, score="convkv", arrangement="heterogeneous", orders=[1, 2]).structure
+    plain, halved = (cls(width=8, structure=structure) for cls in (ConvKVScore, Halved))
+    asked = {"length": 1000, "need_weights": False, "dropout": 0.0}
+    assert backend.is_fused("auto", plain, **asked) and backend.is_fused("fused", plain, **asked)
+    assert not backend.is_fused("auto", halved, **asked) and not backend.is_fused("fused", halved, **asked)

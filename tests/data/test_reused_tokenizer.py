@@ -100,10 +100,10 @@ def test_what_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     refused(
         tmp_path,
         FileProblem,
-        r"data\.tokenizer: no tokenizer/tokenizer\.json there; name a dataset",
+        r"data\.tokenizer: this folder has no tokenizer/tokenizer\.json; name a dataset",
         tokenizer=str(tmp_path),
     )
-    refused(tmp_path, UsageError, "it is of en → de, the data are de → en", tokenizer=old, source_language="de",
+    refused(tmp_path, UsageError, "its languages are en → de, the data are de → en", tokenizer=old, source_language="de",
             target_language="en")  # fmt: skip
     refused(tmp_path, UsageError, "its subwords are sentencepiece, data.subwords is words", tokenizer=old,
             subwords={"kind": "words"})  # fmt: skip

@@ -258,7 +258,11 @@ def test_trees_are_surveyed_before_any_work(text: Path, tmp_path: Path) -> None:
     english = lines_of(text, "b", "en")
     write_lines(tmp_path / "b.en", [*english[:9], "", *english[10:]])
     cases: list[tuple[bytes, str, dict[str, Any]]] = [
-        ("\n".join([*good[:12], *good[13:], ""]).encode(), r"b\.trees:10: line counts differ: 39 in b\.trees, 40", {}),
+        (
+            "\n".join([*good[:12], *good[13:], ""]).encode(),
+            r"b\.trees:10: line counts differ: 39 in b\.trees, but 40",
+            {},
+        ),
         (b"(S\xff x)\n" * 40, r"b\.trees:1: .*UTF-8", {}),
         ("\n".join([*good, ""]).encode(), "SHA-256 is", {"trees_sha256": "0" * 64}),
     ]
@@ -332,7 +336,7 @@ def test_phrases_that_do_not_cover_their_sentences_are_refused(
 def test_the_segmenter_is_that_of_the_dataset(tree_dataset: Dataset, tmp_path: Path) -> None:
     name = "segmenter/segmenter.json"
     other = json.loads((tree_dataset.folder / name).read_bytes()) | {"max_tokens": 9}
-    with pytest.raises(CorruptError, match="segmenter is not the one"):
+    with pytest.raises(CorruptError, match="the segmenter belongs to another dataset"):
         Dataset.open(damaged(tree_dataset, tmp_path / "other", name, json.dumps(other).encode()))
     assert tree_dataset.segmenter is not None
     assert load_segmenter(tree_dataset.folder / "segmenter").sha256 == tree_dataset.segmenter.sha256
@@ -342,5 +346,5 @@ def test_phrases_are_stored_for_all_splits_or_none(tree_dataset: Dataset, tmp_pa
     index = json.loads((tree_dataset.folder / "index.json").read_bytes())
     del index["splits"]["valid"]["source_phrases"]
     folder = damaged(tree_dataset, tmp_path / "part", "index.json", json.dumps(index).encode())
-    with pytest.raises(CorruptError, match="in part"):
+    with pytest.raises(CorruptError, match="phrases of valid are incomplete"):
         Dataset.open(folder)

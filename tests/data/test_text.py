@@ -95,7 +95,7 @@ def test_worker_processes_write_the_same_bytes(tmp_path: Path, monkeypatch: pyte
 def test_bad_files_are_refused(tmp_path: Path) -> None:
     make(tmp_path)
     wrong = hashlib.sha256(b"").hexdigest()
-    with pytest.raises(CorruptError, match=f"the recipe says {wrong}"):
+    with pytest.raises(CorruptError, match=f"the recipe has {wrong}"):
         make(tmp_path, folder=str(tmp_path / "o"), train=[{"text": "a.txt", "text_sha256": wrong}])
     with pytest.raises(
         DataError, match="no train line is left: 60 the line is blank, 180 it has fewer than min_tokens"

@@ -31,7 +31,13 @@ def is_fused(backend: str, score: Any, *, length: int, need_weights: bool, dropo
     if backend == "explicit" or need_weights:
         return False
     enough = FUSED_FROM if dropout == 0.0 else FUSED_FROM_WITH_DROPOUT
-    return (backend == "fused" or length >= enough) and bool(score.products)
+    return (backend == "fused" or length >= enough) and _has_products(score)
+
+
+def _has_products(score: Any) -> bool:
+    """Whether kernels can compute the scores: a class that overrides `scores` must say by `products` how."""
+    owner = next(cls for cls in type(score).__mro__ if "scores" in vars(cls) or "products" in vars(cls))
+    return "products" in vars(owner) and bool(score.products)
 
 
 def fused_attention(

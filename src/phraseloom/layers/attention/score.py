@@ -31,7 +31,10 @@ class AttentionScore(nn.Module):
 
     @property
     def products(self) -> tuple[SlotProduct, ...]:
-        """What a fused kernel computes the scores of each block from; empty where no kernel can."""
+        """The products of queries and keys from which fused kernels compute each block of scores; empty if they cannot.
+
+        A score that overrides `scores` is computed explicitly unless it overrides `products` too.
+        """
         return tuple(
             SlotProduct(g, part, first_head=part.first, key_block=g)
             for g, block in enumerate(self.structure.blocks)

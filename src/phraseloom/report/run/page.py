@@ -1,6 +1,7 @@
-"""The page of a report (`run_report.py`): one HTML file, charts as inline SVG, a script for sorting and hovering only.
+"""The page of the document that `report.py` builds: one HTML file with charts as inline SVG; a script only sorts and hovers.
 
-The sections of the report page on attention by layer: alignment, entropy, shares of tokens and phrases.
+Here are the overview, the curves, the charts, and the sections on attention by layer (alignment, entropy, shares of tokens
+and phrases). The sections on scores and speed are in `scores.py`.
 """
 
 from __future__ import annotations
