@@ -93,7 +93,7 @@ def test_a_gold_file_that_seems_to_count_from_one(command: Command, files: Path)
         (["hyp", "-g", "gold", "--format", "giza"], 2, "no alignment format 'giza'; choose from auto, pharaoh, talp"),
         (["hyp", "-g", "gold", "--format", "pharaoh"], 1, "gold:1: field 3, '2p2', is not a link i-j; possible links"),
         (["hyp", "hyp", "-g", "gold"], 2, "hyp is given twice"),
-        (["hyp", "-g", "-"], 2, "- (standard input) can only stand for links to score"),
+        (["hyp", "-g", "-"], 2, "- (standard input) is only allowed for links to score"),
         (["hyp", "-g", "gold", "-s", "source"], 2, "the links are checked against both texts or none; give -s and -t"),
         (["hyp", "-g", "gold", "-s", "source", "-t", "short"], 1, "short has 2 lines, but source has 3"),
         (["hyp", "-g", "gold", "-s", "source", "-t", "target"], 1, "gold:1: 2-3: the source has 2 words, 0 to 1; does"),
@@ -188,7 +188,7 @@ def test_files_of_different_lengths(short: str, long: str, command: Command, tmp
     outcome = command("align", "symmetrize", "f", "b")
     assert (outcome.code, outcome.out) == (1, "0-0\n")
     wanted = (
-        f"phraseloom align: {short}: ends after 1 line, but {long} goes on; the files must be parallel, line by line\n"
+        f"phraseloom align: {short}: ends after 1 line, but {long} has more; the files must be parallel, line by line\n"
     )
     assert outcome.err == wanted
 

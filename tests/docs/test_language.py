@@ -46,7 +46,6 @@ PHRASES = {
 }
 
 
-
 WRITTEN = {  # texts that are data, or bytes on disk
     "phrases/filter.py": "stop-words",
     "world/writer.py": "the README of a world, whose checksum is stored",
