@@ -315,7 +315,7 @@ def test_a_rate_that_is_far_too_high_costs_no_good_checkpoint_and_the_advice_wor
     assert [p.name for p in sorted((run / "checkpoints").glob("step_*"))] == ["step_00000002", "step_00000004"]
     advice = text.rpartition("lower the learning rate: ")[2]
     assert "(it resumes from step_00000004; --from step_00000002 goes further back)" in advice
-    command = shlex.split(advice.partition(" (it goes on")[0])
+    command = shlex.split(advice.partition(" (it resumes")[0])
     assert command[:2] == ["phraseloom", "train"] and "training.schedule.peak=1e+09" in command
     low = [word.replace("=1e+09", "=0.001") for word in command[1:]]
     assert phraseloom([*low, "--from", "step_2"]) == 0
