@@ -518,7 +518,7 @@ def test_subwords_and_multi_word_subsets(world: Path, capsys: pytest.CaptureFixt
 def test_a_table_is_written_over_a_table_only(here: Path) -> None:
     for name in ("table.md", "table.json", "table.svg"):
         Path(name).write_bytes(b"mine")
-        with pytest.raises(UsageError, match=f"{name}: this file is no part of a table made again"):
+        with pytest.raises(UsageError, match=f"{name}: this file is not part of a reproduced table"):
             check_place(here)
         Path(name).unlink()
     check_place(here)

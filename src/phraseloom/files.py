@@ -224,7 +224,7 @@ def sha256_file(path: str | Path) -> str:
 def write_manifest(folder: str | Path, names: Iterable[str], *, listing: str = MANIFEST) -> None:
     """Write `manifest.json` over the named files of `folder` (relative, `/`-separated): sizes and SHA-256.
 
-    `listing`: `export.json` for a folder that is no model of ours.
+    `listing`: the name of the file; `export.json` for a folder that is not a phraseloom model.
     """
     folder = Path(folder)
     files = {n: {"bytes": (folder / n).stat().st_size, "sha256": sha256_file(folder / n)} for n in sorted(names)}

@@ -228,7 +228,7 @@ def _refuse_pickles(remote: _Remote) -> None:
 
 
 def _names_of_model(new: Path, remote: _Remote) -> list[str]:
-    """The files of a model by its manifest. Raises CorruptError for names that no model has, and what is not there."""
+    """The files of a model by its manifest. CorruptError if a model has no such file or the repository lacks it."""
     content = read_json(new / MANIFEST, "manifest", limit=MANIFEST_MAX_BYTES)
     listed = content.get("files") if isinstance(content, dict) else None
     where = f"{SCHEME}{remote.repository}"

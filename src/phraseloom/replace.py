@@ -346,7 +346,7 @@ def _is_plain(path: Path) -> bool:
 
 
 def remove_own(path: Path) -> None:
-    """Remove a file, link or folder of ours in a folder of ours; do nothing if there is none.
+    """Remove a file, link or folder that phraseloom made, in a folder that it made; do nothing if there is none.
 
     For a link, only the link is removed, never its target.
     """
@@ -363,7 +363,7 @@ def discard(folder: Path) -> None:
 
 
 def move_own(path: Path, target: Path) -> None:
-    """Rename something of ours within a folder of ours; a plain file at `target` is replaced.
+    """Rename a file or folder that phraseloom made, within a folder that it made; a plain file at `target` is replaced.
 
     Raises FileProblem if a link or a folder is in the way, OSError.
     """

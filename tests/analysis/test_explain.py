@@ -486,7 +486,7 @@ def test_refusals(tokenizer: Tokenizer) -> None:
     translator = translator_of("token", tokenizer)
     with pytest.raises(UsageError, match="0 models"):
         explain({}, [SOURCE])
-    with pytest.raises(UsageError, match="3 models: one can be looked at, or two side by side"):
+    with pytest.raises(UsageError, match="3 models: explain one model, or two side by side"):
         explain(dict.fromkeys("abc", translator), [SOURCE])
     for name in ("targets", "references", "trees", "prefixes", "lines"):
         with pytest.raises(UsageError, match=f"1 sources, but 2 {name}"):

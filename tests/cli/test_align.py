@@ -91,13 +91,17 @@ def test_a_gold_file_that_seems_to_count_from_one(command: Command, files: Path)
         (["none", "-g", "gold"], 1, "none: file of links not found"),
         (["hyp", "-g", "gold", "--base", "2"], 2, "--base"),
         (["hyp", "-g", "gold", "--format", "giza"], 2, "no alignment format 'giza'; choose from auto, pharaoh, talp"),
-        (["hyp", "-g", "gold", "--format", "pharaoh"], 1, "gold:1: field 3, '2p2', is not a link i-j; possible links"),
+        (
+            ["hyp", "-g", "gold", "--format", "pharaoh"],
+            1,
+            "gold:1: field 3, '2p2', is not a link i-j; only the format talp has possible links",
+        ),
         (["hyp", "hyp", "-g", "gold"], 2, "hyp is given twice"),
-        (["hyp", "-g", "-"], 2, "- (standard input) can only stand for links to score"),
+        (["hyp", "-g", "-"], 2, "- (standard input) is only allowed for links to score"),
         (["hyp", "-g", "gold", "-s", "source"], 2, "the links are checked against both texts or none; give -s and -t"),
         (["hyp", "-g", "gold", "-s", "source", "-t", "short"], 1, "short has 2 lines, but source has 3"),
         (["hyp", "-g", "gold", "-s", "source", "-t", "target"], 1, "gold:1: 2-3: the source has 2 words, 0 to 1; does"),
-        (["hyp", "-g", "gold", "--base", "1", "-s", "target", "-t", "source"], 1, "come first, --reverse?"),
+        (["hyp", "-g", "gold", "--base", "1", "-s", "target", "-t", "source"], 1, "come first (use --reverse)?"),
         (["bad", "-g", "gold"], 1, "bad:2: field 1, 'x', is not a link i-j"),
         (["far", "-g", "gold", "--base", "1", "-s", "source", "-t", "target"], 1, "far:3: 0-9: the target has 2 words"),
         (["short", "-g", "hyp"], 1, "short has 2 lines, but hyp has 3 sentences; a sentence without links is a blank"),
@@ -167,8 +171,8 @@ def test_forward_comes_first(command: Command, tmp_path: Path) -> None:
         (["f", "none"], 1, "none: text file not found"),
         (["f", "b", "--method", "grow"], 2, "no symmetrisation 'grow'; --method takes intersection, union, grow-diag"),
         (["-", "-"], 2, "only one of FORWARD and BACKWARD can be -"),
-        (["bad", "f"], 1, "bad:1: field 2, '1_1', is not a link i-j; such as 0-2"),
-        (["f", "bad"], 1, "bad:1: field 2, '1_1', is not a link i-j; such as 0-2"),
+        (["bad", "f"], 1, "bad:1: field 2, '1_1', is not a link i-j; write word numbers, such as 0-2"),
+        (["f", "bad"], 1, "bad:1: field 2, '1_1', is not a link i-j; write word numbers, such as 0-2"),
     ],
 )
 def test_what_symmetrize_refuses(
@@ -188,7 +192,7 @@ def test_files_of_different_lengths(short: str, long: str, command: Command, tmp
     outcome = command("align", "symmetrize", "f", "b")
     assert (outcome.code, outcome.out) == (1, "0-0\n")
     wanted = (
-        f"phraseloom align: {short}: ends after 1 line, but {long} goes on; the files must be parallel, line by line\n"
+        f"phraseloom align: {short}: ends after 1 line, but {long} has more; the files must be parallel, line by line\n"
     )
     assert outcome.err == wanted
 

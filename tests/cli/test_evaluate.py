@@ -190,7 +190,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["-r", "ref", "base", "-s", "gone"], 1, "source file not found"),
     (["base"], 2, "--reference"),
     (["-r", "ref"], 2, "HYP"),
-    (["-r", "-", "base"], 2, "can only stand for translations"),
+    (["-r", "-", "base"], 2, "is only allowed for translations"),
     (["-r", "ref", "-", "-"], 2, "given twice"),
     (["-r", "ref", "base", "base"], 2, "given twice"),
     (["-r", "ref", "base", "--metrics", "blue"], 2, "no metric 'blue'"),
@@ -215,7 +215,7 @@ BAD: list[tuple[list[str], int, str]] = [
     ),
     (["-r", "ref", "base", "--lines", "void"], 1, "void: the file has no line numbers"),
     (["-r", "ref", "short", "--lines", "void"], 1, "short has 19 lines"),
-    (["-r", "ref", "base", "--lines", "-"], 2, "can only stand for translations"),
+    (["-r", "ref", "base", "--lines", "-"], 2, "is only allowed for translations"),
     (["-r", "ref", "base", "--bootstrap", "-1"], 2, "--bootstrap"),
     (["-r", "ref", "base", "--bootstrap", "many"], 2, "--bootstrap"),
 ]

@@ -178,7 +178,7 @@ def test_refusals(arguments: list[str], code: int, said: str, command: Command, 
 
 def test_three_models_are_refused(command: Command, text: Path) -> None:
     done = command("explain", "a", "b", "c", "-s", "s.en", "--json", "d.json")
-    assert done.code == 2 and "3 models: one can be looked at, or two side by side" in done.err
+    assert done.code == 2 and "3 models: explain one model, or two side by side" in done.err
     assert command("explain", "-s", "s.en").code == 2
 
 

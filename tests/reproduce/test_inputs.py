@@ -173,11 +173,11 @@ def test_the_plan_says_what_has_changed_and_a_stopped_table_shows_no_old_number(
     plan = plan_now()
 
     text = render(plan, {"": Speed(1e9, "as given")})
-    assert "changed: text (other content): 3 steps will run again" in text
+    assert "changed: text (other content): 3 steps will be repeated" in text
     assert "data 0/1" in text and "other 1/1" in text
     result = collect(steps, "table", [1], plan.chosen, plan.records, counted={})
     assert result.measured["", "base", "bleu"][1].missing == "made of a corpus that has changed since"
-    assert any("not run anew yet" in text for text in result.failures["", "base"])
+    assert any("not repeated yet" in text for text in result.failures["", "base"])
     corpus.unlink()
     gone = render(plan_now(), {"": Speed(1e9, "as given")})
     assert f"missing under {tmp_path / 'root'}: text; the results of their steps are kept" in gone

@@ -314,13 +314,13 @@ def test_a_rate_that_is_far_too_high_costs_no_good_checkpoint_and_the_advice_wor
     assert (run / "last").readlink().name == "step_00000004" and (run / "best").exists()
     assert [p.name for p in sorted((run / "checkpoints").glob("step_*"))] == ["step_00000002", "step_00000004"]
     advice = text.rpartition("lower the learning rate: ")[2]
-    assert "(it goes on from step_00000004; --from step_00000002 goes further back)" in advice
-    command = shlex.split(advice.partition(" (it goes on")[0])
+    assert "(it resumes from step_00000004; --from step_00000002 goes further back)" in advice
+    command = shlex.split(advice.partition(" (it resumes")[0])
     assert command[:2] == ["phraseloom", "train"] and "training.schedule.peak=1e+09" in command
     low = [word.replace("=1e+09", "=0.001") for word in command[1:]]
     assert phraseloom([*low, "--from", "step_2"]) == 0
     said = capsys.readouterr().err
-    assert "step_00000004 is set aside as " in said and "going on after update 2:" in said
+    assert "step_00000004 is set aside as " in said and "resuming after update 2:" in said
     assert (run / "last").readlink().name == "step_00000012"
 
 
@@ -330,7 +330,7 @@ def test_a_run_that_diverges_before_its_first_checkpoint_is_not_told_of_one(
     high = ["training.schedule.peak=1e10", "training.schedule.warmup=1", *STEPS]
     assert phraseloom(["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *high]) == 4
     text = capsys.readouterr().err
-    assert "whole" not in text and "(it begins anew, for no checkpoint is left)" in text
+    assert "whole" not in text and "(it starts over, because no checkpoint is left)" in text
 
 
 def test_runs_of_one_recipe_have_one_identity_and_others_another(place: Path, done: Path, tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ def test_checkpoints_of_another_run_are_not_gone_on_from(
     shutil.copytree(done / "checkpoints" / "step_00000008", tmp_path / "run" / "checkpoints" / "step_00000008")
     assert phraseloom([*arguments, "training.max_updates=5", "training.average_last=0"]) == 0
     said = capsys.readouterr().err
-    assert "checkpoint refused" in said and "belongs to another run" in said and "going on after update 4:" in said
+    assert "checkpoint refused" in said and "belongs to another run" in said and "resuming after update 4:" in said
 
 
 def test_a_run_of_an_earlier_version_goes_on(place: Path, tmp_path: Path) -> None:

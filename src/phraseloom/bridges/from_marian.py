@@ -1,4 +1,4 @@
-"""A MarianMT folder of Hugging Face (OPUS-MT and others) as a model of ours, with the same logits and the same outputs.
+"""A MarianMT folder of Hugging Face (OPUS-MT and others) as a phraseloom model, with the same logits and the same outputs.
 
     config.json  [generation_config.json  tokenizer_config.json]  source.spm  target.spm  vocab.json  [target_vocab.json]
     model.safetensors or pytorch_model.bin
@@ -265,9 +265,9 @@ def _given(settings: dict[str, Any], key: str, usual: Any) -> Any:
 
 
 def _convert(tensors: dict[str, Tensor], config: ModelConfig, orders: list[list[int]], file: Path) -> dict[str, Tensor]:
-    """Our parameters. ModelError names the first tensor that is missing, too many, or of another size.
+    """The parameters of a phraseloom model. ModelError names the first tensor that is missing, unexpected, or of another size.
 
-    `orders`: for each vocabulary, the ids of theirs in the order of ours.
+    `orders`: for each vocabulary, the Marian ids in phraseloom order.
     """
     left = tensors  # emptied as it is read, so that no tensor is in memory for longer than needed
 

@@ -239,7 +239,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def _unquoted(text: str) -> str | None:
-    """A key of YAML as it is meant; None for what is no text."""
+    """A YAML key without its quotes; None if it is not a string."""
     if len(text) > 1 and text[0] == text[-1] == '"':
         if "\\" not in text:
             return text[1:-1]

@@ -2,8 +2,8 @@
 
     config.json  generation_config.json  model.safetensors  tokenizer_config.json  vocab.json  source.spm  target.spm
 
-Our ids stay: pad, unk, start and end are 0 … 3 there too. MarianMT adds 1e-5 to the variances of its normalisations, and a
-model of ours 1e-6 unless `norm_epsilon` says otherwise: its logits then differ by about 1e-5 of their size.
+The ids stay the same: pad, unk, start and end are 0 … 3. MarianMT adds 1e-5 to the variances of its normalisations;
+phraseloom adds 1e-6 unless `norm_epsilon` sets another value. The logits then differ by about 1e-5 of their size.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _texts(
     if repeated is not None:
         raise UsageError(f"{repeated} is given twice")
     if STDIN in (*reference, source, lines):
-        raise UsageError("- (standard input) can only stand for translations")
+        raise UsageError("- (standard input) is only allowed for translations")
     kinds = [("hypothesis", hypotheses), ("reference", reference), ("source", [source] if source else [])]
     for kind, paths in [*kinds, ("line number", [lines] if lines else [])]:
         for path in paths:

@@ -87,7 +87,7 @@ def command(
     """
     options = fields_of(DecodingConfig, locals())
     if len(models) > MAX_MODELS:
-        raise UsageError(f"{len(models)} models: one can be looked at, or two side by side")
+        raise UsageError(f"{len(models)} models: explain one model, or two side by side")
     if output is None and json_ is None:
         raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
     folders = named(models)

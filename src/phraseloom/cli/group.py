@@ -3,7 +3,7 @@
 A subcommand is a module `phraseloom.cli.<module>` with a function `command` that has typer annotations, and a line
 `name: (module, help)` in the table of its verb (`analyse.py`, `phrases.py`, `align.py`).
 
-Usage lines: `phraseloom VERB [OPTIONS] ONE [OPTIONAL] SEVERAL...`, the same with every version of typer.
+Usage lines do not depend on the version of typer: `phraseloom VERB [OPTIONS] ONE [OPTIONAL] SEVERAL...`.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def command(
     """Reproduce a table of a paper: train and measure its rows, show the paper's numbers next to them, and check
     each claim.
 
-    Finished steps do not run again, even if another table ran them, unless a corpus that they read has changed.
+    Finished steps are not repeated, even if another table ran them, unless a corpus that they read has changed.
     After an interruption, the same command resumes. A row that fails is shown as failed and does not stop the
     others. The command writes table.md, .json and .svg to FOLDER/SCALE/TABLE, and the sentences that the numbers come
     from.

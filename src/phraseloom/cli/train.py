@@ -67,6 +67,6 @@ def _retry_hint(recipe: Path, overrides: list[str], run: Path, loaded: AnyRecipe
     words = ["phraseloom", "train", str(recipe), *(o for o in overrides if o.partition("=")[0] != name)]
     words += [f"{name}={getattr(schedule, key) / 10:g}", "--run", str(run), "--allow-changed"]
     steps = [path.name for _, path in list_checkpoints(run)]
-    where = f"it goes on from {steps[-1]}" if steps else "it begins anew, for no checkpoint is left"
+    where = f"it resumes from {steps[-1]}" if steps else "it starts over, because no checkpoint is left"
     earlier = f"; --from {steps[-2]} goes further back" if len(steps) > 1 else ""
     return f"lower the learning rate: {shlex.join(words)} ({where}{earlier})"

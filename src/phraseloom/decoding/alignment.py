@@ -17,9 +17,9 @@ its words. Weights are float32 values summed in float64, so that equal sums are 
 
 **Phrase links** (the mappings of paper 002 §3.3, as links of word spans).
 
-1. A slot stands for the source words that its window touches, without EOS; a slot on EOS only is ignored. The weights of slots
+1. A slot represents the source words that its window touches, without EOS; a slot on EOS only is ignored. The weights of slots
    that touch the same words are added. Weight on EOS is dropped.
-2. A query stands for the target words that its pieces touch: one word for a unigram query, the words of n pieces for an n-gram
+2. A query represents the target words that its pieces touch: one word for a unigram query, the words of n pieces for an n-gram
    query of interleaved attention; queries that read EOS are ignored. Queries of one order that touch the same words are
    averaged. Each such span of target words chooses the source span with the largest weight.
 3. Choices are accepted in the order of their weights, if all their target words are still free. So an n-gram of target words

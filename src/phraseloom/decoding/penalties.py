@@ -25,7 +25,7 @@ class LengthPenalty(Protocol):
     """Divides a log-probability by a function of the length."""
 
     def divisor(self, length: Tensor) -> Tensor:
-        """The divisor for outputs of `length` tokens (float64, EOS counted)."""
+        """The divisor (float64) for outputs of `length` tokens, including EOS."""
         ...
 
 

@@ -8,7 +8,7 @@ Score, arrangement and orders are those of `layers/attention` (P000, P002; spec 
 Biases: one number for each row of the packed projections, so that every tap of a window has its own, and one for each
 output. They belong to tokens that exist: zero extension comes after them.
 
-A gate, only where `replace_attention` asks for it, that begins shut. For each head, with θ a parameter from 0,
+The gate exists only if `replace_attention` requests it. For each head, with a parameter θ initialised to zero,
 
     p ← (1 - g) · softmax over tokens + g · softmax over all slots        g = tanh |θ|, with derivative 1 at θ = 0
 

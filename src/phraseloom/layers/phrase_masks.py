@@ -41,11 +41,11 @@ class TokenMasks:
         self.query_length, self.key_length, self.device = query_length, key_length, device
 
     def without_padding(self, x_BKD: Tensor) -> Tensor:
-        """`x_BKD` with zeros at padded positions, so that nothing there matters, not even NaN."""
+        """`x_BKD` with zeros at padded positions, so that their values have no effect, not even NaN."""
         return x_BKD if self.padding_BK is None else x_BKD.masked_fill(self.padding_BK[..., None], 0.0)
 
     def with_finite_padding(self, x_BKD: Tensor) -> Tensor:
-        """`x_BKD` with zeros for what is not finite at padded positions: 0 · NaN would reach the gradients."""
+        """`x_BKD` with zeros for non-finite values at padded positions: 0 · NaN would reach the gradients."""
         if self.padding_BK is None:
             return x_BKD
         return x_BKD.masked_fill(self.padding_BK[..., None] & ~x_BKD.isfinite(), 0.0)

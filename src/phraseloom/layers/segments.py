@@ -108,7 +108,7 @@ class TensorSegmenter:
         self.max_tokens, self.min_chunks, self.floor, self.basis = max_tokens, min_chunks, floor, basis
 
     def __call__(self, lengths_B: Tensor, length: int) -> PhraseSegments:
-        """Real lengths (EOS counted) and the padded length → the phrases."""
+        """Real lengths (including EOS) and the padded length → the phrases."""
         tokens = lengths_B if self.basis == "sentence" else torch.full_like(lengths_B, length)
         chunk = ((tokens + self.min_chunks - 1) // self.min_chunks).clamp(max=self.max_tokens).clamp(min=self.floor)
         most = int(((lengths_B + chunk - 1) // chunk).max())

@@ -215,7 +215,7 @@ class PhraseFormulas:
 
 
 def phrase_count(config: ModelConfig, source: int) -> int:
-    """The number of phrases in a source of `source` tokens (EOS counted). ValueError if the length does not determine it."""
+    """The number of phrases in a source of `source` tokens (including EOS). ValueError if the length does not determine it."""
     segments: Any = config.phrases and config.phrases.segments
     if segments.kind != "fixed":
         raise ValueError(f"the length of a source does not determine its phrases of kind {segments.kind}")

@@ -68,7 +68,7 @@ class TranslationModel(nn.Module):
         return self.phrases is not None and self.phrases.segmenter is None
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
-        """Source ids with EOS, right-padded, and their real lengths (EOS counted) → memory.
+        """Source ids with EOS, right-padded, and their real lengths (including EOS) → memory.
 
         `phrase_sizes_BP` (see `Batch`) is read only if the model `needs_phrases`.
         """

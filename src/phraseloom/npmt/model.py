@@ -152,7 +152,7 @@ class SegmentalModel(nn.Module):
         return self.decoder.history is not None
 
     def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
-        """Source ids with EOS and their lengths (EOS counted) → memory without EOS: states (B, S-1, D), lengths 0 … S-1.
+        """Source ids with EOS and their lengths (including EOS) → memory without EOS: states (B, S-1, D), lengths 0 … S-1.
 
         The states have at least one position, even if no source has a word; lengths are None if nothing is padded.
         """

@@ -19,7 +19,7 @@ Rows are sorted by sentence, position and cut. A portion is a run of positions w
 
 **Portions.** Rows share common computations. The state after START depends on the source position only (unless the model reads
 the words before), so it is computed once per position, not per cut; the input of the first layer for a word is one product for
-all rows. Dropout masks are a function of the portion and of one seed, so that all or some rows of a portion can run again.
+all rows. Dropout masks are a function of the portion and of one seed, so that all or some rows of a portion can be recomputed.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class TrainingConfig(Config):
         None, description="the model that training starts from; null = a new one"
     )
     embeddings: EmbeddingsConfig | None = Field(None, description="initial embedding matrices; null = random")
-    freeze: list[ModuleName] = Field([], description="modules that are not trained; * stands for any text")
+    freeze: list[ModuleName] = Field([], description="modules that are not trained; * matches any text")
     rates: dict[ModuleName, PositiveFloat] = Field({}, description="factors on the learning rate, by module")
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")

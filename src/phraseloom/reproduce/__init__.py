@@ -1,1 +1,1 @@
-"""Tables of the papers made again: what to run, running it, the numbers beside the paper's, and whether its claims held."""
+"""Reproduce tables of the papers: plan and run the steps, compare the numbers with the paper's, and test its claims."""

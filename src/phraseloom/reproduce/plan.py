@@ -134,7 +134,7 @@ def _changes(plan: Plan) -> list[str]:
     for record in plan.records.values():
         changes.update(record.changed.items())
     lines = [
-        f"changed: {name} ({why}): {number} step{'s' if number != 1 else ''} will run again"
+        f"changed: {name} ({why}): {number} step{'s' if number != 1 else ''} will be repeated"
         for (name, why), number in changes.items()
     ]
     done = [step for step in plan.ordered if plan.records[step.identity].state == "done"]

@@ -27,9 +27,9 @@ PARAMETERS = "parameters"
 STALE = "made of a corpus that has changed since"
 NOT_DONE = {
     "new": "not run yet",
-    "stopped": "stopped, the same command goes on",
+    "stopped": "stopped; the same command resumes it",
     "failed": "failed",
-    "changed": f"{STALE}; not run anew yet",
+    "changed": f"{STALE}; not repeated yet",
 }
 Cell = tuple[str, str, str]  # task, row, metric
 

@@ -69,7 +69,7 @@ class TextMetric(Config):
 
     @property
     def apart(self) -> bool:
-        """Whether labels stand for groups of different sentences: those of a length."""
+        """Whether labels are groups of different sentences: those of a length."""
         return self.edges is not None
 
     @property
@@ -205,7 +205,7 @@ class ClaimConfig(Config):
     `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
     number of the same rows. Of a series all `labels`, which `than_label` may set against another one. `than` with `than_label`
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
-    names `first` and `last` stand for the first and the last label of the series. `times`: so many times the numbers of `than`.
+    names `first` and `last` mean the first and the last label of the series. `times`: a factor on the numbers of `than`.
     """
 
     says: str

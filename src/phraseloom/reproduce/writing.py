@@ -1,8 +1,8 @@
 """A result as files: `table.md` for people, `table.json` with the same numbers and every seed. Nothing is left out silently.
 
-Beside them stand the sentences that the numbers are made of (sentences.py), with which stored.py makes a table again.
+The sentences that the numbers come from (sentences.py) are stored beside them; stored.py rebuilds a table from them.
 
-A page that lists tables: FOLDER/README.md of the FOLDER/SCALE/TABLE/table.json that are there, and of nothing else.
+A page that lists tables: FOLDER/README.md, from each existing FOLDER/SCALE/TABLE/table.json and nothing else.
 
 The plot of a table: numbers here beside those of the paper, row by row; series as lines by label. Needs matplotlib.
 """
@@ -35,7 +35,8 @@ from phraseloom.reproduce.sentences import SENTENCES, write_sentences
 from phraseloom.reproduce.table import SCALES, TableConfig
 
 INDEX = "README.md"
-HEADING = "# Tables made again: what came out"
+HEADING = "# Reproduced tables: results"
+HEADINGS = (HEADING.encode(), b"# Tables made ")  # the second is that of earlier versions
 VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
 HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
@@ -55,7 +56,7 @@ def write_index(folder: str | Path) -> Path:
     """
     folder = require_folder(folder)
     path = folder / INDEX
-    if path.is_file() and not path.read_bytes().startswith(HEADING.encode()):
+    if path.is_file() and not path.read_bytes().startswith(HEADINGS):
         raise UsageError("a page that is no list of tables is there", file=path, hint="move it, or name another folder")
     atomic_write_text(path, index_page(folder))
     return path
@@ -130,7 +131,7 @@ def _whole_minutes(rows: Sequence[Content]) -> float | None:
 
 
 def _command(content: Content) -> str:
-    """What was called, as far as it decides what stands in the table."""
+    """The command, with the options that decide the contents of the table."""
     words = ["phraseloom reproduce", content["table"], "--scale", content["scale"]]
     if any(row["metrics"] for row in content["rows"]):
         words += ["--seeds", ",".join(map(str, content["seeds"]))]
@@ -234,7 +235,7 @@ MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
 
 
 def check_place(folder: Path) -> None:
-    """Raise UsageError where a table would replace files that no table of ours stands beside."""
+    """Raise UsageError if a table would replace files that do not belong to a reproduced table."""
     there = [name for name in (MARKDOWN, JSON, PICTURE, SENTENCES) if (folder / name).exists()]
     if not there:
         return
@@ -246,7 +247,7 @@ def check_place(folder: Path) -> None:
     if not known or "claims" not in content:
         hint = "move it away, or choose another --folder"
         raise UsageError(
-            "this file is no part of a table made again, and would be replaced", file=folder / there[0], hint=hint
+            "this file is not part of a reproduced table, and would be replaced", file=folder / there[0], hint=hint
         )
 
 

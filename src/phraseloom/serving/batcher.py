@@ -71,7 +71,7 @@ class Batcher:
     """Runs `work(key, items, should_cancel)` in a thread of its own; it returns one result per item.
 
     A result may be an error of that item alone, or POSTPONED; the first item must not be postponed. `should_cancel()` is
-    true once nobody needs the batch, or its time is up by `clock` (seconds); then the work may end with any error.
+    true once no caller needs the batch, or its time is up by `clock` (seconds); then the work may end with any error.
     """
 
     def __init__(self, work: Work, config: ServingConfig, *, clock: Callable[[], float] = time.monotonic) -> None:

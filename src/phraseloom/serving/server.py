@@ -378,7 +378,7 @@ class Server:
         loop.call_later(seconds, self._watch, listener)
 
     def _wait_for_room(self) -> float:
-        """Seconds to wait before closing a silent client for a new one; 0 if there is room, or nobody to close."""
+        """Seconds to wait before closing a silent client for a new one; 0 if there is room, or no silent client."""
         if len(self._clients) < self.config.max_connections:
             return 0.0
         now = asyncio.get_running_loop().time()

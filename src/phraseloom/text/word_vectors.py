@@ -108,7 +108,7 @@ def table_of(
     `center`: vectors learned from little text have a direction in common, and rare tokens little else, so that they are the
     nearest to any prediction that hesitates; without that direction they are not. `whiten` spreads them over all directions.
 
-    Raises FileProblem, CorruptError, DataError: a row that is not of the file's width, a token that is there twice.
+    Raises FileProblem, CorruptError, DataError: a row that is not of the file's width, a repeated token.
     """
     others = RunningMean()
     tokens, matrix_VM = read_vectors(path, wanted={*words, *phrases}, others=others)

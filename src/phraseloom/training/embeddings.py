@@ -61,7 +61,7 @@ class Transfer(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What one side of an origin offers: where each piece is, the vectors, and how the new model shall know them."""
+    """What one side of an origin offers: the row of each piece, the vectors, and whether they come from a model."""
 
     places: Mapping[str, int]
     vectors: Tensor

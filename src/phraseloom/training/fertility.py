@@ -187,7 +187,7 @@ def read_checked(
     )
     reasons = {
         "long": f"of more than {options.max_tokens} tokens",
-        "unclear": f"in which the tokens of each word cannot be told, the first is {text.unclear}: tokenise the text first",
+        "unclear": f"in which the tokens of each word are ambiguous, the first is {text.unclear}: tokenise the text first",
     }
     for name, reason in reasons.items():
         if text.left_out[name]:

@@ -100,7 +100,7 @@ def train(job: TrainingJob) -> str:
         save(job)
         raise InterruptedRun(
             f"stopped by {job.stop.name or 'a signal'} after update {job.state.update}, all saved",
-            hint="the same command goes on from there",
+            hint="the same command resumes from there",
         ) from None
     except DivergedError:
         _undo_bad_checkpoints(job)

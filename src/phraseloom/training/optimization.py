@@ -5,7 +5,7 @@ them. Zeroing, the norm, clipping, the sum over processes and Adam are then sing
 
 Parameters by the names of modules: what is frozen, and what has a learning rate of its own.
 
-A name is that of a module or parameter as in `model.safetensors`, and means everything below it; `*` stands for any text:
+A name is that of a module or parameter as in `model.safetensors`, and means everything below it; `*` matches any text:
 
     encoder        encoder.layers.0        decoder.layers.*.cross_attention        *.gate
 

@@ -290,7 +290,7 @@ def train_or_skip(job: TrainingJob) -> str:
             job.display.say(f"this run is finished: {reason}")
         return reason
     per_epoch, parameters = job.plan.updates_per_epoch, sum(p.numel() for p in job.model.parameters())
-    where = f"going on after update {state.update}" if state.update else "new run"
+    where = f"resuming after update {state.update}" if state.update else "new run"
     job.say(
         f"{where}: {parameters:,} parameters, {len(job.plan.target):,} examples, {per_epoch:,} updates an epoch of "
         f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "

@@ -58,7 +58,7 @@ def prepare_folder(recipe: AnyRecipe, run: Path, fingerprint: str, *, allow_chan
         raise UsageError(
             f"this run was made from another recipe ({'; '.join(refused)})",
             file=run,
-            hint="choose another --run folder, or give --allow-changed to go on with the changes",
+            hint="choose another --run folder, or give --allow-changed to continue with the changes",
         )
     if refused or allowed:
         files.atomic_write_json(run / FACTS, {**facts, "dataset": fingerprint})

@@ -66,7 +66,7 @@ def command(
     if (source is None) != (target is None):
         raise UsageError("the links are checked against both texts or none", hint="give -s and -t")
     if STDIN in (gold, source, target):
-        raise UsageError("- (standard input) can only stand for links to score")
+        raise UsageError("- (standard input) is only allowed for links to score")
     for path in (gold, *(h for h in hypotheses if h != STDIN)):
         require_file(path, "file of links")
     lines = None if source is None or target is None else _pairs(source, target)

@@ -53,7 +53,7 @@ def command(
         if ahead_text is None or back_text is None:
             short, long = (forward, backward) if ahead_text is None else (backward, forward)
             raise DataError(
-                f"ends after {plural(line - 1, 'line')}, but {_name(long)} goes on",
+                f"ends after {plural(line - 1, 'line')}, but {_name(long)} has more",
                 file=_name(short),
                 hint="the files must be parallel, line by line",
             )

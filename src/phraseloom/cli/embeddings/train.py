@@ -59,7 +59,7 @@ def command(
         typer.Option("--whiten", help="Write whitened unit vectors: every principal component has the same variance."),
     ] = False,
     dimensions: Annotated[
-        int | None, typer.Option(min=1, max=2**16, help="With --whiten: write only so many components, the largest.")
+        int | None, typer.Option(min=1, max=2**16, help="With --whiten: write only the N largest components.")
     ] = None,
     jobs: Annotated[
         int, typer.Option(min=1, max=256, help="Threads. With more than 1, the vectors differ from run to run.")

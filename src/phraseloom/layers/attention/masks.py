@@ -53,7 +53,7 @@ class Visibility:
         return self._padding
 
     def without_padding(self, x_BKD: Tensor) -> Tensor:
-        """`x_BKD` with zeros at padded positions, so that nothing there (not even NaN) matters, forward or backward."""
+        """`x_BKD` with zeros at padded positions, so that their values (even NaN) have no effect, forward or backward."""
         return x_BKD if self.padding is None else x_BKD.masked_fill(self.padding[..., None], 0.0)
 
     def hidden(self, order: int = 1) -> Tensor | None:

@@ -1,8 +1,8 @@
 """The attention block: a score and an arrangement put together; one forward, one incremental step.
 
 attention = score (what queries, keys, values and their products are) × arrangement (which head sees which orders, and
-what becomes of the contexts). What lies between is the same for all of them and stands here: one softmax a query over
-all slots that its head sees, in the layout of structure.py, and the caches of step-by-step decoding.
+how contexts are combined). This module holds what all of them share: one softmax per query over all slots that its head
+sees, in the layout of structure.py, and the caches of step-by-step decoding.
 `layers/attention/__init__.py` names the entries of both tables.
 """
 
@@ -26,10 +26,10 @@ from phraseloom.layers.packed import Packed
 class MultiHeadAttention(nn.Module):
     """Multi-head attention of queries over a memory (cross) or over themselves (self).
 
-    `score`, `arrangement`: entries of SCORES and ARRANGEMENTS, built for the same structure. What stands at padded
-    positions never matters: they are taken as zero vectors and hidden from every query. `gated`: begin as attention to
+    `score`, `arrangement`: entries of SCORES and ARRANGEMENTS, built for the same structure. Values at padded
+    positions have no effect: they are taken as zero vectors and hidden from every query. `gated`: begin as attention to
     tokens (gate.py); ValueError where heads do not see both tokens and n-grams. `bias`: one number for each row of the packed
-    matrix, so that every tap of a window has its own; windows that begin before the text get none for what is not there.
+    matrix, so that every tap of a window has its own; windows that begin before the text get none for positions outside it.
     `backend`: see backend.py.
     """
 

@@ -184,7 +184,7 @@ class Pending:
         ]
 
     def empty(self, output: WindowOutput, rows: int, like: Tensor) -> Tensor:
-        """Room for what one step makes of an output: (R, heads, blocks, E)."""
+        """An uninitialised buffer for the result of one step: (R, heads, blocks, E)."""
         return like.new_empty(rows, output.heads, output.blocks, self.size)
 
     def step(self, projected_RC: Tensor, targets: list[Tensor]) -> None:

@@ -33,7 +33,7 @@ def can_draw(path: str | Path, num_systems: int = 1) -> None:
     """Raises UsageError without matplotlib, for a name that is not that of a picture, for too many systems."""
     contrastive.can_draw(path)
     if num_systems > len(COLOURS):
-        raise UsageError(f"{num_systems} systems cannot be told apart in one picture, at most {len(COLOURS)}")
+        raise UsageError(f"{num_systems} systems are too many for one picture, at most {len(COLOURS)}")
 
 
 def draw(

@@ -49,7 +49,7 @@ def draw(part: LengthScores, output: str | Path, *, title: str | None = None) ->
     check(output)
     systems = [s.model_copy(update={"groups": [g for g in s.groups if g.score]}) for s in part.systems]
     if len(systems) > MOST_SYSTEMS:
-        raise UsageError(f"{len(systems)} systems cannot be told apart in one picture, at most {MOST_SYSTEMS}")
+        raise UsageError(f"{len(systems)} systems are too many for one picture, at most {MOST_SYSTEMS}")
     groups = systems[0].groups
     if not groups:
         raise DataError("no group of source lengths holds a sentence")

@@ -248,7 +248,7 @@ def report_page(document: Document) -> str:
         *(SECTIONS[p["kind"]](p, styles, i) for i, p in enumerate(document["parts"], 1) if p["kind"] in SECTIONS),
         speed_section(speed, [s for s in document["systems"] if s["runs"]]),
         section("provenance", "Configuration and provenance", provenance(document)),
-        section("lacks", "What is not in this report", lacks(document)),
+        section("lacks", "Missing from this report", lacks(document)),
     ]
     present = [s for s in sections if s]
     head = f"<h1>{_text(document['title'])}</h1>{_lead(document)}{warning_box(document['warnings'])}"
