@@ -81,8 +81,8 @@ def test_links_are_checked_against_the_text() -> None:
         ("3-1", ""): r"x:1: 3-1: the source has 3 words, 0 to 2; does the file count from 1 \(--base 1\)\?",
         ("2-0", "0-1"): "x:2: 0-1: the target has 1 word, 0 to 0; are these the links of this text?",
         ("2-2", ""): r"x:1: 2-2: the target has 2 words, 0 to 1; does the file count from 1 \(--base 1\)\?$",
-        ("0-2", ""): r"x:1: 0-2: the target has 2 words, 0 to 1; does the target word come first .use --reverse\?",
-        ("1-2", "0-0"): r"from 1 \(--base 1\)\? or does the target word come first .use --reverse\?",
+        ("0-2", ""): r"x:1: 0-2: the target has 2 words, 0 to 1; does the target word come first .use --reverse.\?",
+        ("1-2", "0-0"): r"from 1 \(--base 1\)\? or does the target word come first .use --reverse.\?",
         ("9-9", ""): "x:1: 9-9: the source has 3 words, 0 to 2; are these the links of this text?",
     }.items():
         with pytest.raises(DataError, match=message):

@@ -137,7 +137,7 @@ def test_sets_by_their_name(tmp_path: Path) -> None:
     assert read_set(tmp_path / "agree.mt")[0][:4] == ("s", "c", "w", "agree.mt")
     assert read_set(tmp_path / "agree")[0][:4] == ("s3", "c3", "w3", "agree")
     assert read_set(tmp_path / "folder")[0][:4] == ("s2", "c2", "w2", "folder")
-    with pytest.raises(FileProblem, match=r"no file agre.mt.src.\* there; did you mean agree.mt\?"):
+    with pytest.raises(FileProblem, match=r"no file agre.mt.src.\* in this folder; did you mean agree.mt\?"):
         read_set(tmp_path / "agre.mt")
     with pytest.raises(FileProblem, match="no such folder"):
         read_set(tmp_path / "none" / "agree")

@@ -23,4 +23,4 @@ def test_phrases_are_added_for_one_run(tmp_path: Path, command: Command) -> None
     assert "1 phrase added, 1 known before" in done.err
     (tmp_path / "more.tsv").write_bytes(b"quality\n")
     done = command(*words, stdin=b"wir\n")
-    assert done.code == 1 and "more.tsv:1: 'quality' is no phrase" in done.err
+    assert done.code == 1 and "more.tsv:1: 'quality' is not a phrase" in done.err

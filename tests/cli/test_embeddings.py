@@ -157,7 +157,7 @@ def test_vectors_that_are_all_alike_are_warned_of(command: Command) -> None:
         (["text", "-o", "text"], 2, "text: -o is also an input of the command"),
         (["text", "-o", "table", "--vocabulary", "table"], 2, "table: -o is also an input of the command"),
         (["text", "-o", "folder"], 1, "folder: a file to write expected, but this is a folder"),
-        (["text", "-o", "a", "--vocabulary", "holes"], 1, "holes:2: a line without a phrase"),
+        (["text", "-o", "a", "--vocabulary", "holes"], 1, "holes:2: the line has no phrase"),
     ],
 )
 def test_what_train_refuses(arguments: list[str], code: int, message: str, command: Command, files: Path) -> None:

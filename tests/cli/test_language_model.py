@@ -196,11 +196,11 @@ def test_wrong_verbs_and_options_are_refused_in_one_line(command: Command, lm: P
         ("score", lm / "run", "--alpha", "1"): (2, "--alpha is for translations"),
         ("train", lm / "recipe.yaml", f"data.folder={project / 'dataset'}"): (
             2,
-            "this dataset holds pairs of two languages",
+            "this dataset has pairs of two languages",
         ),
         ("train", project / "recipe.yaml", f"data.folder={lm / 'dataset'}"): (
             2,
-            "this dataset holds text of one language",
+            "this dataset has text of one language",
         ),
     }
     for arguments, (code, message) in expected.items():

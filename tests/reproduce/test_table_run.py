@@ -143,12 +143,12 @@ def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None
 
     rows = json.loads(path.read_text())["rows"]
     rows[1]["metrics"]["bleu"]["seeds"]["1"] = 99.0
-    refused("sentences of new bleu, seed 1 make 100, the table says 99", rows=rows)
+    refused("sentences of new bleu, seed 1 give 100, the table says 99", rows=rows)
     refused("not the file that table.json was written with", sentences={**data["sentences"], "sha256": "0" * 64})
     refused("sentences of this table are not stored", sentences=None)
     refused("sentences of this table are not stored", format=1)
     refused("not a table of format 2", format=3)
-    refused("not a whole table", definition={})
+    refused("not a complete table", definition={})
     packed = sentences.read_bytes()
     for damaged in (packed[:-40], b"no xz", lzma.compress(b"{}"), lzma.compress(b"[" * 100_000)):
         sentences.write_bytes(damaged)

@@ -266,7 +266,7 @@ def test_the_python_interface_refuses_what_does_not_fit(place: Path) -> None:
         translator.with_options(beam=1).score(["a"], ["b"])
     with pytest.raises(DataError, match="trees:2: "):
         translator.translate(["a", "b"], trees=["(S (X a))", "(S (X c) (X d))"])
-    with pytest.raises(UsageError, match="without the segmenter"):
+    with pytest.raises(UsageError, match="its folder has no segmenter"):
         Translator(translator.model, translator.tokenizer).translate(["a"])
 
 

@@ -8,6 +8,7 @@ set of DistilLingEval. The distance, given by the data, is the number of words b
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 from collections.abc import Sequence
@@ -47,7 +48,8 @@ class Item(NamedTuple):
 
 def read_items(path: str | Path) -> list[Item]:
     """The items of a JSON lines file, one object per line; unknown fields are ignored. Raises FileProblem, DataError."""
-    items = [_item(line, str(path), number) for number, line in enumerate(read_lines(path), 1)]
+    with contextlib.closing(read_lines(path)) as lines:
+        items = [_item(line, str(path), number) for number, line in enumerate(lines, 1)]
     return _not_empty(items, path)
 
 

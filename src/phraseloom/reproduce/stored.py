@@ -108,4 +108,6 @@ def _check(result: Result, path: Path) -> None:
                 computed = measured.scorer.value(rows.sum(0))
                 if value is None or not math.isclose(computed, value, rel_tol=1e-6, abs_tol=1e-6):
                     where = " ".join(filter(None, (task, row, metric, label))) + f", seed {seed}"
-                    raise CorruptError(f"the sentences of {where} give {computed:g}, the table says {value}", file=path)
+                    raise CorruptError(
+                        f"the sentences of {where} give {computed:g}, the table says {value:g}", file=path
+                    )

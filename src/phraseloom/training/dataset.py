@@ -26,7 +26,9 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
     if dataset.is_text != isinstance(recipe, LanguageModelRecipe):
         kind = "text of one language" if dataset.is_text else "pairs of two languages"
         hint = "prepare it again with this recipe, or name another data.folder"
-        raise UsageError(f"this dataset has {kind}, which do not fit task: {recipe.task}", file=folder, hint=hint)
+        raise UsageError(
+            f"this dataset has {kind}, but the task of the recipe is {recipe.task}", file=folder, hint=hint
+        )
     if reads_phrases(recipe) and dataset.segmenter is None:
         raise UsageError(
             "model.phrases.segments is {kind: dataset}, and this dataset has no phrases",
