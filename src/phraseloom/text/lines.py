@@ -16,7 +16,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -261,7 +261,7 @@ def read_stream(
         yield from lines
 
 
-def read_lines(path: str | Path, *, invalid: Invalid = "stop", report: LineReport | None = None) -> Iterator[str]:
+def read_lines(path: str | Path, *, invalid: Invalid = "stop", report: LineReport | None = None) -> Generator[str, None, None]:
     """The lines of a plain, .gz or .xz file. Raises FileProblem, CorruptError, DataError (file, line, byte)."""
     with open_binary(path) as handle:
         yield from read_stream(handle, name=path, invalid=invalid, report=report)
