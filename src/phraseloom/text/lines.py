@@ -261,7 +261,9 @@ def read_stream(
         yield from lines
 
 
-def read_lines(path: str | Path, *, invalid: Invalid = "stop", report: LineReport | None = None) -> Generator[str, None, None]:
+def read_lines(
+    path: str | Path, *, invalid: Invalid = "stop", report: LineReport | None = None
+) -> Generator[str, None, None]:
     """The lines of a plain, .gz or .xz file. Raises FileProblem, CorruptError, DataError (file, line, byte)."""
     with open_binary(path) as handle:
         yield from read_stream(handle, name=path, invalid=invalid, report=report)
