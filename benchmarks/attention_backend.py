@@ -2,8 +2,8 @@
 
 Run: python benchmarks/attention_backend.py [--structures "queryk heterogeneous 1-2"] [--parts time memory]
 The block is causal self-attention, 8 heads of 64, and a feed-forward layer. Times: as many texts of a length as make 2,048
-tokens; the backends take turns. Peak memory: one text, forward and backward, in a process of its own, above what the process
-holds after the same with 16 tokens; explicit attention only up to --explicit-to tokens.
+tokens; the backends take turns. Peak memory: one text, forward and backward, in its own process, minus the peak of a text of
+16 tokens in that process. Explicit attention is measured up to --explicit-to tokens only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""Small things that many tests need: a tokenizer learned on a few lines, and how long to wait for a process."""
+"""What many tests share: a tokenizer learned on a few lines, whole runs in one process, and how long to wait for one."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from phraseloom.text.tokenizer import Tokenizer
 
@@ -25,3 +29,20 @@ def tiny_tokenizer(folder: Path) -> Tokenizer:
     subwords = learn_subwords(LINES, SentencepieceConfig(size=60, byte_fallback=False))
     Tokenizer(TextConfig(), "en", "de", subwords, subwords).save(folder)
     return Tokenizer.load(folder)
+
+
+@contextlib.contextmanager
+def training_in_this_process() -> Iterator[pytest.MonkeyPatch]:
+    """Whole runs on one core in the process of the tests; torch's settings, which a run changes, are restored."""
+    import torch
+
+    from phraseloom.training import distributed
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    fill = torch.utils.deterministic.fill_uninitialized_memory
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distributed, "available_cores", lambda: 1)
+        yield patch
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.utils.deterministic.fill_uninitialized_memory = fill

@@ -8,17 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from tests.bridges import marian
 from tests.cli.test_serve import serving
+from tests.helpers import training_in_this_process
 from tests.serving.harness import call
 
 from phraseloom.bridges.from_marian import import_marian
 from phraseloom.cli.main import run
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.store import load_model
-from phraseloom.training import distributed
 from phraseloom.world.sampling import distinct_pairs
 
 pytest.importorskip("transformers", reason=marian.REASON)
@@ -27,16 +26,9 @@ PAIRS = list(distinct_pairs(7, "test", 30))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
+def _one_process() -> Iterator[None]:
+    with training_in_this_process():
         yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
 
 
 @pytest.fixture(scope="module")

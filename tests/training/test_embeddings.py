@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.helpers import training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -28,7 +29,6 @@ from phraseloom.options.training import EmbeddingsConfig, TrainingConfig
 from phraseloom.recipe import check_recipe, load_recipe
 from phraseloom.text.tokenizer import Tokenizer, learn_subwords
 from phraseloom.text.vectors import write_vectors
-from phraseloom.training import distributed
 from phraseloom.training import run as runs
 from phraseloom.training.embeddings import fix, put, read_transfers
 
@@ -289,7 +289,7 @@ WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "
 
 
 @pytest.fixture(scope="module")
-def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe with fixed embeddings, its dataset of 100 pairs, and a model to take them from."""
     folder = tmp_path_factory.mktemp("place")
     random = np.random.default_rng(1)
@@ -321,16 +321,9 @@ def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
+def _one_process() -> Iterator[None]:
+    with training_in_this_process():
         yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
 
 
 Train = Callable[..., int]

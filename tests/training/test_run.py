@@ -14,22 +14,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import yaml
-from tests.helpers import HANGS
+from tests.helpers import HANGS, training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.data.prepare import prepare
 from phraseloom.recipe import load_recipe
-from phraseloom.training import distributed
 from phraseloom.training import run as runs
 
 WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
 
 
 @pytest.fixture(scope="module")
-def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a recipe and its prepared dataset of 200 pairs: the target is the source backwards, in capitals."""
     folder = tmp_path_factory.mktemp("place")
     random = np.random.default_rng(1)
@@ -68,16 +66,9 @@ def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on, and shares its cores with other tests."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
+def _one_process() -> Iterator[None]:
+    with training_in_this_process():
         yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tests.helpers import training_in_this_process
 
 from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
@@ -28,7 +29,6 @@ from phraseloom.options.model import ModelConfig
 from phraseloom.recipe import load_recipe
 from phraseloom.text.extension import spelling
 from phraseloom.text.tokenizer import Tokenizer
-from phraseloom.training import distributed
 from phraseloom.training.start import random_batch
 from phraseloom.training.start_from import _match
 
@@ -177,20 +177,13 @@ DATA = {"source_language": "en", "target_language": "de", "processes": 1,
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _as_it_was() -> Iterator[None]:
-    """A run settles torch for its process; here the process goes on."""
-    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    fill = torch.utils.deterministic.fill_uninitialized_memory
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(distributed, "available_cores", lambda: 1)
+def _one_process() -> Iterator[None]:
+    with training_in_this_process():
         yield
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(deterministic)
-    torch.utils.deterministic.fill_uninitialized_memory = fill
 
 
 @pytest.fixture(scope="module")
-def place(_as_it_was: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recipe, its dataset of 100 pairs, and a finished run of it in `plain`."""
     folder = tmp_path_factory.mktemp("place")
     random = np.random.default_rng(1)

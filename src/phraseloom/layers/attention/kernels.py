@@ -174,7 +174,7 @@ def choose_kernel(x: Tensor, *, dropout: bool) -> FlashKernel:
 
 @cache
 def _works_on_cuda(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the kernel for CUDA gives the numbers of the blocks, which it does not for types that it has not."""
+    """Whether the CUDA kernel runs with this type on this device and agrees with the blocks."""
     if not torch.cuda.is_available():
         return False
     generator = torch.Generator().manual_seed(0)
@@ -193,7 +193,7 @@ def _works_on_cuda(device: torch.device, dtype: torch.dtype) -> bool:
             tolerance = 1e-3 if dtype == torch.float32 else 0.1
             if not all(torch.allclose(a.float(), b.float(), atol=tolerance) for a, b in zip(*numbers, strict=True)):
                 return False
-    except (RuntimeError, NotImplementedError):
+    except (RuntimeError, NotImplementedError):  # the kernel does not take this type or device: the blocks do its work
         return False
     return True
 
