@@ -76,6 +76,10 @@ class Recipe(Config):
         if kind == "softmax":
             if self.training.best_by == "cosine_loss":
                 raise ValueError("training.best_by: cosine_loss is of a continuous output; a softmax has none")
+            if self.training.fertility is not None:
+                raise ValueError(
+                    "training.fertility is for model.output: {kind: word_or_phrase}; a softmax has no gate"
+                )
             return self
         if subwords.kind != "words" or subwords.vectors is None:
             raise ValueError(
@@ -85,6 +89,11 @@ class Recipe(Config):
         if kind == "word_or_phrase" and not subwords.phrases:
             raise ValueError(
                 "model.output: {kind: word_or_phrase} needs phrases in the vocabulary: data.subwords.phrases"
+            )
+        if self.training.fertility is not None and (kind != "word_or_phrase" or self.data.target_phrases is None):
+            raise ValueError(
+                "training.fertility needs model.output: {kind: word_or_phrase} and the labels of data.target_phrases; for "
+                "other data, use phraseloom fertility train"
             )
         if embeddings is not None and "target" in embeddings.sides and self.model.tied == "two_way":
             raise ValueError(

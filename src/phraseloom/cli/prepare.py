@@ -23,22 +23,36 @@ def command(
 ) -> None:
     """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
-    Subwords are learned on the training files. Everything that is left out or changed is counted and printed.
+    Subwords are learned on the training files. Everything that is left out or changed is counted and printed. With
+    data.target_phrases, the phrases of the target are found and joined first, and vectors learned; what is done already
+    is not done again.
     """
-    from phraseloom.data.prepare import prepare
+    from phraseloom.data.prepare import DATASET, prepare
     from phraseloom.data.tally import table
+    from phraseloom.options.data import DataConfig
     from phraseloom.recipe import load_recipe
+    from phraseloom.replace import check_folder
+    from phraseloom.reproduce.phrase_data import make_phrase_data
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
     config = load_recipe(recipe, changes).data
     started = time.monotonic()
     progress = _Progress()
+    if isinstance(config, DataConfig) and config.target_phrases is not None:
+        check_folder(config.folder, DATASET, overwrite=overwrite, inputs=[recipe])
+        config = make_phrase_data(config, data_root=data_root, say=_say).config
     try:
         report = prepare(config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe)
     finally:
         progress.clear()
     print(table(report.index))
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
+
+
+def _say(text: str) -> None:
+    from phraseloom.errors import escape_controls
+
+    print(escape_controls(text), file=sys.stderr, flush=True)
 
 
 class _Progress:

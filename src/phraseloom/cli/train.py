@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from phraseloom.recipe import AnyRecipe
+    from phraseloom.recipe import AnyRecipe, Recipe
 
 
 def command(
@@ -34,7 +34,7 @@ def command(
     without a break.
     """
     from phraseloom.errors import DivergedError, InterruptedRun
-    from phraseloom.recipe import load_recipe
+    from phraseloom.recipe import Recipe, load_recipe
 
     loaded = load_recipe(recipe, overrides)
     from phraseloom.report.charts.plots import draw_after_training
@@ -52,6 +52,31 @@ def command(
                 error.what, file=error.file, hint=_retry_hint(recipe, overrides or [], folder, loaded)
             ) from error
         raise
+    if isinstance(loaded, Recipe) and loaded.training.fertility is not None and not is_child():
+        _add_fertility(loaded, folder)
+
+
+def _add_fertility(recipe: Recipe, run: Path) -> None:
+    """Train the fertility module of the finished run, unless the run has it already."""
+    from phraseloom.cli.fertility.train import say
+    from phraseloom.files import FolderLock
+    from phraseloom.reproduce.phrase_data import find_labels
+    from phraseloom.training.fertility import Files, is_from, train_fertility
+    from phraseloom.training.fertility_fit import FertilityFitOptions
+
+    assert recipe.training.fertility is not None
+    stage = recipe.training.fertility.model_dump()
+    options = FertilityFitOptions(**{**stage, "widths": tuple(stage["widths"])}, seed=recipe.training.seed)
+    labels = find_labels(recipe.data)
+    files = Files(*labels["train"], *labels.get("valid", ()))
+    output = run / "fertility"
+    with FolderLock(run):
+        if is_from(output, run, files, options):
+            say(f"{output} is finished already")
+            return
+        device = "cpu" if recipe.training.device == "auto" else recipe.training.device
+        train_fertility(run, files, output, options, device=device, overwrite=True, report=say)
+    say(f"the model with the fertility module: phraseloom translate {output}")
 
 
 RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}

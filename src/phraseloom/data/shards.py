@@ -62,6 +62,7 @@ Count = Annotated[int, Field(ge=0)]
 # that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
+    "target_phrases",
     "source_unknown",
     "target_unknown",
     "source_words",

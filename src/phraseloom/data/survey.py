@@ -23,19 +23,24 @@ def locate(data_root: Path, name: str) -> Path:
     return path
 
 
+def check_sha256(path: Path, expected: str | None) -> str:
+    """The SHA-256 of a file. Raises CorruptError if the recipe expects another one."""
+    actual = sha256_file(path)
+    if expected is not None and actual != expected:
+        raise CorruptError(
+            f"SHA-256 is {actual}, but the recipe has {expected}",
+            file=path,
+            hint="fetch the file again, or correct the recipe if this is the right file",
+        )
+    return actual
+
+
 def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
     """Read each file once. Raises DataError (different counts, invalid UTF-8), CorruptError (hash), FileProblem."""
     paths = {side: locate(data_root, name) for side, (name, _) in files.all_files.items()}
     hashes, reports = {}, {}
     for side, path in paths.items():
-        hashes[side] = sha256_file(path)
-        expected = files.all_files[side][1]
-        if expected is not None and hashes[side] != expected:
-            raise CorruptError(
-                f"SHA-256 is {hashes[side]}, but the recipe has {expected}",
-                file=path,
-                hint="fetch the file again, or correct the recipe if this is the right file",
-            )
+        hashes[side] = check_sha256(path, files.all_files[side][1])
         reports[side] = LineReport()
         with open_binary(path) as handle:
             for _ in read_blocks(handle, name=path, report=reports[side]):

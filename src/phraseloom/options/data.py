@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.options.segmenters import SegmenterConfig
-from phraseloom.options.text import LINE_TOKENS, FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
+from phraseloom.options.text import (
+    LINE_TOKENS,
+    FileName,
+    SentencepieceConfig,
+    Sha256,
+    SubwordsConfig,
+    TextConfig,
+    TrainedVectors,
+    WordsConfig,
+)
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
@@ -120,13 +129,28 @@ class TextFilterConfig(Config):
         return None
 
 
+class TargetPhrasesConfig(Config):
+    """How `prepare` finds the phrases of the target in plain text, joins them, and learns vectors (docs/continuous_output.md).
+
+    `aligner`: a file of `align train`; null: one is trained on the training text. `filter`, `min_count`, `max_words`, `rule`:
+    the options of `phrases filter` (`--preset`) and `phrases segment`.
+    """
+
+    aligner: FileName | None = None
+    filter: Literal["paper", "released"] = "paper"
+    min_count: int = Field(2, ge=1)
+    max_words: int = Field(4, ge=0)
+    rule: Literal["released", "aligned"] = "aligned"
+
+
 class DataConfig(Config):
     """Files, text options, subwords, filters and source phrases of one dataset.
 
     `prepare` writes to `folder`. `phrases`: how to cut source sentences into phrases, which the dataset stores; null = no
     phrases. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies replace `text` and
     `subwords` (null: learn them); `new_pieces`: the number of pieces to add to each of its vocabularies, by merges learned on
-    the training text. The output does not depend on `processes` and `folder`.
+    the training text. `target_phrases`: the target files are plain text, and `prepare` joins their phrases (null: with
+    `subwords.joined` they are joined already). The output does not depend on `processes` and `folder`.
     """
 
     folder: FileName
@@ -141,6 +165,7 @@ class DataConfig(Config):
     new_pieces: int = Field(0, ge=0, le=1_000_000)
     filter: FilterConfig = FilterConfig()
     phrases: SegmenterConfig | None = None
+    target_phrases: TargetPhrasesConfig | None = None
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
 
@@ -152,6 +177,41 @@ class DataConfig(Config):
             "target_language"
         )
         return _refuse(value, ("language",), why)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _found_phrases_are_joined(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or value.get("target_phrases") is None:
+            return value
+        subwords = value.get("subwords")
+        if isinstance(subwords, dict) and subwords.get("kind") == "words" and "joined" not in subwords:
+            return {**value, "subwords": {**subwords, "joined": True}}
+        return value
+
+    @model_validator(mode="after")
+    def _found_phrases_have_a_place(self) -> DataConfig:
+        subwords = self.subwords
+        words = subwords if isinstance(subwords, WordsConfig) else None
+        if self.target_phrases is None:
+            if words is not None and isinstance(words.vectors, TrainedVectors):
+                raise ValueError(
+                    "subwords.vectors: {train: …} is for data.target_phrases; phraseloom embeddings train makes a file"
+                )
+            return self
+        if words is None or not words.joined or not words.phrases:
+            raise ValueError(
+                "target_phrases needs subwords: {kind: words, phrases: N}, N of the phrases in the vocabulary"
+            )
+        if not isinstance(words.vectors, TrainedVectors):
+            raise ValueError(
+                "target_phrases learns vectors of its phrases: subwords.vectors: {train: {}}; to use a file of vectors, join "
+                "the text by phraseloom phrases segment"
+            )
+        if self.text.tokenize == "none":
+            raise ValueError("target_phrases are of words, so data.text needs tokenize: moses, or jieba")
+        if self.tokenizer is not None:
+            raise ValueError("target_phrases makes a vocabulary of its own, and data.tokenizer brings another one")
+        return self
 
     @model_validator(mode="after")
     def _new_pieces_have_old_ones(self) -> DataConfig:

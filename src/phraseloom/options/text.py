@@ -82,12 +82,38 @@ class RandomVectors(Config):
     seed: int = Field(1, ge=0, le=2**32 - 1)
 
 
+class VectorTraining(Config):
+    """How `prepare` learns vectors with `data.target_phrases`: on the training text, with its phrases joined and as it is.
+
+    `text`: more text of the target language, plain, looked up under the data root. The other keys are options of `embeddings
+    train`; `sample` and `epochs` suit texts of a few million words, where fastText's defaults give vectors that are all alike.
+    """
+
+    text: list[FileName] = Field([])
+    width: int = Field(300, ge=1, le=65536)
+    epochs: int = Field(20, ge=1)
+    min_count: int = Field(2, ge=1)
+    sample: float = Field(0.001, ge=0.0, le=1.0)
+    seed: int = Field(1, ge=0, le=2**32 - 1)
+
+
+class TrainedVectors(Config):
+    """Vectors that `prepare` learns itself, see `DataConfig.target_phrases`."""
+
+    train: VectorTraining
+
+
 def _kind_of_vectors(value: Any) -> str:
+    if isinstance(value, TrainedVectors) or (isinstance(value, dict) and "train" in value):
+        return "train"
     return "random" if isinstance(value, dict | RandomVectors) else "file"
 
 
 VectorsConfig = Annotated[
-    Annotated[FileName, Tag("file")] | Annotated[RandomVectors, Tag("random")], Discriminator(_kind_of_vectors)
+    Annotated[FileName, Tag("file")]
+    | Annotated[RandomVectors, Tag("random")]
+    | Annotated[TrainedVectors, Tag("train")],
+    Discriminator(_kind_of_vectors),
 ]
 
 
@@ -97,9 +123,9 @@ class WordsConfig(Config):
     `joined`: the target text comes from `phrases segment`, tokenised and with phrases joined by `_`, and is used unchanged.
     `phrases`: the number of the most frequent joined phrases in the target vocabulary; other phrases are split into words.
     `vectors`: a `.vec` file (plain, .gz or .xz), looked up under the data root; the target vocabulary has only tokens with a
-    vector. Or {random: WIDTH}. The SHA-256 is checked if given. `center`: subtract the mean of the vectors. `whiten`: also
-    give their principal components the same variance. `dimensions`: keep only this many components
-    (`text/word_vectors.py`). `source`: use subwords for the source and words for the target.
+    vector. Or {random: WIDTH}, or with `data.target_phrases` {train: {}}. The SHA-256 is checked if given. `center`: subtract
+    the mean of the vectors. `whiten`: also give their principal components the same variance. `dimensions`: keep only this
+    many components (`text/word_vectors.py`). `source`: use subwords for the source and words for the target.
     """
 
     kind: Literal["words"] = "words"

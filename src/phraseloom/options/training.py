@@ -121,6 +121,21 @@ class StartFromConfig(Config):
         return {"path": value} if isinstance(value, str) else value
 
 
+class FertilityStageConfig(Config):
+    """The fertility module that `train` adds at the end: the model `fertility` in the folder of the run.
+
+    Options of `fertility train`. It needs the labels that `prepare` writes for `data.target_phrases`.
+    """
+
+    classes: Literal[4, 2] = 2
+    inputs: Literal["both", "states", "embeddings"] = "both"
+    widths: list[PositiveInt] = Field([512, 256])
+    downsample: bool = False
+    calibrate: bool = True
+    epochs: PositiveInt = 10
+    rate: PositiveFloat = 5e-4
+
+
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
 
 
@@ -134,6 +149,9 @@ class TrainingConfig(Config):
     embeddings: EmbeddingsConfig | None = Field(None, description="initial embedding matrices; null = random")
     freeze: list[ModuleName] = Field([], description="modules that are not trained; * matches any text")
     rates: dict[ModuleName, PositiveFloat] = Field({}, description="factors on the learning rate, by module")
+    fertility: FertilityStageConfig | None = Field(
+        None, description="add a fertility module after training; null = none"
+    )
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
     micro_batches: PositiveInt = Field(2, description="pieces of an update, shared among the processes")

@@ -7,6 +7,7 @@ others, drawn with the seed; validation takes all tokens. The same text, options
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,8 +17,15 @@ import numpy as np
 import torch
 
 from phraseloom.config import validate
-from phraseloom.errors import DataError, FileProblem, ModelError, UsageError, plural
-from phraseloom.files import atomic_write_json, require_file, sha256_file, write_manifest
+from phraseloom.errors import DataError, FileProblem, ModelError, PhraseloomError, UsageError, plural
+from phraseloom.files import (
+    atomic_write_json,
+    read_json,
+    require_file,
+    sha256_file,
+    verify_manifest,
+    write_manifest,
+)
 from phraseloom.layers.fertility import WORD_CLASSES
 from phraseloom.losses.fertility import prior_shift
 from phraseloom.models.store import CONFIG, MODEL, find_model, load_model, load_segmenter_of, read_config, write_model
@@ -107,7 +115,7 @@ def train_fertility(
     rest: dict[str, Any] = {"languages": languages, "generation": generation, "segmenter": segmenter}
     with new_folder(output, MODEL, overwrite=overwrite, inputs=inputs) as new:
         names = write_model(new, model, config, tokenizer, **rest)
-        atomic_write_json(new / ORIGIN, _origin(files, options, history, len(kept)))
+        atomic_write_json(new / ORIGIN, _origin(origin, files, options, history, len(kept)))
         write_manifest(new, [*names, ORIGIN])
     return history
 
@@ -221,12 +229,32 @@ def _summary(train: LabelledText, valid: LabelledText, kept: np.ndarray, classes
     )
 
 
-def _origin(files: Files, options: FertilityFitOptions, history: list[Epoch], items: int) -> dict[str, Any]:
+def is_from(output: Path, folder: str | Path, files: Files, options: FertilityFitOptions) -> bool:
+    """Whether `output` is a complete model that these options made from the model of `folder` and these files."""
+    try:
+        verify_manifest(output)
+        noted = read_json(output / ORIGIN, "history of a fertility module")
+    except PhraseloomError:
+        return False
+    expected = json.loads(json.dumps(_made_from(find_model(folder), files, options)))
+    return isinstance(noted, dict) and all(noted.get(key) == value for key, value in expected.items())
+
+
+def _made_from(origin: Path, files: Files, options: FertilityFitOptions) -> dict[str, Any]:
     named = {name: path for name, path in vars(files).items() if path is not None}
     return {
         "format": 1,
+        "weights_sha256": sha256_file(origin / "model.safetensors"),
         "files": {name: {"name": path.name, "sha256": sha256_file(path)} for name, path in named.items()},
         "options": {**asdict(options), "weights": options.class_weights},
+    }
+
+
+def _origin(
+    origin: Path, files: Files, options: FertilityFitOptions, history: list[Epoch], items: int
+) -> dict[str, Any]:
+    return {
+        **_made_from(origin, files, options),
         "items": items,
         "history": [asdict(epoch) for epoch in history],
         "best_epoch": best_epoch(history).epoch,
