@@ -1,4 +1,4 @@
-"""docs/continuous_output.md: its first section runs as it stands, from raw text to a score on the multi-word subset."""
+"""docs/continuous_output.md: its commands step by step run as they stand, from raw text to a score on the multi-word subset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.test_phrases_page import pairs, write
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs" / "continuous_output.md").read_bytes().decode()
-SECTION = PAGE[PAGE.index("## From raw text") :].split("\n## ")[0]
+SECTION = PAGE[PAGE.index("### The same, step by step") :].split("\n## ")[0]
 COMMANDS = [line.strip() for line in SECTION.splitlines() if line.startswith("    ")]
 # What makes the commands of the page quick; nothing of what they show is in here.
 QUICK = {
