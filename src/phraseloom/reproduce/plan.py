@@ -154,7 +154,7 @@ def gigabytes(size: float) -> str:
 
 
 SHARE = (
-    0.5  # of the matrix-product speed of a CPU that a training of small models reaches here (docs/results.md, Speed)
+    0.5  # of the matrix-product speed of a CPU that a training of small models reaches here (docs/results/performance.md)
 )
 GPU_SHARE = 0.4
 BYTES = 4
