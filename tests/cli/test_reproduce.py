@@ -72,7 +72,7 @@ def test_the_evidence_table_is_printed_or_written_into_a_page(command: Command, 
     done = command("reproduce", "--evidence", "made", "--into", "page.md")
     assert (done.code, done.out) == (0, "page.md\n")
     page = (tmp_path / "page.md").read_text()
-    assert page == f"# Mine\n\n<!-- evidence -->\n{printed.out}<!-- end of evidence -->\n"
+    assert page == f"# Mine\n\n<!-- evidence -->\n\n{printed.out}\n<!-- end of evidence -->\n"
 
 
 @pytest.mark.parametrize(

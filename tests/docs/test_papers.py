@@ -91,5 +91,5 @@ def test_figures_of_the_overview_are_measured() -> None:
     text = re.sub(r"(?s)<!-- evidence -->.*<!-- end of evidence -->", "", (ROOT / "docs/results.md").read_text())
     text = text[: text.index("## How the numbers were made")]
     known = measurements()
-    numbers = {n for n in re.findall(r"(?<![\d.,])\d+\.\d\d+", text)}
+    numbers = set(re.findall(r"(?<![\d.,])\d+\.\d\d+", text))
     assert numbers and not [n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n)}(?!\d)", known)]

@@ -103,6 +103,12 @@ def test_the_paper_has_no_difference_where_the_claim_is_not_its_own(tmp_path: Pa
     assert cells(evidence_table(tmp_path))[0][2] == "–"
 
 
+def test_a_claim_stays_in_its_row(tmp_path: Path) -> None:
+    own = {"says": "new | is\nbetter\x1b", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    store(tmp_path, table(comparison("a > base", 1.0), claim=own))
+    assert cells(evidence_table(tmp_path, tmp_path))[0][0].startswith("new \\| is better\\x1b (")
+
+
 def test_scale_tiny_is_no_evidence(tmp_path: Path) -> None:
     tiny = json.loads((COMMITTED / "tiny" / "004-table4" / "table.json").read_bytes())
     store(tmp_path, tiny, "tiny/004-table4")
@@ -141,7 +147,8 @@ def test_the_table_replaces_what_is_between_the_markers(tmp_path: Path) -> None:
     for old in ("", "\nold | table\n"):
         page.write_bytes(f"before\n{BEGIN}{old}{END}\nafter".encode())
         write_evidence(tmp_path, page)
-        assert page.read_bytes().decode() == f"before\n{BEGIN}\n{evidence_table(tmp_path, tmp_path)}{END}\nafter"
+        inside = f"{BEGIN}\n\n{evidence_table(tmp_path, tmp_path)}\n{END}"  # Markdown needs the empty lines
+        assert page.read_bytes().decode() == f"before\n{inside}\nafter"
 
 
 @pytest.mark.parametrize("text", ["none", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}", f"{BEGIN}{END}{END}"])

@@ -15,7 +15,7 @@ from typing import Any
 
 import pydantic
 
-from phraseloom.errors import CorruptError, UsageError, plural
+from phraseloom.errors import CorruptError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write_bytes, require_file, require_folder
 from phraseloom.reproduce.result import Judge, paper_result
 from phraseloom.reproduce.table import ClaimConfig, TableConfig
@@ -72,7 +72,8 @@ def write_evidence(folder: str | Path, page: str | Path) -> None:
     _, end, after = rest.partition(END.encode())
     if not begin or not end or begin in rest or end in after:
         raise UsageError("the page has no place for the table", file=page, hint=f"write {BEGIN} and {END} into it")
-    atomic_write_bytes(page, before + begin + b"\n" + evidence_table(folder, page.parent).encode() + end + after)
+    table = f"\n\n{evidence_table(folder, page.parent)}\n".encode()
+    atomic_write_bytes(page, before + begin + table + end + after)
 
 
 def _link(place: Path, page: str | Path) -> str:
@@ -84,7 +85,7 @@ def _letter(number: int) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(escape_controls(" ".join(cell.split())).replace("|", "\\|") for cell in cells) + " |"
 
 
 def _without(claims: Sequence[ClaimEvidence]) -> str:
