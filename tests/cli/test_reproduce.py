@@ -64,9 +64,23 @@ def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> Non
     assert written == (root / "docs" / "results" / "README.md").read_bytes()
 
 
+def test_the_evidence_table_is_printed_or_written_into_a_page(command: Command, root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "docs" / "results", tmp_path / "made")
+    printed = command("reproduce", "--evidence", "made")
+    assert printed.code == 0 and "](made/small/004-table1/table.md)" in printed.out
+    (tmp_path / "page.md").write_text("# Mine\n\n<!-- evidence --><!-- end of evidence -->\n")
+    done = command("reproduce", "--evidence", "made", "--into", "page.md")
+    assert (done.code, done.out) == (0, "page.md\n")
+    page = (tmp_path / "page.md").read_text()
+    assert page == f"# Mine\n\n<!-- evidence -->\n\n{printed.out}\n<!-- end of evidence -->\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        (["--evidence", "."], "no SCALE/TABLE"),
+        (["--into", "page.md"], "give --evidence FOLDER"),
+        (["002-table1", "--evidence", "."], "002-table1 is not reproduced"),
         (["002-tabel1"], "did you mean 002-table1"),
         (["002-table1", "--rows", "bass"], "row 'bass' does not exist"),
         (["002-table1", "--seeds", "1,x"], "whole numbers from 0"),

@@ -84,7 +84,12 @@ IN_SOURCE = {
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *(path for folder in ("docs/papers", "docs/decisions") for path in sorted((ROOT / folder).glob("*.md"))),
+    *(
+        path
+        for folder in ("docs/papers", "docs/decisions", "docs/experiments")
+        for path in sorted((ROOT / folder).glob("*.md"))
+    ),
+    *(ROOT / "docs/results" / name for name in ("baselines.md", "performance.md")),
     *sorted((ROOT / "recipes").rglob("*.md")),
 ]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_bytes().decode() for path in PAGES}

@@ -1,4 +1,4 @@
-"""docs/papers: links to code that is there, names that are defined in it, figures that docs/results.md has."""
+"""docs/papers: links to existing code, names that it defines, figures that are under Measurements of some page."""
 
 from __future__ import annotations
 
@@ -10,14 +10,27 @@ import pytest
 from tests.docs.pages import ROOT
 
 PAGES = sorted((ROOT / "docs" / "papers").glob("*.md"))
-RESULTS = (ROOT / "docs" / "results.md").read_bytes().decode().replace("−", "-")
-SECTIONS = ["What it says", "Where each equation is", "How to run it", "What we found", "What differs from the paper"]
+SECTIONS = [
+    "What it says",
+    "Where each equation is",
+    "How to run it",
+    "What we found",
+    "What differs from the paper",
+    "Measurements",
+]
 each = pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
 
 
 def sections(page: Path) -> dict[str, str]:
     found = re.split(r"^## (.+)$", page.read_bytes().decode(), flags=re.MULTILINE)
     return dict(zip(found[1::2], found[2::2], strict=True))
+
+
+def measurements() -> str:
+    """What was measured: the last section of each paper's page, the baselines, and the performance."""
+    papers = [sections(page)["Measurements"] for page in PAGES]
+    others = [(ROOT / "docs/results" / name).read_bytes().decode() for name in ("baselines.md", "performance.md")]
+    return "\n".join([*papers, *others]).replace("−", "-").replace("+", "")
 
 
 def defined(path: Path) -> set[str]:
@@ -60,15 +73,23 @@ def test_code_is_where_the_page_says(page: Path) -> None:
 
 
 @each
-def test_figures_are_those_of_the_results(page: Path) -> None:
-    """Numbers of our own: what has a decimal point, or counts parameters, stands in docs/results.md."""
+def test_figures_are_measured(page: Path) -> None:
+    """Our own numbers with a decimal point, and counts of parameters, are in some section of measurements."""
     text = sections(page)["What we found"].replace("−", "-")
     for column in re.findall(r"(?m)^\|.*paper, .*\|$", text):  # the last column of a table may be the paper's
         table = text[text.index(column) :].split("\n\n")[0]
         text = text.replace(table, "\n".join(row.rstrip("|").rpartition("|")[0] for row in table.split("\n")))
     numbers = set(re.findall(r"(?<![\d.,])[+-]?\d+\.\d+|\d{1,3}(?:,\d{3})+", text))
     assert len(numbers) > 8
-    missing = [
-        n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n.lstrip('+'))}(?!\d)", RESULTS.replace("+", ""))
-    ]
+    known = measurements()
+    missing = [n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n.lstrip('+'))}(?!\d)", known)]
     assert not missing, sorted(missing)
+
+
+def test_figures_of_the_overview_are_measured() -> None:
+    """docs/results.md outside of its generated table."""
+    text = re.sub(r"(?s)<!-- evidence -->.*<!-- end of evidence -->", "", (ROOT / "docs/results.md").read_text())
+    text = text[: text.index("## How the numbers were made")]
+    known = measurements()
+    numbers = set(re.findall(r"(?<![\d.,])\d+\.\d\d+", text))
+    assert numbers and not [n for n in numbers if not re.search(rf"(?<![\d.,]){re.escape(n)}(?!\d)", known)]

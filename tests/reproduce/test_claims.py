@@ -184,7 +184,7 @@ def series(seed: int, shift: float) -> MeasuredValue:
 def difference(cells: dict[str, Any], **changes: Any) -> SeedDifference | None:
     """The difference of the first comparison of a claim about entropy."""
     wanted = claim(**{"metric": "entropy", "labels": ["1"], **changes})
-    compared: list[Comparison] = [c for c, _ in Judge(result(cells))._comparisons(wanted)]
+    compared: list[Comparison] = [c for c, _ in Judge(result(cells)).comparisons(wanted)]
     return compared[0].difference
 
 

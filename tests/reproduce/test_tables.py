@@ -15,8 +15,7 @@ from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
 from phraseloom.reproduce.load import load_table
-from phraseloom.reproduce.measure import MeasuredValue
-from phraseloom.reproduce.result import Judge, Result
+from phraseloom.reproduce.result import Judge, paper_result
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import SCALES, TableConfig, runnable
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
@@ -135,15 +134,7 @@ def test_rows_are_judged_by_the_best_checkpoint_unless_the_paper_averages(
 
 def paper_verdicts(loaded: TableConfig) -> list[tuple[str, Verdict]]:
     """What the claims would say of the paper's own numbers, exact as they are printed."""
-    result = Result(loaded, "paper", "paper", [1, 2])
-    for task, row in result.places():
-        for metric, value in loaded.paper_of(row, task).items():
-            number = {k: float(v) for k, v in value.items()} if isinstance(value, dict) else float(value)
-            if metric == "parameters":
-                result.counted[task, row] = round(float(value))
-            else:
-                result.measured[task, row, metric] = {seed: MeasuredValue(number) for seed in (1, 2)}
-    return [(judged.claim.says, judged.verdict) for judged in Judge(result).verdicts()]
+    return [(judged.claim.says, judged.verdict) for judged in Judge(paper_result(loaded, "paper")).verdicts()]
 
 
 SHOWN_AS_A_PLOT = {

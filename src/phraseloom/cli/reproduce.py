@@ -65,6 +65,22 @@ def command(
             help="Only compute the intervals and claims of FOLDER/table.json again, from its own sentences.",
         ),
     ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Only print the evidence table: each claim, the paper's difference, ours, and the verdict, from the "
+            "tables in FOLDER, without those of scale tiny.",
+        ),
+    ] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PAGE",
+            help="With --evidence: write the table into this Markdown page, between <!-- evidence --> and "
+            "<!-- end of evidence -->.",
+        ),
+    ] = None,
 ) -> None:
     """Reproduce a table of a paper: train and measure its rows, show the paper's numbers next to them, and check
     each claim.
@@ -80,6 +96,8 @@ def command(
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
+
+    Example: phraseloom reproduce --evidence docs/results --into docs/results.md
     """
     from phraseloom.errors import PhraseloomError, UsageError
     from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
@@ -101,6 +119,19 @@ def command(
         recompute_table(recompute)
         print(recompute / "table.md")
         return
+    if evidence is not None:
+        from phraseloom.reproduce.evidence import evidence_table, write_evidence
+
+        if table is not None:
+            raise UsageError(f"--evidence only reads existing tables; {table} is not reproduced", hint="call it alone")
+        if into is None:
+            print(evidence_table(evidence), end="")
+        else:
+            write_evidence(evidence, into)
+            print(into)
+        return
+    if into is not None:
+        raise UsageError("--into says where the table of --evidence goes", hint="give --evidence FOLDER too")
     place = recipes or recipes_folder()
     if table is None:
         from phraseloom.report.markup import terminal

@@ -153,9 +153,7 @@ def gigabytes(size: float) -> str:
     return f"{size / 1e9:,.1f} GB" if size >= 1e9 else f"{size / 1e6:,.0f} MB"
 
 
-SHARE = (
-    0.5  # of the matrix-product speed of a CPU that a training of small models reaches here (docs/results.md, Speed)
-)
+SHARE = 0.5  # of the matrix-product speed of a CPU that a training of small models reaches here (docs/results/performance.md)
 GPU_SHARE = 0.4
 BYTES = 4
 COPIES = 3  # weights and two moments in a checkpoint

@@ -157,6 +157,19 @@ def compare(result: Result) -> None:
     result.judged = judge.verdicts()
 
 
+def paper_result(table: TableConfig, name: str) -> Result:
+    """The numbers of the paper as a result of two equal seeds, so that a claim can be compared with them."""
+    result = Result(table, name, "paper", [1, 2])
+    for task, row in result.places():
+        for metric, value in table.paper_of(row, task).items():
+            number = {k: float(v) for k, v in value.items()} if isinstance(value, dict) else float(value)
+            if metric == PARAMETERS:
+                result.counted[task, row] = round(float(value))
+            else:
+                result.measured[task, row, metric] = {seed: MeasuredValue(number) for seed in result.seeds}
+    return result
+
+
 def _rows(result: Result, task: str, metric: str) -> dict[str, dict[int, MeasuredValue]]:
     """row → seed → measured, of one task and metric."""
     return {row: seeds for (t, row, m), seeds in result.measured.items() if (t, m) == (task, metric)}
@@ -176,7 +189,7 @@ class Judge:
 
     def _gated(self, claim: ClaimConfig) -> JudgedClaim:
         """A claim with its p, or the reason why there is no verdict."""
-        comparisons = self._comparisons(claim)
+        comparisons = self.comparisons(claim)
         judged = claims.weigh(claim, [c for c, _ in comparisons])
         exact = claim.metric == PARAMETERS
         if judged.verdict == "not measured" and judged.p is None:
@@ -220,7 +233,7 @@ class Judge:
         side = "below the floor of" if floor.at_least else "above the limit of"
         return f"{title} {value:.1f} of {row}{where} is {side} {bound:g}"
 
-    def _comparisons(self, claim: ClaimConfig) -> list[tuple[Comparison, tuple[str, list[str]]]]:
+    def comparisons(self, claim: ClaimConfig) -> list[tuple[Comparison, tuple[str, list[str]]]]:
         """All comparisons of a claim, each with its task and rows."""
         table, comparisons = self.result.table, []
         for task in claim.tasks or list(table.tasks) or [""]:

@@ -40,12 +40,12 @@ HEADINGS = (HEADING.encode(), b"# Tables made ")  # the second is that of earlie
 VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
 HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
-INDEX_LEGEND = """Rows: those of a table, once for each pair of languages; of a failed one a step failed or has not
-ended, and its table says why. Claims held or did not hold by Welch's t over at least two seeds, after Holm's correction
-for the claims of a table. With one seed there is no verdict on training: yes and no are about these two runs. Not
-learned: the baseline is below the floor of its table. Path only: scale tiny shows that every part works, and says
-nothing about a claim. Minutes: of training, on the machine that the table names, each training of a table once; tables
-share trainings."""
+INDEX_LEGEND = """Rows: each row of a table counts once for each language pair. A row has failed if one of its steps failed or
+has not ended; its table gives the reason. Claims held or did not hold by Welch's t over at least two seeds, after Holm's
+correction for the claims of a table. With one seed there is no verdict on training: yes and no are about these two
+runs. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows that every part works, and
+says nothing about a claim. Minutes: training time, on the machine that the table names. Tables share trainings; each
+table counts its trainings once."""
 Content = Mapping[str, Any]
 
 
@@ -64,16 +64,12 @@ def write_index(folder: str | Path) -> Path:
 
 def index_page(folder: Path) -> str:
     """The page as Markdown."""
-    paths = sorted(folder.glob(f"*/*/{JSON}"), key=lambda path: (_place(path.parent.parent.name), path.parent.name))
-    if not paths:
-        raise UsageError(
-            f"no SCALE/TABLE/{JSON} there", file=folder, hint="reproduce TABLE --folder FOLDER writes them"
-        )
+    paths = stored_tables(folder)
     lines: dict[str, list[list[object]]] = {}
     commands: dict[str, list[str]] = {}
     verdicts: Counter[str] = Counter()
     for path in paths:
-        content = _read(path)
+        content = read_table(path)
         scale = path.parent.parent.name
         try:
             line, command = _line(content, path.relative_to(folder).with_name(MARKDOWN).as_posix()), _command(content)
@@ -96,7 +92,18 @@ def _place(scale: str) -> int:
     return SCALES.index(scale) if scale in SCALES else len(SCALES)
 
 
-def _read(path: Path) -> Content:
+def stored_tables(folder: Path) -> list[Path]:
+    """Every SCALE/TABLE/table.json of a folder, by scale and name. Raises UsageError if there is none."""
+    paths = sorted(folder.glob(f"*/*/{JSON}"), key=lambda path: (_place(path.parent.parent.name), path.parent.name))
+    if not paths:
+        raise UsageError(
+            f"no SCALE/TABLE/{JSON} there", file=folder, hint="reproduce TABLE --folder FOLDER writes them"
+        )
+    return paths
+
+
+def read_table(path: Path) -> Content:
+    """The content of a `table.json`. Raises CorruptError if it is none of this format."""
     content = read_json(path, "table")
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CorruptError(f"not a table of format {FORMAT}", file=path, hint="reproduce writes it anew")

@@ -1,0 +1,178 @@
+"""The evidence table: a row per measured claim, the weakest comparison, the paper's difference, and the page that holds it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from phraseloom.errors import CorruptError, PhraseloomError, UsageError
+from phraseloom.reproduce.evidence import BEGIN, END, evidence_table, write_evidence
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMITTED = ROOT / "docs" / "results"
+PAGE = ROOT / "docs" / "results.md"
+HERE = "small/009-table1"
+
+
+def difference(mean: float) -> dict[str, Any]:
+    return {"mean": mean, "low": mean - 1, "high": mean + 1, "exact": False}
+
+
+def comparison(says: str, mean: float | None) -> dict[str, Any]:
+    return {"says": says, "difference": None if mean is None else difference(mean)}
+
+
+def table(*comparisons: dict[str, Any], verdict: str = "held", claim: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A stored table of three rows and one claim; the paper has 20, 22 and 25."""
+    claim = claim or {"says": "new is better", "where": "§5", "metric": "bleu", "more": ["a", "b"], "than": ["base"]}
+    metric = {"kind": "bleu", "title": "BLEU", "hypotheses": "h", "reference": "r"}
+    paper = {"base": 20.0, "a": 22.0, "b": 25.0}
+    return {
+        "format": 2,
+        "table": "009-table1",
+        "scale": "small",
+        "seeds": [1, 2],
+        "definition": {
+            "format": 1,
+            "paper": "A paper",
+            "title": "A table",
+            "metrics": {"bleu": metric},
+            "rows": {name: {"label": name, "paper": {"bleu": bleu}} for name, bleu in paper.items()},
+            "claims": [claim],
+            "scales": {"tiny": {"not_done": "no"}, "small": {"says": "Two\n  updates."}, "paper": {"not_done": "no"}},
+        },
+        "rows": [{"row": name, "run": {"1": {"updates": 5}, "2": {"updates": 6}}} for name in paper],
+        "claims": [{"says": "new is better", "verdict": verdict, "reason": "", "comparisons": comparisons}],
+    }
+
+
+def store(folder: Path, content: Any, place: str = HERE) -> Path:
+    path = folder / place / "table.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(json.dumps(content).encode())
+    return path
+
+
+def cells(text: str) -> list[list[str]]:
+    """The cells of each row of the table."""
+    return [line[2:-2].split(" | ") for line in text.split("\n") if line.startswith("| ")][2:]
+
+
+BETTER = (comparison("b > base", 3.5), comparison("a > base", 1.25))
+
+
+def test_a_claim_shows_its_weakest_comparison_beside_that_of_the_paper(tmp_path: Path) -> None:
+    store(tmp_path, table(*BETTER))
+    ((claim, compared, paper, here, seeds, budget, verdict),) = cells(evidence_table(tmp_path, tmp_path))
+    assert claim == "new is better, §5 ([009-table1](small/009-table1/table.md))"
+    assert compared == "BLEU: a > base (weakest of 2)"
+    assert (paper, here) == ("+2.00", "+1.25 (+0.25 … +2.25)")
+    assert (seeds, budget, verdict) == ("2", "5 to 6 updates (a)", "held")
+    assert "\n* (a) Two updates.\n" in evidence_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("claim", "weakest"),
+    [
+        ({"less": ["a", "b"], "than": ["base"]}, "b > base"),
+        ({"equal": ["a", "b"], "than": ["base"], "within": 1.0}, "b > base"),
+    ],
+)
+def test_the_weakest_depends_on_the_claimed_side(tmp_path: Path, claim: dict[str, Any], weakest: str) -> None:
+    store(tmp_path, table(*BETTER, claim={"says": "new is better", "metric": "bleu", **claim}))
+    assert cells(evidence_table(tmp_path))[0][1].startswith(f"BLEU: {weakest}")
+
+
+def test_a_claim_measured_in_part_is_marked_and_one_not_measured_is_counted(tmp_path: Path) -> None:
+    part = table(BETTER[0], comparison("a > base", None), verdict="not measured")
+    store(tmp_path, part)
+    assert cells(evidence_table(tmp_path))[0][-1] == "1 of 2 comparisons measured"
+    store(tmp_path, table(comparison("a > base", None), verdict="not measured"), "small/009-table2")
+    text = evidence_table(tmp_path)
+    assert len(cells(text)) == 1
+    assert text.endswith("No evidence for 1 more claim, by table: 009-table1 (1).\n")
+
+
+def test_the_paper_has_no_difference_where_the_claim_is_not_its_own(tmp_path: Path) -> None:
+    own = {"says": "new is better", "metric": "bleu", "more": ["a"], "than": ["base"], "scales": ["small"]}
+    store(tmp_path, table(comparison("a > base", 1.0), claim=own))
+    assert cells(evidence_table(tmp_path))[0][2] == "–"
+
+
+def test_a_claim_stays_in_its_row(tmp_path: Path) -> None:
+    own = {"says": "new | is\nbetter\x1b", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    store(tmp_path, table(comparison("a > base", 1.0), claim=own))
+    assert cells(evidence_table(tmp_path, tmp_path))[0][0].startswith("new \\| is better\\x1b (")
+
+
+def test_scale_tiny_is_no_evidence(tmp_path: Path) -> None:
+    tiny = json.loads((COMMITTED / "tiny" / "004-table4" / "table.json").read_bytes())
+    store(tmp_path, tiny, "tiny/004-table4")
+    with pytest.raises(UsageError, match="no table of another scale than tiny"):
+        evidence_table(tmp_path)
+    store(tmp_path, table(*BETTER))
+    assert [row[-1] for row in cells(evidence_table(tmp_path))] == ["held"]
+
+
+def test_no_tables(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no SCALE/TABLE"):
+        evidence_table(tmp_path)
+
+
+DAMAGED = [
+    [],
+    {"format": 2},
+    {**table(*BETTER), "claims": []},
+    {**table(*BETTER), "definition": {}},
+    table({"says": "a > base"}),
+    table({"says": "a > base", "difference": {"mean": "much"}}),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_table_is_refused(tmp_path: Path, content: Any) -> None:
+    path = store(tmp_path, content)
+    with pytest.raises(CorruptError) as error:
+        evidence_table(tmp_path)
+    assert error.value.file == path and "\n" not in str(error.value)
+
+
+def test_the_table_replaces_what_is_between_the_markers(tmp_path: Path) -> None:
+    store(tmp_path, table(*BETTER))
+    page = tmp_path / "page.md"
+    for old in ("", "\nold | table\n"):
+        page.write_bytes(f"before\n{BEGIN}{old}{END}\nafter".encode())
+        write_evidence(tmp_path, page)
+        inside = f"{BEGIN}\n\n{evidence_table(tmp_path, tmp_path)}\n{END}"  # Markdown needs the empty lines
+        assert page.read_bytes().decode() == f"before\n{inside}\nafter"
+
+
+@pytest.mark.parametrize("text", ["none", BEGIN, f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}", f"{BEGIN}{END}{END}"])
+def test_a_page_without_both_markers_is_left_alone(tmp_path: Path, text: str) -> None:
+    store(tmp_path, table(*BETTER))
+    page = tmp_path / "page.md"
+    page.write_bytes(text.encode())
+    with pytest.raises(PhraseloomError, match="no place for the table"):
+        write_evidence(tmp_path, page)
+    assert page.read_bytes().decode() == text
+
+
+def test_the_committed_page_has_the_table_of_the_committed_records(tmp_path: Path) -> None:
+    """`phraseloom reproduce --evidence docs/results --into docs/results.md` writes it."""
+    page = shutil.copy(PAGE, tmp_path / "results.md")
+    (tmp_path / "results").symlink_to(COMMITTED)
+    write_evidence(tmp_path / "results", page)
+    assert page.read_bytes() == PAGE.read_bytes()
+
+
+def test_every_small_claim_with_a_number_is_in_the_table() -> None:
+    paths = COMMITTED.glob("small/*/table.json")
+    claims = [claim for path in paths for claim in json.loads(path.read_bytes())["claims"]]
+    measured = [claim for claim in claims if any(c["difference"] for c in claim["comparisons"])]
+    rows = cells(evidence_table(COMMITTED))
+    assert len(rows) == len(measured) > 20
+    assert not [row for row in rows if row[4] == "1" and row[-1].startswith(("held", "did not hold"))]
