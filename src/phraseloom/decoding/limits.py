@@ -89,7 +89,7 @@ class Sampling:
     top_p: float | None = None
 
 
-class Draw(NamedTuple):
+class SampleSeed(NamedTuple):
     """What the samples of a sentence depend on: a seed, the number of its line, its part of a split line (both from 0)."""
 
     seed: int
@@ -104,7 +104,7 @@ class SearchOptions:
     `banned` ids appear only in a forced prefix. `exact`: the exact stopping rule; otherwise a sentence is also done when `beam`
     of its hypotheses have finished. `transformers`: the rules of that library instead of both (`beam.py`). `word_bonus`: added
     to the score of a segmental model for each token. `should_cancel`: called at each step; the search raises Cancelled if it
-    returns True. `sampling`: draw `n_best` samples instead of searching; `draws`: one per sentence. `no_repeat_ngram_size`: no
+    returns True. `sampling`: draw `n_best` samples instead of searching; `seeds`: one per sentence. `no_repeat_ngram_size`: no
     n-gram of this size occurs twice in an output, except in a forced prefix; 0 for no such rule. It never bans EOS.
     """
 
@@ -119,7 +119,7 @@ class SearchOptions:
     word_bonus: float = 0.0
     should_cancel: ShouldCancel | None = None
     sampling: Sampling | None = None
-    draws: Sequence[Draw] = ()
+    seeds: Sequence[SampleSeed] = ()
     no_repeat_ngram_size: int = 0
 
 

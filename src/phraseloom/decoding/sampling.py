@@ -90,7 +90,7 @@ def sample_steps(
         return []
     longest_R, shortest_R = limits.longest[sentence_R], limits.shortest[sentence_R]
     last_step = int(longest_R.max())
-    places = [(seed, line, sample, part * PART_STEPS) for seed, line, part in options.draws for sample in range(count)]
+    places = [(seed, line, sample, part * PART_STEPS) for seed, line, part in options.seeds for sample in range(count)]
     state = model.start(memory if count == 1 else memory.select(sentence_R), beam=1, max_length=limits.capacity)
     history = torch.full((last_step + 1, num), options.end, dtype=torch.long, device=device)
     total_R = torch.zeros(num, dtype=torch.float64, device=device)
