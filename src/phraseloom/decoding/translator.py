@@ -21,7 +21,7 @@ from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import ShouldCancel
-from phraseloom.decoding.ensemble import Member, averaged, build_ensemble
+from phraseloom.decoding.ensemble import Ensemble, Member, averaged, build_ensemble
 from phraseloom.decoding.limits import SampleSeed
 from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
 from phraseloom.decoding.parts import PieceResult, join_parts
@@ -100,6 +100,17 @@ class Translator:
     def with_options(self, **options: Any) -> Translator:
         """A translator with the same model and other default options."""
         return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether several models translate together."""
+        return isinstance(self.model, Ensemble)
+
+    def first_model(self) -> Translator:
+        """The first model of an ensemble alone; this translator if it has one model."""
+        if not self.is_ensemble:
+            return self
+        return Translator(self.model.models[0], self.tokenizer, self.config, segmenter=self.segmenter)
 
     def add_phrases(self, path: str | Path) -> Added:
         """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers."""
