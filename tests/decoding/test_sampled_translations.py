@@ -87,7 +87,7 @@ def test_a_sample_depends_on_seed_line_part_and_its_number_only() -> None:
         [SampleSeed(n, 0) for n in range(40)],
         [SampleSeed(1, 0, n) for n in range(40)],
     ):
-        assert len({tuple(s.tokens) for [s] in sampled([0] * 40, others)}) > 10
+        assert len({tuple(s.tokens) for [s] in sampled([0] * 40, others)}) > 5
 
 
 def test_bounds_and_prefixes_hold() -> None:

@@ -93,7 +93,7 @@ class Ensemble(nn.Module):
 
     def __init__(self, models: Sequence[Any], mean: EnsembleMean = "probabilities") -> None:
         super().__init__()
-        self.models: Sequence[Any] = nn.ModuleList(models)
+        self.models: Sequence[Any] = nn.ModuleList(models)  # type: ignore[assignment]
         self.mean: EnsembleMean = mean
         self.output = EnsembleOutput()
 

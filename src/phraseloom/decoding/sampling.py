@@ -100,7 +100,8 @@ def sample_steps(
     for step in range(last_step + 1):
         raise_if_cancelled(options.should_cancel)
         decoded = model.step(tokens, state)
-        numbers = [uniform(*place, first + step) for *place, first in (places[row] for row in active.tolist())]
+        here = [places[row] for row in active.tolist()]
+        numbers = [uniform(seed, line, sample, first + step) for seed, line, sample, first in here]
         u_R = torch.tensor(numbers, dtype=torch.float64, device=device)
         forced = limits.forced(step, sentence_R[active])
         forced_R = torch.full_like(active, -1)

@@ -265,7 +265,7 @@ class Translator:
         alignments: bool,
         should_cancel: ShouldCancel | None,
     ) -> Generator[str, None, Translation]:
-        results = []
+        results: list[PieceResult] = []
         for piece in pieces:
             if results:
                 yield " "
