@@ -66,7 +66,9 @@ def test_eos_is_never_banned_and_a_prefix_may_repeat(how: str) -> None:
     limits = Limits.of([9], prefixes=[[4, 5, 4]])
     for [*found] in search(model, Sentences([0]), limits, options):
         assert found and all(h.tokens == [4, 5, 4] and not h.cut for h in found)
-    with pytest.raises(ModelError, match=r"no output of the allowed length .* relax min_length or no_repeat_ngram_size"):
+    with pytest.raises(
+        ModelError, match=r"no output of the allowed length .* relax min_length or no_repeat_ngram_size"
+    ):
         search(model, Sentences([0]), Limits.of([9], [4]), options)
 
 

@@ -16,6 +16,7 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import h11
 
@@ -278,14 +279,15 @@ class Connection:
         if not watch.cancelled() and watch.exception() is None:  # the beginning of the next request
             self._http.receive_data(watch.result())
 
-    async def _next_part(self, reply: StreamedReply, watch: asyncio.Future[bytes]) -> bytes | None:
+    async def _next_part(self, reply: StreamedReply, watch: asyncio.Future[Any]) -> bytes | None:
         """The next part, None at the end; raises _Gone if the client closes the connection before it comes."""
-        part = asyncio.ensure_future(anext(reply.parts, None))
+        part: asyncio.Future[Any] = asyncio.ensure_future(anext(reply.parts, None))
         try:
-            await asyncio.wait({part, watch}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([part, watch], return_when=asyncio.FIRST_COMPLETED)
             if watch.done() and (watch.exception() is not None or not watch.result()):
                 raise _Gone
-            return await part
+            data: bytes | None = await part
+            return data
         finally:
             part.cancel()
             await asyncio.gather(part, return_exceptions=True)
