@@ -11,7 +11,9 @@ import pytest
 import torch
 from tests.decoding.toys import END, ToyModel, random_table
 
-from phraseloom.decoding.generator import Sampling, draw, filtered, generate_tokens, uniform
+from phraseloom.decoding.generator import generate_tokens
+from phraseloom.decoding.limits import Sampling
+from phraseloom.decoding.sampling import draw, filtered, uniform
 
 SIZE = 9  # 0, 1, 2 are PAD, UNK, BOS; 3 is EOS
 

@@ -95,7 +95,7 @@ def test_every_pattern_of_blank_lines_in_every_window(copy: Translator) -> None:
         for pattern in itertools.product([True, False], repeat=length):
             lines = [words[i] if full else blanks[i] for i, full in enumerate(pattern)]
             for size in range(1, 7):
-                found = list(copy.stream(lines, window=size, batch_sentences=1 + size % 3, workers=1))
+                found = list(copy.translate_iterable(lines, window=size, batch_sentences=1 + size % 3, workers=1))
                 assert [t.text for t in found] == [
                     line if full else "" for line, full in zip(lines, pattern, strict=True)
                 ]
@@ -201,7 +201,7 @@ def test_wrong_use_is_refused_in_words(translator: Translator, tmp_path: Path) -
     with pytest.raises(UsageError, match="not one string"):
         translator.translate("a cow")
     with pytest.raises(UsageError, match="not one string"):
-        translator.stream("abc")
+        translator.translate_iterable("abc")
     with pytest.raises(UsageError, match="sources are a list of lines, not one string"):
         translator.score("abc", "abc")
     with pytest.raises(UsageError, match="prefixes are a list of lines, not one string"):

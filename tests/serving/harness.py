@@ -30,6 +30,7 @@ class FakeTranslator:
 
     def __init__(self, *, seconds: float = 0.0, trees: bool = False, **config: Any) -> None:
         options = {"beam": 5, "n_best": 1, "max_input_tokens": 1024, "long_lines": "crop"} | config
+        options = {"sample": False, "mbr": 0, "seed": 1} | options
         self.config = SimpleNamespace(**options)
         self.can_align = True
         self.segmenter = SimpleNamespace(needs_trees=True) if trees else None

@@ -241,7 +241,7 @@ def test_neighbours_do_not_change_a_translation(place: Path, kind: str) -> None:
         again = translator.translate(some, trees=of_some, batch_sentences=size, alignments=True)
         assert [t.text for t in again] == [whole[i].text for i in order]
         assert [t.score for t in again] == pytest.approx([whole[i].score for i in order], abs=1e-4)
-    streamed = translator.stream(iter(english), trees=None if trees is None else iter(trees), window=5)
+    streamed = translator.translate_iterable(iter(english), trees=None if trees is None else iter(trees), window=5)
     assert [t.text for t in streamed] == [t.text for t in whole]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -34,6 +35,14 @@ AllowHost = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME", help="Also accept requests for this host name (of a proxy). Repeatable."),
 ]
+EnsembleMembers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="[NAME=]MODEL",
+        help="A further model with the same vocabulary that translates together with the model NAME (default: the first). "
+        "Repeatable.",
+    ),
+]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
 
@@ -42,6 +51,7 @@ def command(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     allow_host: AllowHost = None,
+    ensemble: EnsembleMembers = None,
     device: Device = "cpu",
     workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
     max_body_bytes: Annotated[int, limit("max_body_bytes", "--max-body", metavar="BYTES")] = DEFAULT.max_body_bytes,
@@ -51,6 +61,7 @@ def command(
     max_prefix_tokens: Annotated[int, limit("max_prefix_tokens")] = DEFAULT.max_prefix_tokens,
     max_beam: Annotated[int, limit("max_beam")] = DEFAULT.max_beam,
     max_n_best: Annotated[int, limit("max_n_best")] = DEFAULT.max_n_best,
+    max_mbr: Annotated[int, limit("max_mbr")] = DEFAULT.max_mbr,
     queue_texts: Annotated[int, limit("queue_texts", "--queue")] = DEFAULT.queue_texts,
     batch_texts: Annotated[int, limit("batch_texts", "--batch")] = DEFAULT.batch_texts,
     batch_steps: Annotated[int, limit("batch_steps")] = DEFAULT.batch_steps,
@@ -82,8 +93,9 @@ def command(
     buffered = max(DEFAULT.max_buffered_bytes, 4 * max_body_bytes)
     config = validate(ServingConfig, {**limits, "max_buffered_bytes": buffered})
     folders = named(models)
+    members = _members(ensemble or [], list(folders))
     _require_h11()
-    served = _load(folders, device, given(workers=workers), config)
+    served = _load(folders, members, device, given(workers=workers), config)
     _serve(served, config, host, port, allow_host or [], log_requests)
 
 
@@ -94,15 +106,38 @@ def _require_h11() -> None:
         raise UsageError("serving needs the package h11", hint="pip install 'phraseloom[serve]'")
 
 
-def _load(folders: dict[str, Path], device: str, options: dict[str, Any], config: ServingConfig) -> Models:
+def _members(ensemble: Sequence[str], names: Sequence[str]) -> dict[str, list[Path]]:
+    """The further models of each served model. Raises UsageError for a name that is not served."""
+    result: dict[str, list[Path]] = {name: [] for name in names}
+    for text in ensemble:
+        name, equals, folder = text.partition("=")
+        if not equals or "/" in name:
+            name, folder = names[0], text
+        if name not in result:
+            raise UsageError(
+                f"--ensemble {text}: no served model has the name {name}", hint=f"names: {', '.join(names)}"
+            )
+        result[name].append(Path(folder))
+    return result
+
+
+def _load(
+    folders: dict[str, Path],
+    members: dict[str, list[Path]],
+    device: str,
+    options: dict[str, Any],
+    config: ServingConfig,
+) -> Models:
     from phraseloom.decoding.translator import Translator
     from phraseloom.serving.models import Models
     from phraseloom.training.distributed import bound_memory
 
     bound_memory()
-    models = Models(
-        {name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()}, config
-    )
+    translators = {
+        name: Translator.from_pretrained(folder, ensemble=members[name], device=device, **options)
+        for name, folder in folders.items()
+    }
+    models = Models(translators, config)
     models.warm_up()
     return models
 

@@ -17,7 +17,9 @@ from phraseloom.errors import UsageError, plural
 from phraseloom.options.decoding import (
     AlignmentMethod,
     DecodingConfig,
+    EnsembleMean,
     LongLines,
+    MbrMetric,
     PenaltyName,
     SockeyePenaltyConfig,
     StopRule,
@@ -81,16 +83,21 @@ class Run:
     def _translated(self) -> Iterator[list[Translation]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
 
-        seconds = 0.0 if self.stream else GATHER_SECONDS
+        seconds, number = 0.0 if self.stream else GATHER_SECONDS, 0
         for lines in windows(standard_input(), self.translator.config.window, seconds=seconds, report=self.lines):
             beside = {name: file.take(len(lines)) for name, file in self.beside.items()}
             with contextlib.ExitStack() as places:
                 for file in self.beside.values():
                     places.enter_context(file.places())
                 translations = self.translator.translate(
-                    lines, alignments=self.alignments, report=self.report, **beside
+                    lines,
+                    alignments=self.alignments,
+                    numbers=range(number, number + len(lines)),
+                    report=self.report,
+                    **beside,
                 )
             yield translations
+            number += len(lines)
         for file in self.beside.values():
             file.finish()
 
@@ -175,6 +182,14 @@ MorePhrases = Annotated[
         help="Extra phrases for the output of a model with continuous output: one per line, or a .vec file.",
     ),
 ]
+EnsembleFolders = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--ensemble",
+        metavar="MODEL",
+        help="A further model with the same vocabulary that translates together with the first. Repeatable.",
+    ),
+]
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
@@ -187,6 +202,16 @@ def command(
     output: OutputForm = "text",
     beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
     n_best: Annotated[int | None, model_option(DecodingConfig, "n_best")] = None,
+    sample: Annotated[bool | None, model_option(DecodingConfig, "sample", "--sample/--search")] = None,
+    temperature: Annotated[float | None, model_option(DecodingConfig, "temperature")] = None,
+    top_k: Annotated[int | None, model_option(DecodingConfig, "top_k")] = None,
+    top_p: Annotated[float | None, model_option(DecodingConfig, "top_p")] = None,
+    seed: Annotated[int | None, model_option(DecodingConfig, "seed")] = None,
+    mbr: Annotated[int | None, model_option(DecodingConfig, "mbr")] = None,
+    mbr_metric: Annotated[MbrMetric | None, model_option(DecodingConfig, "mbr_metric")] = None,
+    no_repeat_ngram_size: Annotated[int | None, model_option(DecodingConfig, "no_repeat_ngram_size")] = None,
+    ensemble: EnsembleFolders = None,
+    ensemble_mean: Annotated[EnsembleMean | None, model_option(DecodingConfig, "ensemble_mean")] = None,
     batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
     workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
     length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
@@ -237,7 +262,7 @@ def command(
         raise UsageError("--n-best needs --output nbest or --output json")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
-        inputs=[model, lexicon, prefixes, trees, add_phrases],
+        inputs=[model, *(ensemble or []), lexicon, prefixes, trees, add_phrases],
         overwrite=overwrite,
     )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
@@ -246,7 +271,10 @@ def command(
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
-    translator = Translator.from_pretrained(model, device=device)
+    if ensemble_mean is not None and not ensemble:
+        raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
+    translator = Translator.from_pretrained(model, ensemble=ensemble or [], device=device)
+    _check_sampling(options, translator.config)
     options |= penalty(translator.config, kind=length_penalty, alpha=alpha, beta=beta)
     translator = translator.with_options(**options)
     translator.require_trees(trees is not None)
@@ -260,6 +288,18 @@ def command(
     run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)
     run.write(files)
     run.warn()
+
+
+def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:
+    """Raise UsageError if the command line has an option of sampling or of mbr, and none of both is on."""
+    samples = options.get("sample", config.sample)
+    mbr = options.get("mbr", config.mbr)
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if name in options and not (samples or mbr):
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} is for drawing samples, and search draws none", hint="add --sample or --mbr N")
+    if "mbr_metric" in options and not mbr:
+        raise UsageError("--mbr-metric is for minimum Bayes risk", hint="add --mbr N")
 
 
 def _beside(prefixes: Path | None, trees: Path | None) -> dict[str, ParallelFile]:

@@ -13,7 +13,10 @@ from typing import Literal, TypeVar
 
 import torch
 
+from phraseloom.decoding.limits import SampleSeed
+
 R = TypeVar("R")
+NO_SEED = SampleSeed(0, 0)
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Piece:
 
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
-    as text, if the vocabulary lacks some.
+    as text, if the vocabulary lacks some. `seed`: what its samples depend on.
     """
 
     line: int
@@ -32,6 +35,7 @@ class Piece:
     phrases: list[int] | None = None
     prefix: Sequence[int] = ()
     begun: Sequence[str] = ()
+    seed: SampleSeed = NO_SEED
 
 
 def cut_line(

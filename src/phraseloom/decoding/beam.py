@@ -23,11 +23,12 @@ at equal scores the hypothesis that finished first, then the one that ranked fir
 Two integer tensors hold tokens and back-pointers of all steps; hypotheses become Python lists once, at the end. Finished
 sentences leave the batch.
 
-Greedy search takes the best token at each step until EOS.
+Greedy search takes the best token at each step until EOS. `greedy_steps` is a generator, so that a stream can stop it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
 
 import torch
@@ -35,8 +36,18 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from phraseloom.decoding.cancellation import raise_if_cancelled
-from phraseloom.decoding.limits import NEVER, Hypothesis, Limits, SearchModel, SearchOptions, ban, refuse_nan
-from phraseloom.errors import ModelError
+from phraseloom.decoding.limits import (
+    NEVER,
+    Hypothesis,
+    Limits,
+    SearchModel,
+    SearchOptions,
+    ban,
+    finish,
+    nothing_allowed,
+    refuse_nan,
+)
+from phraseloom.decoding.repetition import ban_repeats_, most_repeated, repeated_tokens
 from phraseloom.outputs import DecoderOutput
 
 
@@ -46,6 +57,13 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     A sentence that reaches its longest length is closed with EOS, whose log-probability counts (an impossible EOS adds
     nothing); it is `cut` unless EOS was the best token.
     """
+    return finish(greedy_steps(model, memory, limits, options))
+
+
+def greedy_steps(
+    model: SearchModel, memory: Any, limits: Limits, options: SearchOptions
+) -> Generator[Tensor, None, list[list[Hypothesis]]]:
+    """`greedy_search`, which yields the tokens of the sentences that are not finished at each step."""
     longest = limits.longest
     num, device = len(longest), longest.device
     if num == 0:
@@ -61,17 +79,23 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
     for step in range(last_step + 1):
         raise_if_cancelled(options.should_cancel)
         decoded = model.step(tokens, state)
-        count = 1 + len(options.banned) + int(step < most_shortest)
+        repeats = repeated_tokens(history[:step, active].T, options.no_repeat_ngram_size)
+        count = 1 + len(options.banned) + int(step < most_shortest) + most_repeated(repeats)
         log_probs, ids = model.output.candidates(decoded.hidden, count, decoded.word_share)
         log_probs = ban(log_probs, ids, options.banned)
+        ban_repeats_(log_probs, ids, repeats, options.end)
         if step < most_shortest:
             log_probs.masked_fill_((ids == options.end) & (limits.shortest[active] > step)[:, None], NEVER)
         best, place = log_probs.max(1)
         tokens = ids.gather(1, place[:, None])[:, 0]
+        stuck = best == NEVER
         if (forced := limits.forced(step, active)) is not None:
             rows, forced_tokens = forced
             best[rows] = _log_probs_of(model, decoded.rows(rows), forced_tokens)
             tokens[rows] = forced_tokens
+            stuck[rows] = False
+        if repeats.numel() and bool(stuck.any()):
+            raise nothing_allowed()
         if step >= fewest_longest:
             rows = ((longest[active] == step) & (tokens != options.end)).nonzero()[:, 0]
             if len(rows):
@@ -81,6 +105,7 @@ def greedy_search(model: SearchModel, memory: Any, limits: Limits, options: Sear
                 cut_B[active[rows]] = True
         total_B[active] += best
         history[step, active] = tokens
+        yield tokens
         done = tokens == options.end
         if bool(done.any()):
             live = (~done).nonzero()[:, 0]
@@ -154,6 +179,9 @@ class _BeamSearch:
         self.tokens = torch.full((num,), options.begin, dtype=torch.long, device=device)
         self.none = torch.zeros(0, dtype=torch.long, device=device)
         self.identity = torch.arange(num * width, device=device)
+        self.written = torch.zeros(
+            (num, 1, 0), dtype=torch.long, device=device
+        )  # (B', live, step) if no n-gram may repeat
         self.state = model.start(memory, beam=1, max_length=limits.capacity)
 
     def run(self) -> list[list[Hypothesis]]:
@@ -171,9 +199,12 @@ class _BeamSearch:
         """Log-probabilities (B', live, K) and tokens of all allowed extensions, and the best token of each row."""
         end, banned, limits = self.options.end, self.options.banned, self.limits
         num, live = self.scores.shape
-        count = self.options.beam + 1 + len(banned)
+        repeats = repeated_tokens(self.written.flatten(0, 1), self.options.no_repeat_ngram_size)
+        count = self.options.beam + 1 + len(banned) + most_repeated(repeats)
         log_probs, ids = self.model.output.candidates(decoded.hidden, count, decoded.word_share)
-        log_probs = ban(log_probs, ids, banned).view(num, live, -1)
+        log_probs = ban(log_probs, ids, banned)
+        ban_repeats_(log_probs, ids, repeats, end)
+        log_probs = log_probs.view(num, live, -1)
         ids = ids.view(num, live, -1)
         totals = log_probs + self.scores[:, :, None]
         best_ids = ids.gather(2, log_probs.argmax(2, keepdim=True))[:, :, 0]
@@ -222,6 +253,9 @@ class _BeamSearch:
         self.scores, tokens, parents = ranked[:, :width], tokens[:, :width], parents[:, :width]
         self.token_history[step, self.active] = tokens.int()
         self.parent_history[step, self.active] = parents.int()
+        if self.options.no_repeat_ngram_size:
+            before = self.written.gather(1, parents[:, :, None].expand(-1, -1, step))
+            self.written = torch.cat([before, tokens[:, :, None]], 2)
         return parents, tokens
 
     def _finish(self, log_prob: Tensor, parents: Tensor, ended: Tensor, best_ids: Tensor, step: int) -> None:
@@ -254,6 +288,7 @@ class _BeamSearch:
                 return False
             self.active, self.scores = self.active[remaining], self.scores[remaining]
             tokens, parents = tokens[remaining], parents[remaining]
+            self.written = self.written[remaining]
             self.state.keep(remaining)
         self.tokens = tokens.reshape(-1)
         identity = self.identity[: len(self.tokens)]
@@ -290,5 +325,5 @@ class _BeamSearch:
         best = min(slots, self.options.n_best)
         result = [[h for h in flat[b * slots : b * slots + best] if h.score > NEVER] for b in range(num)]
         if not all(result):
-            raise ModelError("no output of the allowed length has a probability above 0", hint="relax min_length")
+            raise nothing_allowed()
         return result

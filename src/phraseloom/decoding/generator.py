@@ -3,10 +3,8 @@
 Prompts are sorted by length, continued in batches by one thread per core, and returned in their order. The continuation of a
 line depends on the line, its number, the seed and the options, not on the lines around it.
 
-The next token is the best one or a sample. Sampling: from p^(1/temperature) over the `top_k` best tokens, and among these over
-the fewest that hold `top_p` of the mass (Holtzman et al. 2020), by inversion: with one uniform number u, the first token, in
-the order of the ids, at which the cumulative probability exceeds u. The number depends only on (seed, line, sample, step), so a
-sample depends neither on its batch nor on the number of threads.
+The next token is the best one or a sample (`sampling.py`). A sample depends only on (seed, line, sample), neither on its batch
+nor on the number of threads.
 """
 
 from __future__ import annotations
@@ -20,28 +18,18 @@ import torch
 from torch import Tensor
 
 from phraseloom.config import validate
-from phraseloom.data.batches import mix
 from phraseloom.decoding.batching import map_batches, num_workers, plan_batches
-from phraseloom.decoding.limits import NEVER, refuse_nan
+from phraseloom.decoding.limits import NEVER, Sampling, refuse_nan
 from phraseloom.decoding.long_lines import crop, encode
 from phraseloom.decoding.penalties import NoPenalty
+from phraseloom.decoding.sampling import draw, filtered, uniform
 from phraseloom.decoding.scoring import Score, score_lines
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.options.decoding import GenerationConfig
 from phraseloom.text.lines import list_of_lines
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK
 
-__all__ = [
-    "BANNED",
-    "Continuation",
-    "SampledContinuation",
-    "Sampling",
-    "TextGenerator",
-    "draw",
-    "filtered",
-    "generate_tokens",
-    "uniform",
-]
+__all__ = ["Continuation", "SampledContinuation", "TextGenerator", "generate_tokens"]
 
 BANNED = (PAD, UNK, BOS)
 
@@ -52,47 +40,6 @@ class SampledContinuation(NamedTuple):
     tokens: list[int]
     log_prob: float
     ended: bool
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """Sampling options; see the module docstring."""
-
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-
-
-def uniform(seed: int, line: int, sample: int, step: int) -> float:
-    """A number in [0, 1) that depends only on the arguments; 53 random bits."""
-    return (mix(seed, line, sample, step) >> 10) * 2.0**-53
-
-
-def filtered(log_probs_RV: Tensor, sampling: Sampling) -> Tensor:
-    """Probabilities (R, V) after temperature, top-k and top-p, in float64; each row sums to 1.
-
-    The best token always stays. Among equal tokens at the border of top-k or top-p the lower ids stay.
-    """
-    p_RV = (log_probs_RV.double() / sampling.temperature).softmax(-1)
-    if sampling.top_k is None and sampling.top_p is None:
-        return p_RV
-    ranked, order = p_RV.sort(dim=-1, descending=True, stable=True)
-    if sampling.top_k is not None:
-        ranked[:, sampling.top_k :] = 0.0
-        ranked /= ranked.sum(-1, keepdim=True)
-    if sampling.top_p is not None:
-        before = ranked.cumsum(-1) - ranked
-        ranked = ranked.masked_fill(before >= sampling.top_p, 0.0)
-        ranked /= ranked.sum(-1, keepdim=True)
-    return torch.zeros_like(p_RV).scatter(1, order, ranked)
-
-
-def draw(p_RV: Tensor, u_R: Tensor) -> Tensor:
-    """For each row the first column at which the cumulative probability exceeds u; never a column of probability 0."""
-    total = p_RV.cumsum(-1)
-    columns = torch.searchsorted(total, (u_R * total[:, -1])[:, None], right=True)[:, 0]
-    last = (p_RV > 0).int().cumsum(-1).argmax(-1)  # the sum may round to u
-    return torch.minimum(columns, last)
 
 
 def generate_tokens(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,7 +22,7 @@ class OutputScorer(Protocol):
     """Scores of the next token. The exact stopping rule needs log-probabilities ≤ 0. `word_share`: λ_word of a gate."""
 
     def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
-        """log p of every token, (R, V). Only sampling uses it."""
+        """log p of every token, (R, V). Sampling and ensembles use it."""
         ...
 
     def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
@@ -80,13 +80,32 @@ class Hypothesis(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """Options of sampling (`sampling.py`): tokens are drawn from p^(1/temperature), among the `top_k` best and the fewest that
+    hold `top_p` of the mass."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+
+class SampleSeed(NamedTuple):
+    """What the samples of a sentence depend on: a seed, the number of its line, its part of a split line (both from 0)."""
+
+    seed: int
+    line: int
+    part: int = 0
+
+
+@dataclass(frozen=True)
 class SearchOptions:
     """The options of a search: `beam` live hypotheses, the `n_best` finished ones as result.
 
     `banned` ids appear only in a forced prefix. `exact`: the exact stopping rule; otherwise a sentence is also done when `beam`
     of its hypotheses have finished. `transformers`: the rules of that library instead of both (`beam.py`). `word_bonus`: added
     to the score of a segmental model for each token. `should_cancel`: called at each step; the search raises Cancelled if it
-    returns True.
+    returns True. `sampling`: draw `n_best` samples instead of searching; `seeds`: one per sentence. `no_repeat_ngram_size`: no
+    n-gram of this size occurs twice in an output, except in a forced prefix; 0 for no such rule. It never bans EOS.
     """
 
     beam: int = 1
@@ -99,6 +118,9 @@ class SearchOptions:
     transformers: bool = False
     word_bonus: float = 0.0
     should_cancel: ShouldCancel | None = None
+    sampling: Sampling | None = None
+    seeds: Sequence[SampleSeed] = ()
+    no_repeat_ngram_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,3 +185,20 @@ def refuse_nan(values: Tensor) -> None:
     """Raise ModelError if a model returned NaN: its weights are broken."""
     if bool(values.isnan().any()):
         raise ModelError("the model gives NaN instead of probabilities", hint="its weights are broken; use another")
+
+
+def nothing_allowed() -> ModelError:
+    """The error of a search without an output."""
+    return ModelError(
+        "no output of the allowed length has a probability above 0", hint="relax min_length or no_repeat_ngram_size"
+    )
+
+
+def finish(steps: Generator[Tensor, None, list[list[Hypothesis]]]) -> list[list[Hypothesis]]:
+    """The result of a search that yields at every step."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: list[list[Hypothesis]] = end.value
+            return result

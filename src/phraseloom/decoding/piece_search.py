@@ -11,7 +11,9 @@ import torch
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.cancellation import ShouldCancel
-from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.ensemble import averaged
+from phraseloom.decoding.limits import Hypothesis, Limits, Sampling, SearchOptions
+from phraseloom.decoding.mbr import expected_similarity
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import search, writer_of
@@ -41,31 +43,83 @@ def search_pieces(
 ) -> list[PieceResult]:
     """The n-best list of each piece, with alignments if requested, and with unknown words if they are replaced.
 
-    All pieces form one batch; several threads may call this at the same time. Raises Cancelled.
+    Samples are sorted by log-probability or, with `mbr`, by expected similarity. All pieces form one batch; several threads may
+    call this at the same time. Raises Cancelled.
     """
+    with torch.inference_mode():
+        model = averaged(model, config.ensemble_mean)
+        memory = encode_pieces(model, pieces, device)
+        n_best = search(model, memory, limits_of(pieces, config, device), search_options(pieces, config, should_cancel))
+        if config.samples:
+            n_best = [
+                rank_samples(tokenizer.target, piece, samples, config, should_cancel)
+                for piece, samples in zip(pieces, n_best, strict=True)
+            ]
+        return link_pieces(model, tokenizer, pieces, n_best, memory, config, alignments=alignments)
+
+
+def encode_pieces(model: Any, pieces: Sequence[Piece], device: torch.device) -> Any:
+    """The memory of the model for these pieces."""
+    phrases = [p.phrases for p in pieces if p.phrases is not None] or None
+    batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
+    return model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+
+
+def limits_of(pieces: Sequence[Piece], config: DecodingConfig, device: torch.device) -> Limits:
+    """The bounds of length of these pieces, and their forced prefixes."""
     sizes = [len(p.ids) for p in pieces]
-    limits = Limits.of(
+    return Limits.of(
         [config.max_length.of(n) for n in sizes],
         [config.min_length.of(n) for n in sizes],
         [p.prefix for p in pieces],
         device,
         expected=max(sizes) + 8,
     )
-    options = SearchOptions(
+
+
+def search_options(
+    pieces: Sequence[Piece], config: DecodingConfig, should_cancel: ShouldCancel | None = None
+) -> SearchOptions:
+    """The options of the search for these pieces."""
+    return SearchOptions(
         beam=config.beam,
-        n_best=config.n_best,
+        n_best=config.samples or config.n_best,
         penalty=build_penalty(config.length_penalty),
         banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
         exact=config.stop == "exact",
         transformers=config.stop == "transformers",
         word_bonus=config.word_bonus,
         should_cancel=should_cancel,
+        sampling=Sampling(config.temperature, config.top_k, config.top_p) if config.samples else None,
+        seeds=[p.seed for p in pieces],
+        no_repeat_ngram_size=config.no_repeat_ngram_size,
     )
-    with torch.inference_mode():
-        phrases = [p.phrases for p in pieces if p.phrases is not None] or None
-        batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
-        memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        n_best = search(model, memory, limits, options)
-        replacing = config.unknown == "replace"
-        links = writer_of(model).links
-        return links(model, tokenizer, pieces, n_best, memory, config, alignments=alignments, replacing=replacing)
+
+
+def link_pieces(
+    model: Any,
+    tokenizer: Tokenizer,
+    pieces: Sequence[Piece],
+    n_best: Sequence[list[Hypothesis]],
+    memory: Any,
+    config: DecodingConfig,
+    *,
+    alignments: bool,
+) -> list[PieceResult]:
+    """The hypotheses with their links, if requested, and with the unknown words to replace."""
+    replacing = config.unknown == "replace"
+    links = writer_of(model).links
+    return links(model, tokenizer, pieces, n_best, memory, config, alignments=alignments, replacing=replacing)
+
+
+def rank_samples(
+    side: Side, piece: Piece, samples: list[Hypothesis], config: DecodingConfig, should_cancel: ShouldCancel | None
+) -> list[Hypothesis]:
+    """The `n_best` of the samples of a piece: the likeliest or, with `mbr`, those with the largest expected similarity, which
+    becomes their score. Ties: the sample that was drawn first."""
+    if config.mbr:
+        texts = [side.decode(sample.tokens, piece.begun).replace("\n", " ") for sample in samples]
+        utilities = expected_similarity(texts, config.mbr_metric, should_cancel)
+        samples = [s._replace(score=utility) for s, utility in zip(samples, utilities, strict=True)]
+        return sorted(samples, key=lambda sample: -sample.score)[: config.n_best]
+    return sorted(samples, key=lambda sample: -sample.log_prob)[: config.n_best]

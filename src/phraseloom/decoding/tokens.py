@@ -10,6 +10,7 @@ from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.beam import beam_search, greedy_search
 from phraseloom.decoding.limits import Hypothesis, Limits, SearchModel, SearchOptions
 from phraseloom.decoding.parts import Aligned, PieceResult, unknown_words
+from phraseloom.decoding.sampling import sample_search
 from phraseloom.errors import UsageError
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Tokenizer
@@ -17,11 +18,16 @@ from phraseloom.text.vocabulary import UNK
 
 
 def search(model: SearchModel, memory: Any, limits: Limits, options: SearchOptions) -> list[list[Hypothesis]]:
-    """Greedy search for a beam of 1, otherwise beam search. Raises UsageError for a word bonus."""
+    """Samples if the options have `sampling`, else greedy search for a beam of 1, otherwise beam search.
+
+    Raises UsageError for a word bonus.
+    """
     if options.word_bonus:
         raise UsageError(
             f"word_bonus {options.word_bonus:g} is for segmental models", hint="use length_penalty for this model"
         )
+    if options.sampling is not None:
+        return sample_search(model, memory, limits, options)
     return (greedy_search if options.beam == 1 else beam_search)(model, memory, limits, options)
 
 

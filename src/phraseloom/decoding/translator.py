@@ -7,7 +7,7 @@ their order. A translation does not depend on the lines around it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import or_
@@ -19,8 +19,10 @@ import torch
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
-from phraseloom.decoding.batching import cut_line, map_batches, num_workers, plan_batches
+from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.ensemble import Ensemble, Member, averaged, build_ensemble
+from phraseloom.decoding.limits import SampleSeed
 from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
 from phraseloom.decoding.parts import PieceResult, join_parts
 from phraseloom.decoding.penalties import build_penalty
@@ -28,6 +30,7 @@ from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import writer_of
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
+from phraseloom.decoding.streaming import check_stream, stream_piece
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
@@ -63,23 +66,51 @@ class Translator:
         self._lexicons: dict[str, dict[str, str]] = {}
 
     @classmethod
-    def from_pretrained(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Translator:
+    def from_pretrained(
+        cls,
+        folder: str | Path,
+        *,
+        ensemble: Sequence[str | Path] = (),
+        device: str | torch.device = "cpu",
+        **options: Any,
+    ) -> Translator:
         """Load a model folder, a run folder (its best checkpoint) or a checkpoint; every file is verified.
 
-        `options` override the `generation_config.json` of the model. Raises FileProblem, CorruptError, ModelError,
-        ConfigError.
+        `ensemble`: further models that translate together with the first (`decoding/ensemble.py`), whose tokenizer and
+        options hold. `options` override the `generation_config.json` of the model. Raises FileProblem, CorruptError,
+        ModelError, ConfigError; UsageError for models that cannot form an ensemble.
         """
         from phraseloom.models.store import GENERATION, find_model, load_model, load_segmenter_of
 
-        folder = find_model(folder)
-        model, tokenizer, generation = load_model(folder, device)
+        found = find_model(folder)
+        model, tokenizer, generation = load_model(found, device)
         pack_for_inference(model)
-        config = validate(DecodingConfig, generation, file=folder / GENERATION)
-        return cls(model, tokenizer, _with(config, options), segmenter=load_segmenter_of(folder))
+        config = validate(DecodingConfig, generation, file=found / GENERATION)
+        segmenter = load_segmenter_of(found)
+        if ensemble:
+            members = [Member(str(folder), model, tokenizer, segmenter)]
+            for other in ensemble:
+                other_model, other_tokenizer, _ = load_model(other, device)
+                pack_for_inference(other_model)
+                other_segmenter = load_segmenter_of(find_model(other))
+                members.append(Member(str(other), other_model, other_tokenizer, other_segmenter))
+            model, segmenter = build_ensemble(members)
+        return cls(model, tokenizer, _with(config, options), segmenter=segmenter)
 
     def with_options(self, **options: Any) -> Translator:
         """A translator with the same model and other default options."""
         return Translator(self.model, self.tokenizer, _with(self.config, options), segmenter=self.segmenter)
+
+    @property
+    def is_ensemble(self) -> bool:
+        """Whether several models translate together."""
+        return isinstance(self.model, Ensemble)
+
+    def first_model(self) -> Translator:
+        """The first model of an ensemble alone; this translator if it has one model."""
+        if not self.is_ensemble:
+            return self
+        return Translator(self.model.models[0], self.tokenizer, self.config, segmenter=self.segmenter)
 
     def add_phrases(self, path: str | Path) -> Added:
         """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers."""
@@ -112,7 +143,7 @@ class Translator:
 
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
-        that the model lacks."""
+        that the model lacks, or sampling or `no_repeat_ngram_size` with a segmental model."""
         config = config or self.config
         lexicon = self.lexicon(config)
         writer_of(self.model).check(self.model, config, aligned=alignments or lexicon is not None)
@@ -139,6 +170,8 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         trees: Sequence[str] | None = None,
         alignments: bool = False,
+        seeds: Sequence[int] | None = None,
+        numbers: Sequence[int] | None = None,
         report: TranslationReport | None = None,
         should_cancel: ShouldCancel | None = None,
         **options: Any,
@@ -148,7 +181,8 @@ class Translator:
         `prefixes`: the forced prefix of each translation ("" for none); it may have unknown words. `trees`: the bracketed parse
         tree of each line ("" for none), for a model that needs trees. `alignments`: also link words and phrases. `report`:
         collects counts; without one, warnings for cropped, split and cut lines are logged. `should_cancel`: every thread calls
-        it at each step of the search; if it returns True, the search raises Cancelled.
+        it at each step of the search; if it returns True, the search raises Cancelled. A sample depends on the seed of its line
+        (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
 
         Raises UsageError, ConfigError, ModelError; DataError if a tree does not fit its line (line from 1).
         """
@@ -156,10 +190,14 @@ class Translator:
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
         trees = None if trees is None else list_of_lines(trees, "trees")
         config = _with(self.config, options)
-        if prefixes is not None and len(prefixes) != len(lines):
-            raise UsageError(f"{plural(len(lines), 'line')}, but {len(prefixes)} prefixes")
+        for what, values in (("prefixes", prefixes), ("seeds", seeds), ("numbers", numbers)):
+            if values is not None and len(values) != len(lines):
+                raise UsageError(f"{plural(len(lines), 'line')}, but {len(values)} {what}")
+        if numbers is None:
+            numbers = range(len(lines)) if seeds is None else [0] * len(lines)
+        sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), numbers))
         counts = TranslationReport() if report is None else report
-        result = self._translate(lines, prefixes, trees, config, alignments, should_cancel)
+        result = self._translate(lines, prefixes, trees, sample_seeds, config, alignments, should_cancel)
         for translation in result:
             counts.add(translation)
         if report is None:
@@ -167,22 +205,84 @@ class Translator:
                 logger.warning(warning)
         return result
 
-    def stream(
+    def translate_iterable(
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
     ) -> Iterator[Translation]:
-        """Translations of a stream of lines in bounded memory, `window` lines at a time; see `translate`."""
+        """Translations of any number of lines in bounded memory, `window` lines at a time; see `translate`."""
         for name, value in (("lines to translate", lines), ("trees", trees)):
             if value is not None and (isinstance(value, str | bytes) or not isinstance(value, Iterable)):
                 list_of_lines(value, name)  # raises now, not at the first line
         size = _with(self.config, {k: v for k, v in options.items() if k in DecodingConfig.model_fields}).window
-        return self._stream(iter(lines), None if trees is None else iter(trees), size, options)
+        return self._translate_iterable(iter(lines), None if trees is None else iter(trees), size, options)
 
-    def _stream(
+    def _translate_iterable(
         self, lines: Iterator[str], trees: Iterator[str] | None, size: int, options: dict[str, Any]
     ) -> Iterator[Translation]:
+        number = 0
         while window := list(islice(lines, size)):
             window_trees = None if trees is None else list(islice(trees, len(window)))
-            yield from self.translate(window, trees=window_trees, **options)
+            numbers = range(number, number + len(window))
+            yield from self.translate(window, trees=window_trees, numbers=numbers, **options)
+            number += len(window)
+
+    def stream(
+        self,
+        line: str,
+        *,
+        prefix: str = "",
+        tree: str | None = None,
+        number: int = 0,
+        alignments: bool = False,
+        should_cancel: ShouldCancel | None = None,
+        **options: Any,
+    ) -> Generator[str, None, Translation]:
+        """Yield the translation of one line in pieces of text while it is written, by greedy search or as one sample.
+
+        The pieces join to the text of `translate` with `beam=1`; the generator returns the whole Translation. Closing it ends
+        the search and frees its memory. The model's own `beam`, `n_best` and `mbr` do not count; `number` is the one of
+        `translate`. Raises UsageError for options that need the whole output (`decoding/streaming.py`), otherwise as
+        `translate`.
+        """
+        if not isinstance(line, str):
+            raise UsageError(
+                f"stream takes one line, not {type(line).__name__}", hint="use translate_iterable for several lines"
+            )
+        [line] = list_of_lines([line], "lines to translate")
+        config = _with(self.config, {"beam": 1, "n_best": 1, "mbr": 0, **options})
+        check_stream(self.model, config)
+        prefixes, trees = ([prefix] if prefix else None), None if tree is None else [tree]
+        lexicon = self.check(config, alignments=alignments)
+        assert lexicon is None
+        ids, cut = self._cut([line], prefixes, trees, [SampleSeed(config.seed, number)], config)
+        return self._stream(line, ids[0], cut[0], config, alignments, should_cancel)
+
+    def _stream(
+        self,
+        line: str,
+        ids: list[int],
+        pieces: list[Piece],
+        config: DecodingConfig,
+        alignments: bool,
+        should_cancel: ShouldCancel | None,
+    ) -> Generator[str, None, Translation]:
+        results: list[PieceResult] = []
+        for piece in pieces:
+            if results:
+                yield " "
+            result = yield from stream_piece(
+                self.model,
+                self.tokenizer,
+                piece,
+                config,
+                device=self.device,
+                alignments=alignments,
+                should_cancel=should_cancel,
+            )
+            results.append(result)
+        if not pieces:
+            return BLANK_ALIGNED if alignments else BLANK
+        cropped = len(ids) > config.max_input_tokens and config.long_lines == "crop"
+        return join_parts(self.tokenizer, line, pieces, results, cropped=cropped)
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, trees: Sequence[str] | None = None, **options: Any
@@ -202,24 +302,24 @@ class Translator:
         target_ids, cropped_target = crop_targets(translator, targets)
         cropped = map(or_, cropped_source, cropped_target)
         pairs = list(zip(source_ids, target_ids, strict=True))
-        log_probs = score_pairs(self.model, pairs, config, self.device, phrases)
+        model = averaged(self.model, config.ensemble_mean)
+        log_probs = score_pairs(model, pairs, config, self.device, phrases)
         piece, penalty = self.tokenizer.target.vocabulary.piece, build_penalty(config.length_penalty)
         return [
             Score.of(token_log_probs, [piece(i) for i in ids], penalty, is_cropped)
             for token_log_probs, (_, ids), is_cropped in zip(log_probs, pairs, cropped, strict=True)
         ]
 
-    def _translate(
+    def _cut(
         self,
         lines: list[str],
         prefixes: Sequence[str] | None,
         trees: Sequence[str] | None,
+        sample_seeds: Sequence[SampleSeed],
         config: DecodingConfig,
-        alignments: bool,
-        should_cancel: ShouldCancel | None,
-    ) -> list[Translation]:
+    ) -> tuple[list[list[int]], list[list[Piece]]]:
+        """The subword ids of each line, and its pieces for the model, with forced prefixes, source phrases and seeds."""
         side, limit = self.tokenizer.source, config.max_input_tokens
-        lexicon = self.check(config, alignments=alignments)
         needs_whole_lines = self.segmenter is not None or config.long_lines == "split"
         ids = side.encode_batch(lines) if needs_whole_lines else encode(side, lines, limit)
         cut = [cut_line(n, i, side.word_of_piece, limit=limit, how=config.long_lines) for n, i in enumerate(ids)]
@@ -229,6 +329,25 @@ class Translator:
         if prefixes is not None:
             cut = with_prefixes(self.tokenizer.target, cut, prefixes)
             refuse_long_prefixes([line[0].prefix if line else () for line in cut], config.max_target_tokens)
+        cut = [
+            [replace(piece, seed=seed._replace(part=part)) for part, piece in enumerate(line)]
+            for line, seed in zip(cut, sample_seeds, strict=True)
+        ]
+        return ids, cut
+
+    def _translate(
+        self,
+        lines: list[str],
+        prefixes: Sequence[str] | None,
+        trees: Sequence[str] | None,
+        sample_seeds: Sequence[SampleSeed],
+        config: DecodingConfig,
+        alignments: bool,
+        should_cancel: ShouldCancel | None,
+    ) -> list[Translation]:
+        limit = config.max_input_tokens
+        lexicon = self.check(config, alignments=alignments)
+        ids, cut = self._cut(lines, prefixes, trees, sample_seeds, config)
         pieces = [piece for line in cut for piece in line]
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(

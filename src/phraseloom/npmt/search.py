@@ -251,7 +251,14 @@ def can_align(model: Any) -> bool:
 
 
 def check(model: Any, config: DecodingConfig, *, aligned: bool) -> None:
-    """Raise UsageError if the options select an attention: the model has none."""
+    """Raise UsageError if the options select an attention, sampling or n-grams without repetition: the model has none."""
+    for option, is_set in (
+        ("sample", config.sample),
+        ("mbr", config.mbr),
+        ("no_repeat_ngram_size", config.no_repeat_ngram_size),
+    ):
+        if is_set:
+            raise UsageError(f"{option} is for models that write token by token, and this model writes segments (NPMT)")
     if config.alignment_layer is not None or config.alignment_head is not None:
         raise UsageError(
             "alignment_layer and alignment_head select an attention, and a segmental model has none",

@@ -51,6 +51,8 @@ UnknownMethod = Literal["forbid", "keep", "replace"]
 LongLines = Literal["crop", "split"]
 StopRule = Literal["finished", "exact", "transformers"]
 PenaltyName = Literal["wu", "sockeye", "none"]
+EnsembleMean = Literal["probabilities", "log_probabilities"]
+MbrMetric = Literal["chrf", "bleu"]
 
 PenaltyConfig = Annotated[WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig, Field(discriminator="kind")]
 
@@ -65,6 +67,17 @@ Window = Annotated[
     int, Field(ge=1, le=10_000_000, description="Largest number of lines to read, sort by length and process together.")
 ]
 MAX_BEAM = 1000
+
+Temperature = Annotated[
+    float,
+    Field(gt=0.0, le=1000.0, description="Softmax temperature. Below 1: less random; above 1: more random."),
+]
+TopK = Annotated[Annotated[int, Field(ge=1)] | None, Field(description="Sample from the k best tokens only.")]
+TopP = Annotated[
+    Annotated[float, Field(gt=0.0, le=1.0)] | None,
+    Field(description="Nucleus sampling: sample from the smallest set of tokens with this total probability."),
+]
+Seed = Annotated[int, Field(ge=0, lt=2**63, description="Random seed.")]
 
 
 class LengthConfig(Config):
@@ -113,11 +126,31 @@ class DecodingConfig(Config):
     more than `batch_tokens` source tokens. Each of the `workers` uses one core; 1 lets torch use several cores.
     `alignment_layer` None is the last layer but one (or the only one), `alignment_head` None is the mean of all heads.
     `unknown`: keep writes U+2047, replace takes a source word (`decoding/parts.py`). `docs/alignment.md` and
-    `docs/decoding.md` explain the methods of alignment and the stopping rules.
+    `docs/decoding.md` explain the methods of alignment, the stopping rules, sampling and minimum Bayes risk.
     """
 
     beam: int = Field(5, ge=1, le=MAX_BEAM, description="Beam size; 1 is greedy search.")
-    n_best: int = Field(1, ge=1, le=MAX_BEAM, description="Translations per line; at most the beam size.")
+    n_best: int = Field(
+        1, ge=1, le=MAX_BEAM, description="Translations per line; at most the beam size, or the samples of mbr."
+    )
+    sample: bool = Field(False, description="Sample translations, n_best per line, instead of searching for the best.")
+    temperature: Temperature = 1.0
+    top_k: TopK = None
+    top_p: TopP = None
+    seed: Seed = 1
+    mbr: int = Field(
+        0,
+        ge=0,
+        le=MAX_BEAM,
+        description="Minimum Bayes risk: draw this many samples per line and choose the one most similar to all; 0: off.",
+    )
+    mbr_metric: MbrMetric = Field("chrf", description="Similarity for mbr: sentence chrF or sentence BLEU.")
+    no_repeat_ngram_size: int = Field(
+        0, ge=0, le=1000, description="Never write an n-gram of this many subwords twice in an output; 0: off."
+    )
+    ensemble_mean: EnsembleMean = Field(
+        "probabilities", description="What an ensemble averages: the probabilities of its models, or their logarithms."
+    )
     length_penalty: PenaltyConfig = Field(WuPenaltyConfig(), description="Kind of length penalty.")
     stop: StopRule = Field(
         "finished",
@@ -164,9 +197,16 @@ class DecodingConfig(Config):
     window: Window = 2000
 
     @property
+    def samples(self) -> int:
+        """The number of samples per line; 0 for a search."""
+        return self.mbr or (self.n_best if self.sample else 0)
+
+    @property
     def sentences_together(self) -> int:
         """`batch_sentences` as a number; measured on CPUs, see docs/decoding.md."""
-        return max(16, min(128, 320 // self.beam)) if self.batch_sentences == "auto" else self.batch_sentences
+        if self.batch_sentences != "auto":
+            return self.batch_sentences
+        return max(1, min(128, 320 // self.samples)) if self.samples else max(16, min(128, 320 // self.beam))
 
     @property
     def max_target_tokens(self) -> int:
@@ -181,7 +221,9 @@ class DecodingConfig(Config):
 
     @model_validator(mode="after")
     def _list_fits_beam(self) -> DecodingConfig:
-        if self.n_best > self.beam:
+        if self.mbr and self.n_best > self.mbr:
+            raise ValueError(f"n_best {self.n_best} is larger than mbr {self.mbr}; set mbr to {self.n_best} or more")
+        if not self.samples and self.n_best > self.beam:
             raise ValueError(f"n_best {self.n_best} is larger than beam {self.beam}; set beam to {self.n_best}")
         return self
 
@@ -194,14 +236,10 @@ class GenerationConfig(Config):
     """
 
     sample: bool = Field(False, description="Sample tokens, or always take the best.")
-    temperature: float = Field(
-        1.0, gt=0.0, le=1000.0, description="Softmax temperature. Below 1: less random; above 1: more random."
-    )
-    top_k: Annotated[int, Field(ge=1)] | None = Field(None, description="Sample from the k best tokens only.")
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = Field(
-        None, description="Nucleus sampling: sample from the smallest set of tokens with this total probability."
-    )
-    seed: int = Field(1, ge=0, lt=2**63, description="Random seed.")
+    temperature: Temperature = 1.0
+    top_k: TopK = None
+    top_p: TopP = None
+    seed: Seed = 1
     samples: int = Field(1, ge=1, le=10_000, description="Continuations per prompt.")
     max_tokens: int = Field(100, ge=1, le=1_000_000, description="Most subwords of a continuation.")
     batch_sentences: AutoBatch = Field("auto", description="Continuations per batch.")

@@ -22,6 +22,9 @@ class ServingConfig(Config):
     max_prefix_tokens: int = Field(256, ge=0, le=1_000_000, description="Most subwords in a prefix.")
     max_beam: int = Field(10, ge=1, le=MAX_BEAM, description="Largest beam that a request may ask for.")
     max_n_best: int = Field(10, ge=1, le=MAX_BEAM, description="Most translations per text.")
+    max_mbr: int = Field(
+        32, ge=0, le=MAX_BEAM, description="Most samples per text for minimum Bayes risk; 0: none is offered."
+    )
     explain_texts: int = Field(4, ge=1, le=1000, description="Most texts in one explanation.")
     explain_tokens: int = Field(128, ge=1, le=10_000, description="Most subwords that an explanation shows per side.")
 

@@ -5,29 +5,31 @@ The live page: type, translate, keep the first words, look inside. Its script is
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, get_args
 
 from phraseloom import __version__
 from phraseloom.config import bounds, validate
 from phraseloom.errors import ConfigError, DataError, UsageError
-from phraseloom.options.decoding import DecodingConfig, LongLines
+from phraseloom.options.decoding import DecodingConfig, LongLines, MbrMetric
 from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
-from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
-from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
+from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, StreamedReply, json_reply
+from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, StreamKey, StreamText, TranslateKey
 from phraseloom.serving.protocol import Fields, read_object
 
 logger = logging.getLogger(__name__)
 
-Route = Callable[[Request], Awaitable[Reply]]
+Route = Callable[[Request], Awaitable[Reply | StreamedReply]]
 LONG_LINES: tuple[LongLines, ...] = get_args(LongLines)
+OF_SAMPLES = ("temperature", "top_k", "top_p", "seed")
 UTF_8 = ("utf-8", "utf8")
 PAGE_POLICY = "frame-ancestors 'none'"
 
@@ -63,9 +65,10 @@ class App:
             "/explain": {"POST": self._explain},
         }
 
-    async def handle(self, request: Request) -> Reply:
+    async def handle(self, request: Request) -> Reply | StreamedReply:
         """The reply; raises nothing but cancellation. An internal error is logged under the number that the client gets."""
         start = time.monotonic()
+        reply: Reply | StreamedReply
         try:
             reply = await self._route(request)
         except Problem as problem:
@@ -74,11 +77,12 @@ class App:
             reply = _failed(request, error)
         if self.log_requests:
             milliseconds = 1000 * (time.monotonic() - start)
-            size = f"{len(request.body)} bytes in, {len(reply.body)} out"
+            out = f"{len(reply.body)} out" if isinstance(reply, Reply) else "a stream out"
+            size = f"{len(request.body)} bytes in, {out}"
             logger.info("%s %s %d, %s, %.1f ms", request.method, request.path[:80], reply.status, size, milliseconds)
         return reply
 
-    async def _route(self, request: Request) -> Reply:
+    async def _route(self, request: Request) -> Reply | StreamedReply:
         self._check_host(request)
         methods = self._routes.get(request.path)
         if methods is None:
@@ -121,33 +125,99 @@ class App:
             status=200 if alive else 503,
         )
 
-    async def _translate(self, request: Request) -> Reply:
+    async def _translate(self, request: Request) -> Reply | StreamedReply:
         fields = _fields(request)
         texts = self._text_field(fields, "text", required=True) or []
         name = fields.choice("model", self._models.names) or self._models.names[0]
         prefixes, trees = self._beside(fields, len(texts), [name])
         beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
-        alignments = fields.flag("alignments")
+        alignments, stream = bool(fields.flag("alignments")), bool(fields.flag("stream"))
         long_lines = fields.choice("long_lines", LONG_LINES)
-        fields.finish()
         translator = self._models[name]
+        options = self._sampling(fields, translator.config)
+        fields.finish()
+        if stream:
+            _check_stream(texts, beam, n_best, options)
+            beam = n_best = 1
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
         try:
-            validate(DecodingConfig, {"beam": beam, "n_best": n_best})
+            own = {"sample": translator.config.sample, "mbr": 0 if stream else translator.config.mbr}
+            validate(DecodingConfig, {"beam": beam, "n_best": n_best, **own, **options})
         except ConfigError as error:
             raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
-        key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
-        items = [
-            RequestText(text, prefix, tree)
-            for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
-        ]
+        seed = options.pop("seed", None)
+        if stream:
+            options["mbr"] = 0
+        key = TranslateKey(
+            name, beam, n_best, long_lines or translator.config.long_lines, alignments, tuple(sorted(options.items()))
+        )
+        beside = zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
+        items = [RequestText(*of_text, seed, number) for number, of_text in enumerate(beside)]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
+        if stream:
+            return await self._stream(request, key, items[0], size)
         translations = await self._batcher.submit(self._texts, key, items, size=size)
         warnings = self._warnings(translations, name)
         return json_reply({"model": name, "translations": translations, "warnings": warnings})
+
+    def _sampling(self, fields: Fields, config: DecodingConfig) -> dict[str, Any]:
+        """The fields of sampling, minimum Bayes risk and repetition that a request has; `DecodingConfig` checks them."""
+        values: dict[str, Any] = {"sample": fields.flag("sample"), "mbr": self._capped(fields, "mbr")}
+        values |= {name: fields.number(name) for name in (*OF_SAMPLES, "no_repeat_ngram_size")}
+        values["mbr_metric"] = fields.choice("mbr_metric", get_args(MbrMetric))
+        options = {name: value for name, value in values.items() if value is not None}
+        if not options.get("sample", config.sample) and not options.get("mbr", config.mbr):
+            for name in (*OF_SAMPLES, "mbr_metric"):
+                if name in options:
+                    raise Problem(400, f"{name}: only samples have it; add sample: true or mbr")
+        return options
+
+    async def _stream(self, request: Request, key: TranslateKey, item: RequestText, size: int) -> Reply | StreamedReply:
+        """JSON lines: one for each piece of text, then one with the whole translation or with an error."""
+        loop, pieces = asyncio.get_running_loop(), asyncio.Queue[str | None]()
+
+        def send(piece: str) -> None:
+            loop.call_soon_threadsafe(pieces.put_nowait, piece)
+
+        stream = StreamKey(key, next(self._number))
+        submitted = self._batcher.submit(self._texts, stream, [StreamText(item, send)], size=size)
+        work = asyncio.ensure_future(submitted)
+        work.add_done_callback(lambda _: pieces.put_nowait(None))
+        try:
+            first = await pieces.get()
+        except asyncio.CancelledError:
+            work.cancel()
+            raise
+        if first is None and work.exception() is not None:
+            await work  # an error before the first piece is an ordinary reply
+        return StreamedReply(self._stream_lines(request, key.model, first, pieces, work), work.cancel)
+
+    async def _stream_lines(
+        self,
+        request: Request,
+        name: str,
+        first: str | None,
+        pieces: asyncio.Queue[str | None],
+        work: asyncio.Future[list[Any]],
+    ) -> AsyncGenerator[bytes, None]:
+        piece = first
+        while piece is not None:
+            while not pieces.empty() and (more := pieces.get_nowait()) is not None:
+                piece += more
+            yield json_reply({"piece": piece}).body
+            piece = None if work.done() and pieces.empty() else await pieces.get()
+        try:
+            translations = await work
+        except Problem as problem:
+            yield problem.reply().body
+        except Exception as error:
+            yield _failed(request, error).body
+        else:
+            last = {"model": name, "translation": translations[0], "warnings": self._warnings(translations, name)}
+            yield json_reply(last).body
 
     def _warnings(self, translations: Sequence[dict[str, Any]], name: str) -> list[str]:
         """One sentence for each text that was cropped, split or cut."""
@@ -222,6 +292,17 @@ class App:
             characters_name=characters,
             required=required,
         )
+
+
+def _check_stream(texts: Sequence[str], beam: int | None, n_best: int | None, options: dict[str, Any]) -> None:
+    """Problem 400 for a request that cannot be streamed."""
+    if len(texts) != 1:
+        raise Problem(400, f"stream: one text at a time, not {len(texts)}")
+    for name, value in (("beam", beam), ("n_best", n_best)):
+        if value is not None and value > 1:
+            raise Problem(400, f"stream: {name} {value} has no final words before its end; leave it out")
+    if options.get("mbr"):
+        raise Problem(400, "stream: mbr compares whole translations; leave it out")
 
 
 def _fields(request: Request) -> Fields:

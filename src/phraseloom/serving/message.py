@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
 JSON_TYPE = "application/json"
+LINES_TYPE = "application/x-ndjson"  # one JSON object per line
 # The only statuses that a reply has.
 STATUSES = (200, 400, 403, 404, 405, 408, 413, 415, 417, 421, 431, 500, 501, 503)
 
@@ -36,6 +37,17 @@ class Reply:
     body: bytes
     content_type: str = JSON_TYPE
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StreamedReply:
+    """A reply whose body is sent part by part while it is made. `cancel` ends the work behind it."""
+
+    parts: AsyncGenerator[bytes, None]
+    cancel: Callable[[], object]
+    content_type: str = LINES_TYPE
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
 
 
 class Problem(Exception):

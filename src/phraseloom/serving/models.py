@@ -23,6 +23,15 @@ class TranslateKey(NamedTuple):
     n_best: int
     long_lines: Literal["crop", "split"]
     alignments: bool
+    options: tuple[tuple[str, Any], ...] = ()
+    """Further fields of `DecodingConfig` that the request has."""
+
+
+class StreamKey(NamedTuple):
+    """A translation that is streamed, alone in its batch; `number` tells two of them apart."""
+
+    translate: TranslateKey
+    number: int
 
 
 class ExplainKey(NamedTuple):
@@ -34,11 +43,23 @@ class ExplainKey(NamedTuple):
 
 
 class RequestText(NamedTuple):
-    """A text to translate, the forced prefix of its translation ("" for none), and its parse tree ("" for none)."""
+    """A text to translate, the forced prefix of its translation ("" for none), and its parse tree ("" for none).
+
+    Samples depend on `seed` (None: the model's) and on `number`, that of the text in its request.
+    """
 
     text: str
     prefix: str
     tree: str
+    seed: int | None = None
+    number: int = 0
+
+
+class StreamText(NamedTuple):
+    """A text whose translation goes to `send`, called in the worker thread, piece by piece."""
+
+    text: RequestText
+    send: Callable[[str], None]
 
 
 class Measure(NamedTuple):
@@ -58,6 +79,12 @@ class Sources(NamedTuple):
     trees: list[str] | None
 
 
+def _description(translator: Any) -> str:
+    """The model in one line; of an ensemble, its first model."""
+    text = describe(translator.first_model().model)
+    return f"an ensemble of {len(translator.model.models)} models: {text}" if translator.is_ensemble else text
+
+
 class Models:
     """Translators by name; the first is the default. Raises UsageError if their own options are above a limit."""
 
@@ -65,7 +92,8 @@ class Models:
         self.config = config
         self._translators = dict(translators)
         for name, translator in self._translators.items():
-            for option, limit in (("beam", config.max_beam), ("n_best", config.max_n_best)):
+            limits = (("beam", config.max_beam), ("n_best", config.max_n_best), ("mbr", config.max_mbr))
+            for option, limit in limits:
                 if (own := getattr(translator.config, option)) > limit:
                     raise UsageError(
                         f"{name}: its {option} {own} is above the limit {limit}",
@@ -96,7 +124,7 @@ class Models:
         return {
             "name": name,
             "parameters": sum(p.numel() for p in translator.model.parameters()),
-            "description": describe(translator.model),
+            "description": _description(translator),
             "languages": [translator.tokenizer.source.language, translator.tokenizer.target.language],
             "beam": translator.config.beam,
             "n_best": translator.config.n_best,
@@ -113,19 +141,21 @@ class Models:
                 self[name].translate(["a"], max_length={"factor": 0.0, "constant": 2}, report=TranslationReport())
 
     def work(
-        self, key: TranslateKey | ExplainKey, items: Sequence[Any], should_cancel: Callable[[], bool]
+        self, key: TranslateKey | StreamKey | ExplainKey, items: Sequence[Any], should_cancel: Callable[[], bool]
     ) -> Sequence[Any]:
-        """The translation of each `RequestText` as plain data, or the explanation of each `Sources` as a reply.
+        """The translation of each `RequestText` or `StreamText` as plain data, or the explanation of each `Sources` as a reply.
 
         Raises Cancelled soon after `should_cancel` returns true.
         """
         if isinstance(key, ExplainKey):
             return [self._explain(key, sources, should_cancel) for sources in items]
+        if isinstance(key, StreamKey):
+            return [self._stream(key.translate, item, should_cancel) for item in items]
         return self._translate(key, items, should_cancel)
 
     def _measure(self, key: TranslateKey, texts: Sequence[RequestText]) -> list[Measure]:
         """The length of each prefix, and the most steps of each text."""
-        translator = self[key.model]
+        translator, rows = self[key.model], self._rows(key)
         source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
         limit = min(config.max_input_tokens, self.config.max_tokens)
         prefixes = target.encode_batch([t.prefix for t in texts])
@@ -136,31 +166,69 @@ class Models:
             lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
-            result.append(Measure(prefix, key.beam * sum(lengths)))
+            result.append(Measure(prefix, rows * sum(lengths)))
         return result
+
+    def _rows(self, key: TranslateKey) -> int:
+        """The hypotheses or samples of a text that are searched together."""
+        config, options = self[key.model].config, dict(key.options)
+        mbr, sample = options.get("mbr", config.mbr), options.get("sample", config.sample)
+        return int(mbr or (key.n_best if sample else key.beam))
 
     def _translate(
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
     ) -> list[Any]:
         """Translate the texts that fit into `batch_steps`; the first always runs, unless it exceeds the limit alone."""
         results: list[Any] = [POSTPONED] * len(texts)
-        chosen, left, most = [], self.config.batch_steps, self.config.batch_steps
-        for number, (prefix, steps) in enumerate(self._measure(key, texts)):
-            if prefix > self.config.max_prefix_tokens:
-                results[number] = UsageError(f"prefix: {self._too_long(prefix)}")
-            elif steps > most:
-                results[number] = UsageError(
-                    f"{steps} steps of search ({key.beam} hypotheses of up to {steps // key.beam} subwords) are above the "
-                    f"limit of this server, batch_steps = {most}: send a shorter text or ask for a narrower beam"
-                )
-            elif steps <= left:
+        chosen, left = [], self.config.batch_steps
+        for number, measure in enumerate(self._measure(key, texts)):
+            if problem := self._refusal(key, measure):
+                results[number] = problem
+            elif measure.steps <= left:
                 chosen.append(number)
-                left -= steps
+                left -= measure.steps
         if chosen:
             translations = self._translate_all(key, [texts[n] for n in chosen], should_cancel)
             for number, translation in zip(chosen, translations, strict=True):
                 results[number] = translation
         return results
+
+    def _refusal(self, key: TranslateKey, measure: Measure) -> UsageError | None:
+        """The error of a text above a limit."""
+        if measure.prefix_tokens > self.config.max_prefix_tokens:
+            return UsageError(f"prefix: {self._too_long(measure.prefix_tokens)}")
+        if measure.steps > self.config.batch_steps:
+            rows = self._rows(key)
+            return UsageError(
+                f"{measure.steps} steps of search ({rows} hypotheses of up to {measure.steps // rows} subwords) are above the "
+                f"limit of this server, batch_steps = {self.config.batch_steps}: send a shorter text or ask for a narrower beam"
+            )
+        return None
+
+    def _stream(self, key: TranslateKey, item: StreamText, should_cancel: Callable[[], bool]) -> dict[str, Any]:
+        """Send the translation piece by piece, and return the whole."""
+        translator, text = self[key.model], item.text
+        [measure] = self._measure(key, [text])
+        if problem := self._refusal(key, measure):
+            raise problem
+        pieces = translator.stream(
+            text.text,
+            prefix=text.prefix,
+            tree=text.tree if self.needs_trees(key.model) else None,
+            number=text.number,
+            alignments=key.alignments,
+            should_cancel=should_cancel,
+            long_lines=key.long_lines,
+            max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
+            **({} if text.seed is None else {"seed": text.seed}),
+            **dict(key.options),
+        )
+        while True:
+            try:
+                item.send(next(pieces))
+            except StopIteration as end:
+                translation: dict[str, Any] = plain(end.value.as_dict())
+                return translation
 
     def _too_long(self, count: int) -> str:
         return (
@@ -176,12 +244,15 @@ class Models:
             prefixes=[t.prefix for t in texts] if any(t.prefix for t in texts) else None,
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
             alignments=key.alignments,
+            seeds=[translator.config.seed if t.seed is None else t.seed for t in texts],
+            numbers=[t.number for t in texts],
             report=TranslationReport(),
             should_cancel=should_cancel,
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
+            **dict(key.options),
         )
         return [plain(translation.as_dict()) for translation in translations]
 

@@ -19,7 +19,7 @@ import h11
 from phraseloom import __version__
 from phraseloom.errors import plural
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.message import Problem, Reply, Request
+from phraseloom.serving.message import Problem, Reply, Request, StreamedReply
 
 ALWAYS = (
     ("Server", f"phraseloom/{__version__}"),
@@ -90,11 +90,11 @@ def request_of(head: h11.Request, body: bytes) -> Request:
     return Request(head.method.decode("latin-1"), target.partition("?")[0], headers, body)
 
 
-def head_of(reply: Reply, *, keep_alive: bool) -> h11.Response:
-    """The head of a reply; without `keep_alive`, the connection closes after it."""
+def head_of(reply: Reply | StreamedReply, *, keep_alive: bool) -> h11.Response:
+    """The head of a reply; without `keep_alive`, the connection closes after it. h11 adds the framing of a streamed one."""
     headers = [
         ("Content-Type", f"{reply.content_type}; charset=utf-8"),
-        ("Content-Length", str(len(reply.body))),
+        *([("Content-Length", str(len(reply.body)))] if isinstance(reply, Reply) else []),
         *ALWAYS,
         *reply.headers.items(),
         *([] if keep_alive else [("Connection", "close")]),
@@ -197,15 +197,25 @@ class Fields:
 
         return self._take(name, read)
 
-    def flag(self, name: str) -> bool:
-        """True or false; false if it is missing."""
+    def number(self, name: str) -> float | None:
+        """A number; `DecodingConfig` checks its bounds."""
+
+        def read(value: Any) -> float:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Problem(400, f"{name}: a number is needed, not {_show(value)}")
+            return value
+
+        return self._take(name, read)
+
+    def flag(self, name: str) -> bool | None:
+        """True or false."""
 
         def read(value: Any) -> bool:
             if not isinstance(value, bool):
                 raise Problem(400, f"{name}: true or false is needed, not {_show(value)}")
             return value
 
-        return bool(self._take(name, read))
+        return self._take(name, read)
 
     def choice(self, name: str, among: Sequence[Word]) -> Word | None:
         """One of the words `among`."""

@@ -16,15 +16,16 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import h11
 
 from phraseloom.errors import PhraseloomError
 from phraseloom.options.serving import ServingConfig
-from phraseloom.serving.message import Problem, Reply, Request, overloaded
+from phraseloom.serving.message import Problem, Reply, Request, StreamedReply, overloaded
 from phraseloom.serving.protocol import check_head, check_size, head_of, protocol_problem, request_of, too_large
 
-Handler = Callable[[Request], Awaitable[Reply]]
+Handler = Callable[[Request], Awaitable[Reply | StreamedReply]]
 READ_BYTES = 16 * 1024
 WRITE_BYTES = 64 * 1024
 # The most bytes of a refused client that are read and discarded, so that it sees the reply and not a reset.
@@ -127,7 +128,11 @@ class Connection:
         except Problem as problem:
             self._enter(State.WORKING)
             reply, keep_alive = problem.reply(), not problem.close
-        await self._send(reply, keep_alive=keep_alive and not self._server.stopping)
+        keep_alive = keep_alive and not self._server.stopping
+        if isinstance(reply, StreamedReply):
+            await self._send_parts(reply, keep_alive=keep_alive)
+        else:
+            await self._send(reply, keep_alive=keep_alive)
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
             return True
@@ -220,7 +225,7 @@ class Connection:
         self._http.receive_data(data)
         return loop.time() if started is None else started, len(data)
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: Request) -> Reply | StreamedReply:
         """The reply of the handler, which is cancelled if the client leaves in the meantime."""
         work = asyncio.ensure_future(self._server.handler(request))
         watch = asyncio.ensure_future(self._reader.read(READ_BYTES))
@@ -252,6 +257,40 @@ class Connection:
                 await self._write(data + (self._http.send(h11.Data(data=body[start : start + WRITE_BYTES])) or b""))
                 data = b""
             await self._write(data + (self._http.send(h11.EndOfMessage()) or b""))
+
+    async def _send_parts(self, reply: StreamedReply, *, keep_alive: bool) -> None:
+        """Send each part when it is there; if the client leaves or does not read, the work behind the reply ends."""
+        watch = asyncio.ensure_future(self._reader.read(READ_BYTES))
+        try:
+            async with asyncio.timeout(self._config.answer_seconds + self._config.send_seconds):
+                await self._write(self._http.send(head_of(reply, keep_alive=keep_alive)) or b"")
+                while (part := await self._next_part(reply, watch)) is not None:
+                    if not self._server.buffered.take(len(part)):
+                        raise _Gone
+                    self._held += len(part)
+                    await self._write(self._http.send(h11.Data(data=part)) or b"")
+                    self._release()
+                await self._write(self._http.send(h11.EndOfMessage()) or b"")
+        finally:
+            reply.cancel()
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            await reply.parts.aclose()
+        if not watch.cancelled() and watch.exception() is None:  # the beginning of the next request
+            self._http.receive_data(watch.result())
+
+    async def _next_part(self, reply: StreamedReply, watch: asyncio.Future[Any]) -> bytes | None:
+        """The next part, None at the end; raises _Gone if the client closes the connection before it comes."""
+        part: asyncio.Future[Any] = asyncio.ensure_future(anext(reply.parts, None))
+        try:
+            await asyncio.wait([part, watch], return_when=asyncio.FIRST_COMPLETED)
+            if watch.done() and (watch.exception() is not None or not watch.result()):
+                raise _Gone
+            data: bytes | None = await part
+            return data
+        finally:
+            part.cancel()
+            await asyncio.gather(part, return_exceptions=True)
 
     async def _write(self, data: bytes) -> None:
         """Send bytes as fast as the client reads them; TimeoutError if it reads nothing for `read_seconds`."""

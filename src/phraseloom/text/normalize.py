@@ -48,6 +48,16 @@ class Normaliser:
             line = " ".join(self.truecaser(line.split(" ")))
         return line.lower() if self.config.lowercase else line
 
+    @property
+    def keeps_text(self) -> bool:
+        """Whether `detokenise` returns every line as it is."""
+        return not self.config.truecase and self._tokenise is None
+
+    @property
+    def looks_at_end(self) -> bool:
+        """Whether `detokenise` decides about early words by the last ones, as sacremoses does for Czech numbers."""
+        return self.tokenizer == "moses" and self.language == "cs"
+
     def detokenise(self, line: str) -> str:
         """The line with true case and tokenisation undone."""
         if self.config.truecase:

@@ -119,6 +119,17 @@ class Side:
         """
         return self.normaliser.detokenise(self._line(ids, begun))
 
+    @property
+    def streams_by_token(self) -> bool:
+        """Whether a later token leaves the decoded text of earlier ones as it is: nothing is detokenised."""
+        return isinstance(self.normaliser, Normaliser) and self.normaliser.keeps_text
+
+    @property
+    def streams_at_end(self) -> bool:
+        """Whether the last words of a line may change its first ones (`Normaliser.looks_at_end`)."""
+        plain = self.normaliser if isinstance(self.normaliser, Normaliser) else self.normaliser.plain
+        return plain.looks_at_end
+
     def _line(self, ids: Sequence[int], begun: Sequence[str]) -> str:
         return self.subwords.undo(self._names(ids, begun)) if begun else self.subwords.decode(ids)
 

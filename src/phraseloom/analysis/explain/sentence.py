@@ -127,12 +127,14 @@ def explain(
 ) -> dict[str, Any]:
     """The document of raw source lines with forced `targets`, or with the own translations of each model.
 
-    `translators` has one or two by name, with their own options (beam, alignment_layer, …). `references` are only shown.
+    `translators` has one or two by name, with their own options (beam, alignment_layer, …); of an ensemble, the first model is
+    explained. `references` are only shown.
     `trees` of the sources are for models with phrases from parse trees. `prefixes` are forced prefixes of own translations.
     `lines` are the numbers of the sentences to show. `uses` selects the attentions. A sentence does not depend on its
     neighbours. Raises UsageError (numbers of models or lines, layers, heads, trees), DataError (a tree that does not fit),
     ModelError (NaN), and Cancelled if `should_cancel`, called at each step, returns True.
     """
+    translators = {name: translator.first_model() for name, translator in translators.items()}
     parallel = {"targets": targets, "references": references, "trees": trees, "prefixes": prefixes, "lines": lines}
     _require(translators, sources, parallel, uses, max_tokens)
     tree_models = [name for name, t in translators.items() if t.segmenter is not None and t.segmenter.needs_trees]
