@@ -13,6 +13,8 @@ from typing import Literal, TypeVar
 
 import torch
 
+from phraseloom.decoding.constraint_tracker import ConstraintTracker
+
 R = TypeVar("R")
 
 
@@ -22,7 +24,7 @@ class Piece:
 
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
-    as text, if the vocabulary lacks some.
+    as text, if the vocabulary lacks some. `tracker`: of the constraints, if the line has any.
     """
 
     line: int
@@ -32,6 +34,7 @@ class Piece:
     phrases: list[int] | None = None
     prefix: Sequence[int] = ()
     begun: Sequence[str] = ()
+    tracker: ConstraintTracker | None = None
 
 
 def cut_line(

@@ -165,13 +165,13 @@ class _ConstrainedSearch:
             ending = allocate(usable, bank, self.widths[self.active], self.banks) & is_end
             going_on = self._live(usable, is_end, bank)
             new = (going_on | allocate(usable, bank, self.widths[self.active], self.banks)) & ~evaluated
-            for i, n in new.nonzero().tolist():
-                parent = self.states[i][n // count]
-                assert parent is not None
-                child = self.trackers[int(self.active[i])].extend(parent, int(ids[i, n]))
-                children[i, n] = child
-                bank[i, n], refused[i, n], evaluated[i, n] = _bank(child), child.is_dead, True
             if bool(new.any()):
+                places = new.nonzero().tolist()
+                for (i, n), token in zip(places, ids[new].tolist(), strict=True):
+                    children[i, n] = self._child(i, n // count, token)
+                bank[new] = torch.tensor([_bank(children[i, n]) for i, n in places], device=self.device)
+                refused[new] = torch.tensor([children[i, n].is_dead for i, n in places], device=self.device)
+                evaluated |= new
                 continue
             stuck = self._stuck(going_on, ending)
             if not bool(stuck.any()):
@@ -190,6 +190,11 @@ class _ConstrainedSearch:
         ]
         self.tokens = ids.gather(1, order)
         return order.div(count, rounding_mode="floor")
+
+    def _child(self, sentence: int, parent: int, token: int) -> ConstraintState:
+        state = self.states[sentence][parent]
+        assert state is not None
+        return self.trackers[int(self.active[sentence])].extend(state, token)
 
     def _live(self, usable: Tensor, is_end: Tensor, bank: Tensor) -> Tensor:
         return allocate(usable.masked_fill(is_end, NEVER), bank, self.widths[self.active], self.banks)

@@ -13,11 +13,9 @@ hypothesis is `doubtful`: `Haus` may still become `Hausboot`. It cannot end ther
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from phraseloom.decoding.constraints import Constraints, canonical, contains, goes_on
-from phraseloom.decoding.terms import Term, Terms
-from phraseloom.errors import DataError
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.tokenizer import Side
 from phraseloom.text.vocabulary import UNK
@@ -202,71 +200,3 @@ def _joined(side: Side, words: list[str]) -> list[list[int]]:
                 ways[end] += [[*way, side.vocabulary.id(token)] for way in ways[start]]
         ways[end] = sorted(ways[end], key=len)[:MAX_SPELLINGS]
     return ways[-1]
-
-
-def check_terms(side: Side, terms: Terms) -> None:
-    """Raise DataError (file, line) for a term that the vocabulary cannot spell."""
-    for term in terms.terms.values():
-        if not spellings(side, term.target):
-            raise _unspellable(term.target, terms.path, term.line)
-
-
-def _unspellable(phrase: str, file: object, line: int) -> DataError:
-    return DataError(
-        f"the vocabulary of this model cannot spell {phrase!r}",
-        file=str(file),
-        line=line,
-        hint="remove it, or write it as the training text does",
-    )
-
-
-def track(
-    side: Side,
-    constraints: Constraints,
-    found: Sequence[Term],
-    *,
-    longest: int,
-    line: int,
-    prefix: Sequence[int] = (),
-    begun: Sequence[str] = (),
-    terms: Terms | None = None,
-    file: str = "constraints",
-) -> tuple[Constraints, ConstraintTracker] | None:
-    """The constraints of a line with its `found` terms, and their tracker; None if it has none.
-
-    `longest`: the most subwords of the output. Raises DataError (`file` and `line`, or the line of the table) for a phrase that
-    the vocabulary cannot spell, that is longer than `longest`, or that contradicts another one or the forced prefix.
-    """
-    places: dict[str, tuple[str, int]] = {}
-    for term in found:
-        assert terms is not None
-        places.setdefault(term.target, (str(terms.path), term.line))
-    places |= dict.fromkeys(constraints.include, (file, line))
-    constraints = replace(constraints, include=tuple(places))
-    if not constraints.include and not constraints.exclude:
-        return None
-    required = []
-    for phrase, (where, number) in places.items():
-        for forbidden in constraints.exclude:
-            if contains(phrase, forbidden, inside_words=constraints.inside_words):
-                raise DataError(
-                    f"line {line} forbids {forbidden!r}, and the term {phrase!r} contains it",
-                    file=where,
-                    line=number,
-                    hint="remove one of the two",
-                )
-        ways = spellings(side, phrase)
-        if not ways:
-            raise _unspellable(phrase, where, number)
-        if len(ways[0]) > longest:
-            raise DataError(
-                f"{phrase!r} has {len(ways[0])} subwords, and the translation of line {line} at most {longest}",
-                file=where,
-                line=number,
-                hint="raise max_length, or shorten the phrase",
-            )
-        required.append(ways)
-    tracker = ConstraintTracker(side, constraints, required, begun)
-    if prefix and tracker.extend_all(prefix).is_dead:
-        raise DataError("the forced prefix contains a forbidden phrase", file=file, line=line, hint="change one of them")
-    return constraints, tracker

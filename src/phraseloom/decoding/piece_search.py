@@ -11,6 +11,7 @@ import torch
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.constrained import constrained_search
 from phraseloom.decoding.limits import Limits, SearchOptions
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
@@ -41,7 +42,8 @@ def search_pieces(
 ) -> list[PieceResult]:
     """The n-best list of each piece, with alignments if requested, and with unknown words if they are replaced.
 
-    All pieces form one batch; several threads may call this at the same time. Raises Cancelled.
+    All pieces form one batch; all of them have constraints, or none. Several threads may call this at the same time. Raises
+    Cancelled.
     """
     sizes = [len(p.ids) for p in pieces]
     limits = Limits.of(
@@ -65,7 +67,11 @@ def search_pieces(
         phrases = [p.phrases for p in pieces if p.phrases is not None] or None
         batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
         memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        n_best = search(model, memory, limits, options)
+        trackers = [p.tracker for p in pieces if p.tracker is not None]
+        if trackers:
+            n_best = constrained_search(model, memory, limits, options, trackers)
+        else:
+            n_best = search(model, memory, limits, options)
         replacing = config.unknown == "replace"
         links = writer_of(model).links
         return links(model, tokenizer, pieces, n_best, memory, config, alignments=alignments, replacing=replacing)
