@@ -67,7 +67,9 @@ def tracker_of(side: Side, constraints: Constraints) -> ConstraintTracker:
     return ConstraintTracker(side, constraints, [spellings(side, phrase) for phrase in constraints.include])
 
 
-def allowed_outputs(table, side: Side, constraints: Constraints, longest: int, divisor) -> list[tuple[float, list[int]]]:
+def allowed_outputs(
+    table, side: Side, constraints: Constraints, longest: int, divisor
+) -> list[tuple[float, list[int]]]:
     """(score, tokens) of every output that meets the constraints, best first; slow and obvious."""
     result = []
     for length in range(longest + 1):
@@ -91,12 +93,12 @@ def test_a_wide_beam_is_enumeration_of_the_allowed_outputs(seed, name, penalty, 
     constraints = Constraints(tuple(chosen[:cut]), tuple(chosen[cut:]), inside)
     table, (rule, divisor) = random_table(len(side.vocabulary), seed), PENALTIES[penalty]
     truth = allowed_outputs(table, side, constraints, longest, divisor)
-    if not truth or any(Constraints(exclude=(f,), inside_words=inside).unmet(p) for p in chosen[:cut] for f in chosen[cut:]):
+    if not truth or any(
+        Constraints(exclude=(f,), inside_words=inside).unmet(p) for p in chosen[:cut] for f in chosen[cut:]
+    ):
         return
     tracker = tracker_of(side, constraints)
-    [found] = constrained_search(
-        ToyModel(table), [0], Limits.of([longest]), options(2000, 5, penalty=rule), [tracker]
-    )
+    [found] = constrained_search(ToyModel(table), [0], Limits.of([longest]), options(2000, 5, penalty=rule), [tracker])
     assert [h.tokens for h in found] == [tokens for _, tokens in truth[:5]]
     assert [h.score for h in found] == pytest.approx([score for score, _ in truth[:5]], abs=1e-9)
 
@@ -109,7 +111,7 @@ def test_every_output_meets_its_constraints_and_does_not_depend_on_its_batch(see
     constraints = []
     for _ in range(lines):
         include = data.draw(st.lists(st.sampled_from(PHRASES[name]), max_size=2, unique=True))
-        exclude = [p for p in data.draw(st.lists(st.sampled_from(PHRASES[name]), max_size=2, unique=True))]
+        exclude = data.draw(st.lists(st.sampled_from(PHRASES[name]), max_size=2, unique=True))
         exclude = [f for f in exclude if not any(Constraints(exclude=(f,)).unmet(p) for p in include)]
         constraints.append(Constraints(tuple(include), tuple(exclude)))
     trackers = [tracker_of(side, c) for c in constraints]
@@ -163,9 +165,7 @@ def test_what_cannot_be_met_gives_the_output_with_the_fewest_violations() -> Non
     side = SIDES["subword_nmt"]
     constraints = Constraints(("a", "b", "ab", "ba"))
     table = random_table(len(side.vocabulary), 3)
-    [found] = constrained_search(
-        ToyModel(table), [0], Limits.of([3]), options(4), [tracker_of(side, constraints)]
-    )
+    [found] = constrained_search(ToyModel(table), [0], Limits.of([3]), options(4), [tracker_of(side, constraints)])
     assert len(constraints.unmet(side.decode(found[0].tokens))) == 1
 
 

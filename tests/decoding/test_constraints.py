@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Command, command
+from tests.cli.conftest import Command
 from tests.decoding.conftest import lines_of_words
 
 from phraseloom.decoding.constraints import Constraints, canonical, contains, read_constraints, words_of
@@ -59,6 +59,7 @@ def test_words() -> None:
         ({"include": "a"}, r"constraints:3: include is not a list of phrases"),
         ({"exclude": ["a", 1]}, r"constraints:3: exclude is not a list of phrases"),
         ({"include": [" "]}, r"constraints:3: include has an empty phrase; remove it"),
+        ('{"include": ["\\ud800"]}', r"constraints:3: include has half of a surrogate pair"),
         ({"inside_words": 1}, r"constraints:3: inside_words is neither true nor false"),
         ({"include": ["a b"], "exclude": ["b"]}, r"'a b' is required and contains 'b', which is forbidden; remove one"),
     ],
@@ -185,8 +186,16 @@ def test_terms_in_translations(translator: Translator, tmp_path: Path) -> None:
 
 def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_path: Path) -> None:
     cases = [
-        ({"include": ["xylophon Q"]}, {}, r"constraints:2: the vocabulary of this model cannot spell 'xylophon Q'; remove"),
-        ({"include": ["winter garden"]}, {"max_length": {"constant": 3}}, r":2: 'winter garden' has \d+ subwords, but .* 3;"),
+        (
+            {"include": ["xylophon Q"]},
+            {},
+            r"constraints:2: the vocabulary of this model cannot spell 'xylophon Q'; remove",
+        ),
+        (
+            {"include": ["winter garden"]},
+            {"max_length": {"constant": 3}},
+            r":2: 'winter garden' has \d+ subwords, but .* 3;",
+        ),
     ]
     for own, options, message in cases:
         with pytest.raises(DataError, match=message):
@@ -203,7 +212,9 @@ def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_pat
     with pytest.raises(DataError, match=r"terms.tsv:2: the vocabulary of this model cannot spell 'Q'"):
         translator.read_terms(write(tmp_path, "a\tcow\nb\tQ\n"))
     terms = translator.read_terms(write(tmp_path, "man\tthe cow\n"))
-    with pytest.raises(DataError, match=r"terms.tsv:1: 'the cow' is required in line 1 and contains 'cow', .*forbidden"):
+    with pytest.raises(
+        DataError, match=r"terms.tsv:1: 'the cow' is required in line 1 and contains 'cow', .*forbidden"
+    ):
         translator.translate(["a man"], constraints=[{"exclude": ["cow"]}], terms=terms)
 
 

@@ -151,7 +151,7 @@ class _ConstrainedSearch:
 
     def _advance(self, totals: Tensor, ids: Tensor, bank: Tensor, best_ids: Tensor, step: int) -> Tensor:
         """Choose and finish; set `scores`, `states`, `tokens` of the live hypotheses; return their parents (B', W)."""
-        num, live, count = totals.shape
+        num, _, count = totals.shape
         totals, ids, bank = totals.view(num, -1), ids.view(num, -1), bank.view(num, -1)
         is_end = ids == self.options.end
         violations = torch.tensor([[1 if s is None else s.violations for s in row] for row in self.states])

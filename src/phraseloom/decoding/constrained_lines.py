@@ -57,7 +57,8 @@ def with_constraints(
     """The pieces of each line with a tracker if the line has constraints, and the constraints of each line.
 
     `constraints`: see `read_constraints`, one a line. Terms are matched in the part of a line that is translated. Raises
-    UsageError if the numbers differ; DataError (line) for constraints that cannot be met, and for a line that is blank or split.
+    UsageError if the numbers differ; DataError (line) for constraints that cannot be met, also because the line is blank or
+    split.
     """
     values = constraints if constraints is not None else [None] * len(lines)
     if len(values) != len(lines):

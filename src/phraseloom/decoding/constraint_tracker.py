@@ -27,6 +27,12 @@ _BEFORE = ", "  # text before a phrase that begins no sentence
 _UNFINISHED = "\ufffd"  # what decoding writes for the first bytes of a character
 
 
+def beam_width(beam: int, num_tokens: int, constraints: Constraints) -> int:
+    """The beam of a line whose required phrases have `num_tokens` subwords: at least one hypothesis for each progress, and one
+    that is doubtful, within MAX_WIDTH."""
+    return max(beam, min(MAX_WIDTH, 1 + num_tokens + bool(constraints.exclude)))
+
+
 @dataclass
 class _Node:
     """A node of the trie. `text`: its tokens decoded, in lower case; `missing`: by phrase, the fewest tokens to its end."""
@@ -84,8 +90,8 @@ class ConstraintTracker:
         return sum(self.sizes)
 
     def width(self, beam: int) -> int:
-        """The beam of this line: at least one hypothesis for each progress, and one that is doubtful."""
-        return max(beam, min(MAX_WIDTH, 1 + self.num_tokens + bool(self._constraints.exclude)))
+        """The beam of this line."""
+        return beam_width(beam, self.num_tokens, self._constraints)
 
     def _add(self, phrase: int, spelling: tuple[int, ...]) -> None:
         at = 0

@@ -132,4 +132,6 @@ def _phrases(value: Any, name: str, refuse: Any) -> tuple[str, ...]:
     phrases = tuple(dict.fromkeys(map(canonical, value)))
     if "" in phrases:
         raise refuse(f"{name} has an empty phrase", "remove it")
+    if any("\ud800" <= character <= "\udfff" for phrase in phrases for character in phrase):
+        raise refuse(f"{name} has half of a surrogate pair")
     return phrases

@@ -161,12 +161,12 @@ class Translator:
 
         `prefixes`: the forced prefix of each translation ("" for none); it may have unknown words. `trees`: the bracketed parse
         tree of each line ("" for none), for a model that needs trees. `constraints`: the phrases that each translation must and
-        must not contain (`decoding/constraints.py`); `terms`: more of them, from a table (`read_terms`). `alignments`: also link words and phrases. `report`:
-        collects counts; without one, warnings for cropped, split and cut lines are logged. `should_cancel`: every thread calls
+        must not contain (`decoding/constraints.py`); `terms`: more of them, from a table (`read_terms`). `alignments`: also
+        link words and phrases. `report`: collects counts; without one, warnings are logged. `should_cancel`: every thread calls
         it at each step of the search; if it returns True, the search raises Cancelled.
 
-        Raises UsageError, ConfigError, ModelError; DataError if a tree does not fit its line, and for constraints that cannot be
-        met (line from 1).
+        Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, and for constraints
+        that cannot be met.
         """
         lines = list_of_lines(lines, "lines to translate")
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")

@@ -20,6 +20,7 @@ from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
+from phraseloom.serving.constraints import constraints_of
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
 from phraseloom.serving.protocol import Fields, read_object
@@ -129,6 +130,7 @@ class App:
         beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
         alignments = fields.flag("alignments")
         long_lines = fields.choice("long_lines", LONG_LINES)
+        constraints = constraints_of(fields, len(texts), self._config)
         fields.finish()
         translator = self._models[name]
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
@@ -141,8 +143,14 @@ class App:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
         key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
         items = [
-            RequestText(text, prefix, tree)
-            for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
+            RequestText(text, prefix, tree, own)
+            for text, prefix, tree, own in zip(
+                texts,
+                prefixes or [""] * len(texts),
+                trees or [""] * len(texts),
+                constraints if constraints is not None else [None] * len(texts),
+                strict=True,
+            )
         ]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
         translations = await self._batcher.submit(self._texts, key, items, size=size)
@@ -150,7 +158,7 @@ class App:
         return json_reply({"model": name, "translations": translations, "warnings": warnings})
 
     def _warnings(self, translations: Sequence[dict[str, Any]], name: str) -> list[str]:
-        """One sentence for each text that was cropped, split or cut."""
+        """One sentence for each text that was cropped, split or cut, or does not meet its constraints."""
         limit = min(self._models[name].config.max_input_tokens, self._config.max_tokens)
         texts = []
         for number, translation in enumerate(translations, 1):
@@ -162,6 +170,8 @@ class App:
                 )
             if translation["hit_max_length"]:
                 texts.append(f"the translation of text {number} reached the maximal length and may be incomplete")
+            if translation.get("unmet"):
+                texts.append(f"the translation of text {number} does not meet its constraints")
         return texts
 
     async def _explain(self, request: Request) -> Reply:

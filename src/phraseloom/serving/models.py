@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 from phraseloom.analysis.explain.model import describe
 from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_line
+from phraseloom.decoding.constraint_tracker import beam_width
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.options.serving import ServingConfig
@@ -34,11 +36,13 @@ class ExplainKey(NamedTuple):
 
 
 class RequestText(NamedTuple):
-    """A text to translate, the forced prefix of its translation ("" for none), and its parse tree ("" for none)."""
+    """A text to translate, the forced prefix of its translation ("" for none), its parse tree ("" for none), and its
+    constraints."""
 
     text: str
     prefix: str
     tree: str
+    constraints: Constraints | None = None
 
 
 class Measure(NamedTuple):
@@ -136,8 +140,15 @@ class Models:
             lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
-            result.append(Measure(prefix, key.beam * sum(lengths)))
+            result.append(Measure(prefix, self._beam(key, texts[number]) * sum(lengths)))
         return result
+
+    def _beam(self, key: TranslateKey, text: RequestText) -> int:
+        """The beam of a text, which is wider if it has constraints."""
+        if text.constraints is None:
+            return key.beam
+        encode = self[key.model].tokenizer.target.encode
+        return beam_width(key.beam, sum(len(encode(p)) for p in text.constraints.include), text.constraints)
 
     def _translate(
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
@@ -149,8 +160,9 @@ class Models:
             if prefix > self.config.max_prefix_tokens:
                 results[number] = UsageError(f"prefix: {self._too_long(prefix)}")
             elif steps > most:
+                beam = self._beam(key, texts[number])
                 results[number] = UsageError(
-                    f"{steps} steps of search ({key.beam} hypotheses of up to {steps // key.beam} subwords) are above the "
+                    f"{steps} steps of search ({beam} hypotheses of up to {steps // beam} subwords) are above the "
                     f"limit of this server, batch_steps = {most}: send a shorter text or ask for a narrower beam"
                 )
             elif steps <= left:
@@ -171,10 +183,12 @@ class Models:
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
+        constrained = any(t.constraints is not None for t in texts)
         translations = translator.translate(
             [t.text for t in texts],
             prefixes=[t.prefix for t in texts] if any(t.prefix for t in texts) else None,
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
+            **({"constraints": [t.constraints for t in texts]} if constrained else {}),
             alignments=key.alignments,
             report=TranslationReport(),
             should_cancel=should_cancel,
