@@ -8,7 +8,7 @@ from typing import Any
 
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.constraint_tracker import ConstraintTracker, spellings
-from phraseloom.decoding.constraints import FILE, Constraints, contains, read_constraints
+from phraseloom.decoding.constraints import FILE, Constraints, read_constraints
 from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import Translation
 from phraseloom.errors import DataError, UsageError, plural
@@ -92,17 +92,16 @@ def _constrained(
     side: Side, piece: Piece, constraints: Constraints, places: dict[str, tuple[str, int]], config: DecodingConfig
 ) -> Piece:
     """The piece with its tracker. Raises DataError at the place (file, line) of a phrase that cannot be met."""
-    longest, line, inside = config.max_length.of(len(piece.ids)), piece.line + 1, constraints.inside_words
+    longest, line = config.max_length.of(len(piece.ids)), piece.line + 1
     required = []
     for phrase, (file, number) in places.items():
-        for forbidden in constraints.exclude:
-            if contains(phrase, forbidden, inside_words=inside):
-                raise DataError(
-                    f"{phrase!r} is required in line {line} and contains {forbidden!r}, which is forbidden there",
-                    file=file,
-                    line=number,
-                    hint="remove one of the two",
-                )
+        if forbidden := constraints.forbidden_in(phrase):
+            raise DataError(
+                f"{phrase!r} is required in line {line} and contains {forbidden!r}, which is forbidden there",
+                file=file,
+                line=number,
+                hint="remove one of the two",
+            )
         ways = _spellings(side, phrase, file, number)
         if len(ways[0]) > longest:
             raise DataError(

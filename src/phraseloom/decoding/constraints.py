@@ -2,7 +2,8 @@
 
 A phrase is in a text if its characters are, with runs of white space as one space, and no word goes on at either end: `Haus` is
 in `das Haus.` and not in `das Hausboot`. A word is a run of letters, digits, combining marks and `_`. Scripts without spaces
-between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With `inside_words` the ends do not count. Case counts.
+between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With `inside_words` the ends do not count. Case counts,
+but at the beginning of the text the first letter may be a capital.
 
 `read_constraints` reads one line of a file of constraints: a JSON object, or nothing for no constraints.
 
@@ -49,12 +50,19 @@ def contains(text: str, phrase: str, *, inside_words: bool = False, open_end: bo
 
     `open_end`: the text goes on in an unknown way, so a phrase at its end counts only if no next character can undo it.
     """
+
+    def is_whole(start: int) -> bool:
+        end = start + len(phrase)
+        following = text[end] if end < len(text) else "a" if open_end else " "
+        left = start == 0 or not goes_on(text[start - 1], phrase[0])
+        return inside_words or (left and not goes_on(phrase[-1], following))
+
+    capital = phrase[0].upper()
+    if len(capital) == 1 and text.startswith(capital + phrase[1:]) and is_whole(0):
+        return True
     start = text.find(phrase)
     while start >= 0:
-        end = start + len(phrase)
-        left = inside_words or start == 0 or not goes_on(text[start - 1], phrase[0])
-        following = text[end] if end < len(text) else "a" if open_end else " "
-        if left and (inside_words or not goes_on(phrase[-1], following)):
+        if is_whole(start):
             return True
         start = text.find(phrase, start + 1)
     return False
@@ -81,6 +89,11 @@ class Constraints:
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     inside_words: bool = False
+
+    def forbidden_in(self, phrase: str) -> str | None:
+        """A phrase of `exclude` that every text with `phrase` contains."""
+        inside_a_text = f"\ufffc {phrase}"  # not at its beginning, where a capital would do
+        return next((p for p in self.exclude if contains(inside_a_text, p, inside_words=self.inside_words)), None)
 
     def unmet(self, text: str) -> list[str]:
         """The phrases of `include` that `text` lacks, then those of `exclude` that it contains."""
@@ -117,13 +130,13 @@ def read_constraints(value: Any, line: int) -> Constraints:
     if not isinstance(inside, bool):
         raise refuse("inside_words is neither true nor false")
     include, exclude = (_phrases(value.get(name, ()), name, refuse) for name in _FIELDS[:2])
+    result = Constraints(include, exclude, inside)
     for phrase in include:
-        for forbidden in exclude:
-            if contains(phrase, forbidden, inside_words=inside):
-                raise refuse(
-                    f"{phrase!r} is required and contains {forbidden!r}, which is forbidden", "remove one of the two"
-                )
-    return Constraints(include, exclude, inside)
+        if forbidden := result.forbidden_in(phrase):
+            raise refuse(
+                f"{phrase!r} is required and contains {forbidden!r}, which is forbidden", "remove one of the two"
+            )
+    return result
 
 
 def _phrases(value: Any, name: str, refuse: Any) -> tuple[str, ...]:
