@@ -14,6 +14,9 @@ from tests.helpers import tiny_tokenizer
 from torch import Tensor
 
 from phraseloom.data.tensors import Batch, make_batch
+from phraseloom.decoding.constrained import constrained_search
+from phraseloom.decoding.constraint_tracker import ConstraintTracker, spellings
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.limits import Limits, SearchOptions
 from phraseloom.decoding.penalties import WuPenalty
 from phraseloom.decoding.search import search
@@ -441,3 +444,23 @@ def test_a_stored_model_is_the_same_model(name: str, tmp_path: Path, tokenizers:
     card = (tmp_path / "m" / "README.md").read_bytes().decode()
     assert ("no encoder" in card) == (asked.encoder.kind == "none")
     assert ("recurrent decoder" in card) == (asked.decoder.kind == "recurrent")
+
+
+@each
+def test_search_under_constraints_is_the_best_of_the_allowed_outputs(name: str) -> None:
+    """A beam as wide as the space: the n-best list is the free one without the outputs that break a constraint."""
+    words = Words(Vocabulary([*SPECIALS, "a", "b", "a_b", "b_a", "a_a"]), joined=True)
+    side = Tokenizer(TextConfig(), "en", "en", words, words).target
+    asked = [Constraints(("b a",)), Constraints((), ("a b",)), Constraints(("b",), ("a",))]
+    model, b = kept(name), batch((0, 1, 3))
+    limits, options = Limits.of([3] * 3), SearchOptions(beam=160, n_best=160, penalty=WuPenalty(0.6))
+    with torch.inference_mode():
+        free = search(model, encode(model, b), limits, options)
+    trackers = [ConstraintTracker(side, c, [spellings(side, phrase) for phrase in c.include]) for c in asked]
+    with torch.inference_mode():
+        found = constrained_search(model, encode(model, b), limits, options, trackers)
+    for own, all_of_them, allowed in zip(asked, free, found, strict=True):
+        expected = [h for h in all_of_them if not own.unmet(side.decode(h.tokens))]
+        assert 0 < len(expected) < len(all_of_them)
+        assert [h.tokens for h in allowed] == [h.tokens for h in expected]
+        assert [h.score for h in allowed] == pytest.approx([h.score for h in expected], abs=1e-9)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.cli.conftest import command
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.decoding.translator import Translator
@@ -13,6 +14,8 @@ from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
 from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS
+
+__all__ = ["command", "lines_of_words", "model_folder", "translator"]
 
 WORDS = [
     "the",

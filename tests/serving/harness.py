@@ -61,7 +61,7 @@ class FakeModels(Models):
     """The models of the server with fake translators. A step for each character."""
 
     def _measure(self, key, texts) -> list[Measure]:
-        return [Measure(len(t.prefix), key.beam * max(len(t.text), len(t.prefix))) for t in texts]
+        return [Measure(len(t.prefix), key.beam * max(len(t.text), len(t.prefix)), key.beam) for t in texts]
 
     def _describe(self, name: str) -> dict[str, Any]:
         return {"name": name, "beam": self[name].config.beam}

@@ -10,6 +10,7 @@ from tests.serving.harness import PATIENCE, connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain.sentence import explain
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.translator import Translator
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.models import Models, RequestText, TranslateKey
@@ -224,3 +225,28 @@ def test_what_takes_too_long_is_ended(path: str, slow: Translator) -> None:
         while server.batcher is None or server.batcher.busy_seconds > 0:
             assert time.monotonic() < end
             time.sleep(0.01)
+
+
+def test_constraints_of_a_request(translator: Translator) -> None:
+    own = [{"include": ["winter garden"], "exclude": ["the"]}, None]
+    with running(translators={"it": translator}, models=Models) as server:
+        status, found, _ = server.call("POST", "/translate", {"text": ["a cow", "we"], "constraints": own})
+        assert status == 200
+        assert found["translations"][0]["unmet"] == [] and "unmet" not in found["translations"][1]
+        assert "winter garden" in found["translations"][0]["text"]
+        assert found["translations"] == [t.as_dict() for t in translator.translate(["a cow", "we"], constraints=own)]
+        status, found, _ = server.call(
+            "POST", "/translate", {"text": ["we", "a"], "constraints": [None, {"include": ["Q"]}]}
+        )
+        assert status == 400
+        assert "text 2: the vocabulary of this model cannot spell 'Q'" in found["error"]["message"]
+        hard = {"include": ["winter", "garden", "tonight", "sleeps", "invite", "man"]}
+        status, found, _ = server.call("POST", "/translate", {"text": "we", "constraints": hard})
+        assert status == 200 and found["translations"][0]["unmet"]
+        assert "the translation of text 1 does not meet its constraints" in found["warnings"]
+    models = Models({"it": translator}, ServingConfig())
+    key = TranslateKey("it", 2, 1, "crop", False)
+    texts = [RequestText("a", "", ""), RequestText("a", "", "", Constraints(("winter garden",), ("a",)))]
+    narrow, wide = (measure.steps for measure in models._measure(key, texts))
+    size = len(translator.tokenizer.target.encode("winter garden"))
+    assert wide == narrow // 2 * (size + 2)

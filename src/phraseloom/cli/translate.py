@@ -28,6 +28,7 @@ from phraseloom.options.decoding import (
 )
 
 if TYPE_CHECKING:
+    from phraseloom.decoding.terms import Terms
     from phraseloom.decoding.translator import Translation
 
 Output = Literal["text", "nbest", "json"]
@@ -46,6 +47,7 @@ class Run:
         output: Output,
         beside: Mapping[str, ParallelFile],
         *,
+        terms: Terms | None = None,
         want_alignments: bool,
         stream: bool,
     ) -> None:
@@ -53,6 +55,7 @@ class Run:
         from phraseloom.text.lines import LineReport
 
         self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
+        self.terms = terms
         self.alignments = want_alignments or (output == "json" and translator.can_align)
         self.report, self.lines = TranslationReport(), LineReport()
 
@@ -91,6 +94,7 @@ class Run:
                     places.enter_context(file.places())
                 translations = self.translator.translate(
                     lines,
+                    terms=self.terms,
                     alignments=self.alignments,
                     numbers=range(number, number + len(lines)),
                     report=self.report,
@@ -190,6 +194,24 @@ EnsembleFolders = Annotated[
         help="A further model with the same vocabulary that translates together with the first. Repeatable.",
     ),
 ]
+ConstraintFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--constraints",
+        metavar="FILE",
+        help='Phrases that translation n must and must not contain: line n of this file is {"include": [...], '
+        '"exclude": [...]} or blank.',
+    ),
+]
+TermTable = Annotated[
+    Path | None,
+    typer.Option(
+        "--terms",
+        metavar="TABLE",
+        help="Terminology: rows SOURCE<tab>TARGET, or a table of phrases extract. If a line has the source phrase, its "
+        "translation has the target phrase.",
+    ),
+]
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
@@ -231,6 +253,8 @@ def command(
     lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
+    constraints: ConstraintFile = None,
+    terms: TermTable = None,
     add_phrases: MorePhrases = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
@@ -262,11 +286,11 @@ def command(
         raise UsageError("--n-best needs --output nbest or --output json")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
-        inputs=[model, *(ensemble or []), lexicon, prefixes, trees, add_phrases],
+        inputs=[model, *(ensemble or []), lexicon, prefixes, trees, constraints, terms, add_phrases],
         overwrite=overwrite,
     )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
-    beside = _beside(prefixes, trees)
+    beside = _beside(prefixes=prefixes, trees=trees, constraints=constraints)
     from phraseloom.decoding.translator import Translator
     from phraseloom.training.distributed import keep_pages
 
@@ -285,7 +309,8 @@ def command(
         )
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
-    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)
+    table = None if terms is None else translator.read_terms(terms)
+    run = Run(translator, output, beside, terms=table, want_alignments=bool(files), stream=stream)
     run.write(files)
     run.warn()
 
@@ -302,11 +327,7 @@ def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:
         raise UsageError("--mbr-metric is for minimum Bayes risk", hint="add --mbr N")
 
 
-def _beside(prefixes: Path | None, trees: Path | None) -> dict[str, ParallelFile]:
+def _beside(**paths: Path | None) -> dict[str, ParallelFile]:
     """The files parallel to the input, by the argument of `Translator.translate` that takes their lines."""
-    files = {}
-    if prefixes is not None:
-        files["prefixes"] = ParallelFile(prefixes, "prefixes", "prefix file")
-    if trees is not None:
-        files["trees"] = ParallelFile(trees, "trees", "tree file")
-    return files
+    kinds = {"prefixes": "prefix file", "trees": "tree file", "constraints": "file of constraints"}
+    return {name: ParallelFile(path, name, kinds[name]) for name, path in paths.items() if path is not None}

@@ -80,6 +80,8 @@ def prepare(
     `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it is
     protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
     """
+    if not isinstance(config, TextDataConfig) and config.target_phrases is not None:
+        raise UsageError("data.target_phrases needs steps before this one: reproduce.phrase_data.make_phrase_data")
     folder, root = Path(config.folder), Path(data_root)
     inputs = [*_inputs(config, root), *([] if recipe is None else [recipe])]
     if config.tokenizer is not None:

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 
 import torch
 
+from phraseloom.decoding.constraint_tracker import ConstraintTracker
 from phraseloom.decoding.limits import SampleSeed
 
 R = TypeVar("R")
@@ -25,7 +26,8 @@ class Piece:
 
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
-    as text, if the vocabulary lacks some. `seed`: what its samples depend on.
+    as text, if the vocabulary lacks some. `tracker`: of the constraints, if the line has any. `seed`: what its samples depend
+    on.
     """
 
     line: int
@@ -35,6 +37,7 @@ class Piece:
     phrases: list[int] | None = None
     prefix: Sequence[int] = ()
     begun: Sequence[str] = ()
+    tracker: ConstraintTracker | None = None
     seed: SampleSeed = NO_SEED
 
 

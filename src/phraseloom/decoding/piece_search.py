@@ -11,6 +11,7 @@ import torch
 from phraseloom.data.tensors import make_batch
 from phraseloom.decoding.batching import Piece
 from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.constrained import constrained_search
 from phraseloom.decoding.ensemble import averaged
 from phraseloom.decoding.limits import Hypothesis, Limits, Sampling, SearchOptions
 from phraseloom.decoding.mbr import expected_similarity
@@ -43,13 +44,18 @@ def search_pieces(
 ) -> list[PieceResult]:
     """The n-best list of each piece, with alignments if requested, and with unknown words if they are replaced.
 
-    Samples are sorted by log-probability or, with `mbr`, by expected similarity. All pieces form one batch; several threads may
-    call this at the same time. Raises Cancelled.
+    Samples are sorted by log-probability or, with `mbr`, by expected similarity. All pieces form one batch; all of them have
+    constraints, or none. Several threads may call this at the same time. Raises Cancelled.
     """
     with torch.inference_mode():
         model = averaged(model, config.ensemble_mean)
         memory = encode_pieces(model, pieces, device)
-        n_best = search(model, memory, limits_of(pieces, config, device), search_options(pieces, config, should_cancel))
+        limits, options = limits_of(pieces, config, device), search_options(pieces, config, should_cancel)
+        trackers = [p.tracker for p in pieces if p.tracker is not None]
+        if trackers:
+            n_best = constrained_search(model, memory, limits, options, trackers)
+        else:
+            n_best = search(model, memory, limits, options)
         if config.samples:
             n_best = [
                 rank_samples(tokenizer.target, piece, samples, config, should_cancel)

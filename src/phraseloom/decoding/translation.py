@@ -39,8 +39,8 @@ class Translation:
     `segments`: of a segmental model, numbered in `tokens` and in subwords of the line; None for other models.
     `replaced`: the entries of `words` that replace unknown words (`tokens` still has UNK); None unless requested.
     `blank`: the line was blank, and the model did not run. `cropped`: the end of the line was left out. `parts`: the number
-    of pieces of a split line. `hit_max_length`: the output was cut at its maximal length. `alternatives`: the second to the
-    n-th best.
+    of pieces of a split line. `hit_max_length`: the output was cut at its maximal length. `unmet`: the constraints that the
+    text does not meet; None for a line without constraints. `alternatives`: the second to the n-th best.
     """
 
     text: str
@@ -56,6 +56,7 @@ class Translation:
     cropped: bool = False
     parts: int = 1
     hit_max_length: bool = False
+    unmet: list[str] | None = None
     alternatives: list[Translation] = field(default_factory=list)
 
     @property
@@ -98,6 +99,8 @@ class Translation:
             "parts": self.parts,
             "hit_max_length": self.hit_max_length,
         }
+        if self.unmet is not None:
+            result["unmet"] = self.unmet
         if self.alternatives:
             result["alternatives"] = [a.as_dict() for a in self.alternatives]
         return result
@@ -116,6 +119,7 @@ class TranslationReport:
     cropped: int = 0
     split: int = 0
     hit_max_length: int = 0
+    unmet: int = 0
     first: dict[str, int] = field(default_factory=dict)
 
     def add(self, translation: Translation) -> None:
@@ -126,17 +130,19 @@ class TranslationReport:
             "cropped": translation.cropped,
             "split": translation.parts > 1,
             "hit_max_length": translation.hit_max_length,
+            "unmet": bool(translation.unmet),
         }
         for name in (name for name, is_set in flags.items() if is_set):
             setattr(self, name, getattr(self, name) + 1)
             self.first.setdefault(name, self.lines)
 
     def warnings(self, max_input_tokens: int) -> list[str]:
-        """One sentence for each kind of problem: cropped, split, or cut lines."""
+        """One sentence for each kind of problem: cropped, split, or cut lines, and lines with unmet constraints."""
         texts = {
             "cropped": f"longer than {max_input_tokens} subwords: the end was left out",
             "split": f"longer than {max_input_tokens} subwords: translated in pieces",
             "hit_max_length": "reached the maximal output length and may be incomplete",
+            "unmet": "do not meet their constraints: the search found no output that does",
         }
         return [
             f"{getattr(self, name)} of {self.lines} lines {text} (first: line {self.first[name]})"

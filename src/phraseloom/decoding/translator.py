@@ -7,7 +7,7 @@ their order. A translation does not depend on the lines around it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from operator import or_
@@ -21,6 +21,8 @@ from phraseloom.config import validate
 from phraseloom.decoding.added_phrases import Added, add_phrases
 from phraseloom.decoding.batching import Piece, cut_line, map_batches, num_workers, plan_batches
 from phraseloom.decoding.cancellation import ShouldCancel
+from phraseloom.decoding.constrained_lines import check_model, check_terms, checked, with_constraints
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.ensemble import Ensemble, Member, averaged, build_ensemble
 from phraseloom.decoding.limits import SampleSeed
 from phraseloom.decoding.long_lines import crop_targets, encode, refuse_long_prefixes
@@ -31,6 +33,7 @@ from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import writer_of
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.streaming import check_stream, stream_piece
+from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
@@ -141,6 +144,15 @@ class Translator:
             self._lexicons[config.lexicon] = read_lexicon(require_file(config.lexicon, "lexicon"))
         return self._lexicons[config.lexicon]
 
+    def read_terms(self, path: str | Path) -> Terms:
+        """A table of terms for `translate` (`decoding/terms.py`).
+
+        Raises UsageError for a model that takes no constraints; FileProblem; DataError (file, line) for a bad row, and for a
+        phrase that the vocabulary cannot spell.
+        """
+        check_model(self.model, self.config)
+        return check_terms(self.tokenizer.target, Terms.read(path, self.tokenizer.target.normaliser.detokenise))
+
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
         that the model lacks, or sampling or `no_repeat_ngram_size` with a segmental model."""
@@ -169,6 +181,8 @@ class Translator:
         *,
         prefixes: Sequence[str] | None = None,
         trees: Sequence[str] | None = None,
+        constraints: Sequence[Constraints | Mapping[str, Any] | str | None] | None = None,
+        terms: Terms | None = None,
         alignments: bool = False,
         seeds: Sequence[int] | None = None,
         numbers: Sequence[int] | None = None,
@@ -179,12 +193,14 @@ class Translator:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
 
         `prefixes`: the forced prefix of each translation ("" for none); it may have unknown words. `trees`: the bracketed parse
-        tree of each line ("" for none), for a model that needs trees. `alignments`: also link words and phrases. `report`:
-        collects counts; without one, warnings for cropped, split and cut lines are logged. `should_cancel`: every thread calls
+        tree of each line ("" for none), for a model that needs trees. `constraints`: the phrases that each translation must and
+        must not contain (`decoding/constraints.py`); `terms`: more of them, from a table (`read_terms`). `alignments`: also
+        link words and phrases. `report`: collects counts; without one, warnings are logged. `should_cancel`: every thread calls
         it at each step of the search; if it returns True, the search raises Cancelled. A sample depends on the seed of its line
         (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
 
-        Raises UsageError, ConfigError, ModelError; DataError if a tree does not fit its line (line from 1).
+        Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, and for constraints
+        that cannot be met.
         """
         lines = list_of_lines(lines, "lines to translate")
         prefixes = None if prefixes is None else list_of_lines(prefixes, "prefixes")
@@ -197,7 +213,8 @@ class Translator:
             numbers = range(len(lines)) if seeds is None else [0] * len(lines)
         sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), numbers))
         counts = TranslationReport() if report is None else report
-        result = self._translate(lines, prefixes, trees, sample_seeds, config, alignments, should_cancel)
+        required = None if constraints is None and terms is None else (constraints, terms)
+        result = self._translate(lines, prefixes, trees, required, sample_seeds, config, alignments, should_cancel)
         for translation in result:
             counts.add(translation)
         if report is None:
@@ -340,6 +357,7 @@ class Translator:
         lines: list[str],
         prefixes: Sequence[str] | None,
         trees: Sequence[str] | None,
+        required: tuple[Sequence[Any] | None, Terms | None] | None,
         sample_seeds: Sequence[SampleSeed],
         config: DecodingConfig,
         alignments: bool,
@@ -348,14 +366,13 @@ class Translator:
         limit = config.max_input_tokens
         lexicon = self.check(config, alignments=alignments)
         ids, cut = self._cut(lines, prefixes, trees, sample_seeds, config)
+        constraints: list[Constraints] = []
+        if required is not None:
+            check_model(self.model, config)
+            cut, constraints = with_constraints(self.tokenizer, lines, cut, *required, config)
         pieces = [piece for line in cut for piece in line]
         workers = num_workers(config.workers, self.device)
-        batches = plan_batches(
-            [len(p.ids) + 1 for p in pieces],
-            sentences=config.sentences_together,
-            tokens=config.batch_tokens,
-            workers=workers,
-        )
+        batches = _plan(pieces, config, workers)
 
         def work(batch: list[int]) -> list[PieceResult]:
             return search_pieces(
@@ -376,7 +393,7 @@ class Translator:
             results.setdefault(piece.line, []).append(done[number])
         blank = BLANK_ALIGNED if alignments else BLANK
         blank = blank if lexicon is None else replace(blank, replaced=[])
-        return [
+        translations = [
             join_parts(
                 self.tokenizer,
                 line,
@@ -389,6 +406,24 @@ class Translator:
             else blank
             for n, line in enumerate(lines)
         ]
+        return list(map(checked, translations, constraints)) if constraints else translations
+
+
+def _plan(pieces: Sequence[Piece], config: DecodingConfig, workers: int) -> list[list[int]]:
+    """Batches of piece numbers. Pieces with constraints have batches of their own, with fewer sentences for a wider beam."""
+    batches: list[list[int]] = []
+    for is_constrained in (False, True):
+        numbers = [i for i, piece in enumerate(pieces) if (piece.tracker is not None) == is_constrained]
+        beams = [piece.tracker.width(config.beam) for piece in pieces if piece.tracker is not None]
+        widest = max(beams, default=1) if is_constrained else config.beam
+        planned = plan_batches(
+            [len(pieces[i].ids) + 1 for i in numbers],
+            sentences=max(1, config.sentences_together * config.beam // widest),
+            tokens=config.batch_tokens,
+            workers=workers,
+        )
+        batches += [[numbers[i] for i in batch] for batch in planned]
+    return batches
 
 
 def _with(config: DecodingConfig, options: dict[str, Any]) -> DecodingConfig:

@@ -21,6 +21,7 @@ from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
+from phraseloom.serving.constraints import constraints_of
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, StreamedReply, json_reply
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, StreamKey, StreamText, TranslateKey
 from phraseloom.serving.protocol import Fields, read_object
@@ -133,11 +134,12 @@ class App:
         beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
         alignments, stream = bool(fields.flag("alignments")), bool(fields.flag("stream"))
         long_lines = fields.choice("long_lines", LONG_LINES)
+        constraints = constraints_of(fields, len(texts), self._config)
         translator = self._models[name]
         options = self._sampling(fields, translator.config)
         fields.finish()
         if stream:
-            _check_stream(texts, beam, n_best, options)
+            _check_stream(texts, beam, n_best, options, constraints)
             beam = n_best = 1
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
@@ -154,8 +156,11 @@ class App:
         key = TranslateKey(
             name, beam, n_best, long_lines or translator.config.long_lines, alignments, tuple(sorted(options.items()))
         )
-        beside = zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
-        items = [RequestText(*of_text, seed, number) for number, of_text in enumerate(beside)]
+        blank = [""] * len(texts)
+        beside = zip(
+            texts, prefixes or blank, trees or blank, constraints or itertools.repeat(None, len(texts)), strict=True
+        )
+        items = [RequestText(*of_text, seed=seed, number=number) for number, of_text in enumerate(beside)]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
         if stream:
             return await self._stream(request, key, items[0], size)
@@ -220,7 +225,7 @@ class App:
             yield json_reply(last).body
 
     def _warnings(self, translations: Sequence[dict[str, Any]], name: str) -> list[str]:
-        """One sentence for each text that was cropped, split or cut."""
+        """One sentence for each text that was cropped, split or cut, or does not meet its constraints."""
         limit = min(self._models[name].config.max_input_tokens, self._config.max_tokens)
         texts = []
         for number, translation in enumerate(translations, 1):
@@ -232,6 +237,8 @@ class App:
                 )
             if translation["hit_max_length"]:
                 texts.append(f"the translation of text {number} reached the maximal length and may be incomplete")
+            if translation.get("unmet"):
+                texts.append(f"the translation of text {number} does not meet its constraints")
         return texts
 
     async def _explain(self, request: Request) -> Reply:
@@ -294,7 +301,9 @@ class App:
         )
 
 
-def _check_stream(texts: Sequence[str], beam: int | None, n_best: int | None, options: dict[str, Any]) -> None:
+def _check_stream(
+    texts: Sequence[str], beam: int | None, n_best: int | None, options: dict[str, Any], constraints: Any
+) -> None:
     """Problem 400 for a request that cannot be streamed."""
     if len(texts) != 1:
         raise Problem(400, f"stream: one text at a time, not {len(texts)}")
@@ -303,6 +312,10 @@ def _check_stream(texts: Sequence[str], beam: int | None, n_best: int | None, op
             raise Problem(400, f"stream: {name} {value} has no final words before its end; leave it out")
     if options.get("mbr"):
         raise Problem(400, "stream: mbr compares whole translations; leave it out")
+    if constraints is not None:
+        raise Problem(
+            400, "stream: constraints need beam search, which has no final words before its end; leave them out"
+        )
 
 
 def _fields(request: Request) -> Fields:

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 from phraseloom.analysis.explain.model import describe
 from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_line
+from phraseloom.decoding.constraint_tracker import beam_width
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.options.serving import ServingConfig
@@ -43,7 +45,8 @@ class ExplainKey(NamedTuple):
 
 
 class RequestText(NamedTuple):
-    """A text to translate, the forced prefix of its translation ("" for none), and its parse tree ("" for none).
+    """A text to translate, the forced prefix of its translation ("" for none), its parse tree ("" for none), and its
+    constraints.
 
     Samples depend on `seed` (None: the model's) and on `number`, that of the text in its request.
     """
@@ -51,6 +54,7 @@ class RequestText(NamedTuple):
     text: str
     prefix: str
     tree: str
+    constraints: Constraints | None = None
     seed: int | None = None
     number: int = 0
 
@@ -63,10 +67,11 @@ class StreamText(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """Subwords of a prefix, and the most steps that the search can take: beam times longest output, summed over parts."""
+    """Subwords of a prefix, and the most steps of the search: `rows` searched together times longest output, over all parts."""
 
     prefix_tokens: int
     steps: int
+    rows: int = 1
 
 
 class Sources(NamedTuple):
@@ -155,7 +160,7 @@ class Models:
 
     def _measure(self, key: TranslateKey, texts: Sequence[RequestText]) -> list[Measure]:
         """The length of each prefix, and the most steps of each text."""
-        translator, rows = self[key.model], self._rows(key)
+        translator = self[key.model]
         source, target, config = translator.tokenizer.source, translator.tokenizer.target, translator.config
         limit = min(config.max_input_tokens, self.config.max_tokens)
         prefixes = target.encode_batch([t.prefix for t in texts])
@@ -166,14 +171,19 @@ class Models:
             lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
-            result.append(Measure(prefix, rows * sum(lengths)))
+            rows = self._rows(key, texts[number])
+            result.append(Measure(prefix, rows * sum(lengths), rows))
         return result
 
-    def _rows(self, key: TranslateKey) -> int:
-        """The hypotheses or samples of a text that are searched together."""
+    def _rows(self, key: TranslateKey, text: RequestText) -> int:
+        """The hypotheses or samples of a text that are searched together; more of them with constraints."""
         config, options = self[key.model].config, dict(key.options)
         mbr, sample = options.get("mbr", config.mbr), options.get("sample", config.sample)
-        return int(mbr or (key.n_best if sample else key.beam))
+        rows = int(mbr or (key.n_best if sample else key.beam))
+        if text.constraints is None:
+            return rows
+        encode = self[key.model].tokenizer.target.encode
+        return beam_width(rows, sum(len(encode(p)) for p in text.constraints.include), text.constraints)
 
     def _translate(
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
@@ -182,7 +192,7 @@ class Models:
         results: list[Any] = [POSTPONED] * len(texts)
         chosen, left = [], self.config.batch_steps
         for number, measure in enumerate(self._measure(key, texts)):
-            if problem := self._refusal(key, measure):
+            if problem := self._refusal(measure):
                 results[number] = problem
             elif measure.steps <= left:
                 chosen.append(number)
@@ -193,15 +203,15 @@ class Models:
                 results[number] = translation
         return results
 
-    def _refusal(self, key: TranslateKey, measure: Measure) -> UsageError | None:
+    def _refusal(self, measure: Measure) -> UsageError | None:
         """The error of a text above a limit."""
         if measure.prefix_tokens > self.config.max_prefix_tokens:
             return UsageError(f"prefix: {self._too_long(measure.prefix_tokens)}")
         if measure.steps > self.config.batch_steps:
-            rows = self._rows(key)
             return UsageError(
-                f"{measure.steps} steps of search ({rows} hypotheses of up to {measure.steps // rows} subwords) are above the "
-                f"limit of this server, batch_steps = {self.config.batch_steps}: send a shorter text or ask for a narrower beam"
+                f"{measure.steps} steps of search ({measure.rows} hypotheses of up to {measure.steps // measure.rows} subwords)"
+                f" are above the limit of this server, batch_steps = {self.config.batch_steps}: send a shorter text or ask for"
+                " a narrower beam"
             )
         return None
 
@@ -209,7 +219,7 @@ class Models:
         """Send the translation piece by piece, and return the whole."""
         translator, text = self[key.model], item.text
         [measure] = self._measure(key, [text])
-        if problem := self._refusal(key, measure):
+        if problem := self._refusal(measure):
             raise problem
         pieces = translator.stream(
             text.text,
@@ -239,10 +249,12 @@ class Models:
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
+        constrained = any(t.constraints is not None for t in texts)
         translations = translator.translate(
             [t.text for t in texts],
             prefixes=[t.prefix for t in texts] if any(t.prefix for t in texts) else None,
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
+            **({"constraints": [t.constraints for t in texts]} if constrained else {}),
             alignments=key.alignments,
             seeds=[translator.config.seed if t.seed is None else t.seed for t in texts],
             numbers=[t.number for t in texts],

@@ -183,6 +183,10 @@ class Fields:
         value = self._left.pop(name, None)
         return None if value is None else read(value)
 
+    def read(self, name: str, read: Callable[[Any], T]) -> T | None:
+        """A field of a form of its own, converted by `read`; None if it is missing or null."""
+        return self._take(name, read)
+
     def integer(self, name: str, *, least: int, cap: int, cap_name: str) -> int | None:
         """A whole number from `least` to `cap`, the limit called `cap_name`."""
 

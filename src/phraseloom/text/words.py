@@ -35,7 +35,7 @@ import safetensors.numpy
 
 from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
-from phraseloom.options.text import WordsConfig
+from phraseloom.options.text import RandomVectors, WordsConfig
 from phraseloom.reading import MIB, inside, read_header
 from phraseloom.text.subwords import ESCAPE, UNKNOWN
 from phraseloom.text.vectors import read_tokens
@@ -276,7 +276,7 @@ def learn(lines: Iterable[str], config: WordsConfig) -> Words:
     if isinstance(config.vectors, str):
         transform = config.model_dump(include={"center", "whiten", "dimensions"})
         chosen, phrases, vectors = table_of(config.vectors, chosen, phrases, **transform)
-    elif config.vectors is not None:
+    elif isinstance(config.vectors, RandomVectors):
         vectors = random_table(len(chosen) + len(phrases), config.vectors.random, config.vectors.seed)
     names = [token.replace(ESCAPE, ESCAPE + "0") for token in (*chosen, *phrases)]
     return Words(

@@ -1,0 +1,95 @@
+"""A table of source phrases and the target phrases that their translations must contain.
+
+The number of tab-separated columns of the first row says which table it is:
+
+    2   source phrase, target phrase                                            terminology of your own
+    4   target phrase, source word, two counts                                  `phrases extract`
+    5   target phrase, count, PMI, occurrences, source word                     `phrases filter`
+
+In the tables of `phrases` the first row of a source word counts, which is its most frequent phrase; their phrases are
+detokenised. In your own table a source phrase may have one target phrase only.
+
+Matching: words of the line against words of the source phrases (`constraints.words_of`), from left to right, the longest match
+first; words that are matched are not matched again. A source phrase without capital letters also matches capitalised words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from phraseloom.decoding.constraints import canonical, words_of
+from phraseloom.errors import DataError
+from phraseloom.files import require_file
+from phraseloom.text.lines import read_lines
+
+_COLUMNS = {2: (0, 1), 4: (1, 0), 5: (4, 0)}  # where source and target are
+
+
+class Term(NamedTuple):
+    """A target phrase and its line in the table."""
+
+    target: str
+    line: int
+
+
+class Terms:
+    """The target phrase of each source phrase, by its words. `path`: for messages."""
+
+    def __init__(self, terms: dict[tuple[str, ...], Term], path: Path) -> None:
+        self.terms, self.path = terms, path
+        self.longest = max(map(len, terms), default=0)
+
+    @staticmethod
+    def read(path: str | Path, detokenise: Callable[[str], str] = str) -> Terms:
+        """Read a table (plain, .gz, .xz). `detokenise`: for the phrases of a table of `phrases`.
+
+        Raises FileProblem; DataError (file, line) for a row without two phrases, and for a source phrase with two targets.
+        """
+        path = require_file(path, "table of terms")
+        terms: dict[tuple[str, ...], Term] = {}
+        columns = 0
+        for line, row in enumerate(read_lines(path), 1):
+            if not row.strip():
+                continue
+            cells = row.split("\t")
+            columns = columns or len(cells)
+            if len(cells) != columns or columns not in _COLUMNS:
+                raise DataError(
+                    f"a row of {len(cells)} columns", file=path, line=line, hint="write SOURCE<tab>TARGET in every row"
+                )
+            source, target = (cells[place] for place in _COLUMNS[columns])
+            target = canonical(target if columns == 2 else detokenise(target))
+            key = tuple(words_of(source))
+            if not key or not target:
+                raise DataError("a phrase is empty", file=path, line=line, hint="write SOURCE<tab>TARGET, or remove it")
+            before = terms.setdefault(key, Term(target, line))
+            if columns == 2 and before.target != target:
+                raise DataError(
+                    f"{canonical(source)!r} has another target in line {before.line}",
+                    file=path,
+                    line=line,
+                    hint="keep one of the two",
+                )
+        if not terms:
+            raise DataError("the table has no terms", file=path)
+        return Terms(terms, path)
+
+    def matches(self, text: str) -> list[Term]:
+        """The terms of a raw source line, in its order; a term that occurs twice is there once."""
+        words = words_of(text)
+        lower = [word.lower() for word in words]
+        found: dict[Term, None] = {}
+        start = 0
+        while start < len(words):
+            for size in range(min(self.longest, len(words) - start), 0, -1):
+                keys = (tuple(words[start : start + size]), tuple(lower[start : start + size]))
+                term = next((self.terms[key] for key in keys if key in self.terms), None)
+                if term is not None:
+                    found[term] = None
+                    break
+            else:
+                size = 1
+            start += size
+        return list(found)

@@ -1,0 +1,43 @@
+"""The field `constraints` of a request: one object, or a list with an object or null for each text (docs/decoding.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from phraseloom.decoding.constraints import Constraints, read_constraints
+from phraseloom.errors import DataError, plural
+from phraseloom.options.serving import ServingConfig
+from phraseloom.serving.message import Problem
+from phraseloom.serving.protocol import Fields
+
+
+def constraints_of(fields: Fields, count: int, config: ServingConfig) -> list[Constraints] | None:
+    """The constraints of each of `count` texts, None if the request has none. Problem 400 for bad ones."""
+
+    def read(value: Any) -> list[Constraints]:
+        values = value if isinstance(value, list) else [value]
+        if len(values) != count:
+            raise Problem(400, f"constraints: {len(values)} for {plural(count, 'text')}")
+        return [
+            _read(own, f"constraints {n}" if isinstance(value, list) else "constraints", config)
+            for n, own in enumerate(values, 1)
+        ]
+
+    return fields.read("constraints", read)
+
+
+def _read(value: Any, place: str, config: ServingConfig) -> Constraints:
+    if isinstance(value, str):
+        raise Problem(400, f"{place}: an object is needed, not a text")
+    try:
+        result = read_constraints(value, 1)
+    except DataError as error:
+        raise Problem(400, f"{place}: {error.what[:200]}") from error
+    phrases = (*result.include, *result.exclude)
+    if len(phrases) > config.max_phrases:
+        limit = f"max_phrases = {config.max_phrases}"
+        raise Problem(400, f"{place}: {len(phrases)} phrases are above the limit of this server, {limit}")
+    if (longest := max(map(len, phrases), default=0)) > config.max_phrase_characters:
+        limit = f"max_phrase_characters = {config.max_phrase_characters}"
+        raise Problem(400, f"{place}: a phrase of {longest} characters is above the limit of this server, {limit}")
+    return result
