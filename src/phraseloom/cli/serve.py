@@ -59,6 +59,8 @@ def command(
     max_characters: Annotated[int, limit("max_characters")] = DEFAULT.max_characters,
     max_tokens: Annotated[int, limit("max_tokens")] = DEFAULT.max_tokens,
     max_prefix_tokens: Annotated[int, limit("max_prefix_tokens")] = DEFAULT.max_prefix_tokens,
+    max_phrases: Annotated[int, limit("max_phrases")] = DEFAULT.max_phrases,
+    max_phrase_characters: Annotated[int, limit("max_phrase_characters")] = DEFAULT.max_phrase_characters,
     max_beam: Annotated[int, limit("max_beam")] = DEFAULT.max_beam,
     max_n_best: Annotated[int, limit("max_n_best")] = DEFAULT.max_n_best,
     max_mbr: Annotated[int, limit("max_mbr")] = DEFAULT.max_mbr,

@@ -63,7 +63,7 @@ def with_constraints(
 ) -> tuple[list[list[Piece]], list[Constraints]]:
     """The pieces of each line with a tracker if the line has constraints, and the constraints of each line.
 
-    `constraints`: see `read_constraints`, one a line. Terms are matched in the part of a line that is translated. Raises
+    `constraints`: see `read_constraints`, one per line. Terms are matched in the part of a line that is translated. Raises
     UsageError if the numbers differ; DataError (line) for constraints that cannot be met, also because the line is blank or
     split.
     """

@@ -1,9 +1,9 @@
 """Phrases that a translation must contain, or must not contain, in its detokenised text.
 
-A phrase is in a text if its characters are, with runs of white space as one space, and no word goes on at either end: `Haus` is
-in `das Haus.` and not in `das Hausboot`. A word is a run of letters, digits, combining marks and `_`. Scripts without spaces
-between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With `inside_words` the ends do not count. Case counts,
-but at the beginning of the text the first letter may be a capital.
+A phrase is in a text if its characters are, with runs of white space as one space, and no word extends beyond either end:
+`Haus` is in `das Haus.` and not in `das Hausboot`. A word is a run of letters, digits, combining marks and `_`. Scripts without
+spaces between words (Han, kana, Thai, Lao, Burmese, Khmer) have no such ends. With `inside_words` the ends do not count. Case
+counts, but at the beginning of the text the first letter may be a capital.
 
 `read_constraints` reads one line of a file of constraints: a JSON object, or nothing for no constraints.
 
@@ -48,7 +48,7 @@ def goes_on(before: str, after: str) -> bool:
 def contains(text: str, phrase: str, *, inside_words: bool = False, open_end: bool = False) -> bool:
     """Whether a phrase is in a text, both canonical.
 
-    `open_end`: the text goes on in an unknown way, so a phrase at its end counts only if no next character can undo it.
+    `open_end`: the text is unfinished, so a phrase at its end counts only if no next character can undo it.
     """
 
     def is_whole(start: int) -> bool:
