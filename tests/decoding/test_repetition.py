@@ -11,7 +11,7 @@ from tests.decoding.test_sampled_translations import Sentences
 from tests.decoding.toys import END, ToyModel, random_table
 
 from phraseloom.decoding.limits import Limits, SampleSeed, Sampling, SearchOptions
-from phraseloom.decoding.repetition import repeated_tokens
+from phraseloom.decoding.repetition import ban_repeats_, repeated_tokens
 from phraseloom.decoding.search import search
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import ModelError
@@ -55,6 +55,12 @@ def test_no_ngram_comes_twice(how: str, size: int) -> None:
         outcomes.append([ngrams(h.tokens, size) for hypotheses in found for h in hypotheses])
     assert any(len(set(one)) < len(one) for one in outcomes[0])
     assert all(len(set(one)) == len(one) for one in outcomes[1])
+
+
+def test_candidates_that_repeat_are_banned_but_never_eos() -> None:
+    log_probs, ids = torch.zeros(2, 3), torch.tensor([[END, 4, 5], [5, END, 6]])
+    ban_repeats_(log_probs, ids, torch.tensor([[END, 5, -1], [-1, -1, 6]]), END)
+    assert log_probs.isinf().tolist() == [[False, False, True], [False, False, True]]
 
 
 @pytest.mark.parametrize("how", SEARCHES)
