@@ -345,12 +345,14 @@ class _Work:
         filters = self.config.filter if split == "train" else None
         tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
         unknown = [0, 0]
+        pairs_of_file = [0] * len(self.files[split])
         try:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
                 encoded = tally.count(chunk, encoded)
                 unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
                 if reused and len(examples) < EXAMPLES:
                     examples.update(dict.fromkeys(_unspelled(encoder.coder.tokenizer, chunk, encoded)))
+                pairs_of_file[chunk.file] += len(encoded.lines)
                 writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
                 self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
             shards = writer.finish()
@@ -375,13 +377,20 @@ class _Work:
             target_unknown=unknown[1] if words or reused else None,
             unknown_words=list(examples)[:EXAMPLES] if reused else None,
             dropped=tally.dropped,
-            files=self.files[split],
+            files=self._counted(split, pairs_of_file),
             shards=shards,
             text_sha256={} if split == "train" else self.keep_text(split),
             no_tree=tally.no_tree,
             blank=tally.blank,
             long=tally.long,
         )
+
+    def _counted(self, split: str, pairs: list[int]) -> list[FileInfo]:
+        """The files of a split; those of `train` with the pairs that remain, if its corpora have weights."""
+        config, files = self.config, self.files[split]
+        if split != "train" or (config.temperature is None and not any(f.weight for f in config.train)):
+            return files
+        return [file.model_copy(update={"pairs": n}) for file, n in zip(files, pairs, strict=True)]
 
     def chunks(self, split: str) -> Iterator[Chunk]:
         """The raw pairs of a split in chunks; no chunk spans two files."""

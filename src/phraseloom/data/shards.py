@@ -58,8 +58,8 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# Keys of datasets with source phrases, word vocabularies, blank lines or a reused tokenizer. Other datasets leave them out, so
-# that their bytes do not change.
+# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer or weights of corpora. Other datasets
+# leave them out, so that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
     "source_unknown",
@@ -72,6 +72,7 @@ OF_WORDS = {
 }
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
+OF_MIXTURES = {"weight", "temperature", "pairs"}
 
 
 class Dropped(Config):
@@ -93,7 +94,8 @@ class NoTree(Config):
 class FileInfo(Config):
     """A parallel pair of files: hashes, lines, and the report of the reader for each side.
 
-    Text without a source has empty source fields. `trees…` describe the parse trees of the source.
+    Text without a source has empty source fields. `trees…` describe the parse trees of the source. `pairs`: the pairs that
+    remain, if corpora have weights.
     """
 
     source: str
@@ -106,6 +108,7 @@ class FileInfo(Config):
     trees: str | None = None
     trees_sha256: str | None = None
     trees_report: dict[str, Any] | None = None
+    pairs: Count | None = None
 
     @property
     def name(self) -> str:
@@ -222,7 +225,7 @@ def as_stored(value: Any) -> Any:
         return {
             k: as_stored(v)
             for k, v in value.items()
-            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED
+            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_MIXTURES
         }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.data.encode import Chunk, EncodedChunk
+from phraseloom.data.mixture import mixture_of
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, VectorInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
@@ -137,6 +138,8 @@ def table(index: Index) -> str:
             *_phrases(name, split),
             *_unknown(name, split, index.is_text),
         ]
+    mixture = mixture_of(index)
+    lines += [] if mixture is None else mixture.description(unit)
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"

@@ -19,6 +19,8 @@ from phraseloom.options.text import LINE_TOKENS, FileName, SentencepieceConfig, 
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
+Weight = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 
 def _check_new_pieces(config: Any) -> None:
@@ -36,7 +38,8 @@ def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
 class ParallelFiles(Config):
     """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root. The SHA-256 is checked if given.
 
-    `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them.
+    `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them. `weight`: how often
+    each training pair occurs in an epoch, on average; null = 1 (`data/mixture.py`).
     """
 
     source: FileName
@@ -45,6 +48,7 @@ class ParallelFiles(Config):
     target_sha256: Sha256 | None = None
     trees: FileName | None = None
     trees_sha256: Sha256 | None = None
+    weight: Weight | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -70,10 +74,12 @@ class ParallelFiles(Config):
 
 
 class TextFile(Config):
-    """One file of lines (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given."""
+    """One file of lines (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given. `weight`: see
+    `ParallelFiles`."""
 
     text: FileName
     text_sha256: Sha256 | None = None
+    weight: Weight | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -93,6 +99,16 @@ class TextFile(Config):
 
 
 AnyFiles = ParallelFiles | TextFile
+
+
+def _check_training_keys(config: Any) -> None:
+    """Raise ValueError for a key of `train` in an entry of `valid` or `test`."""
+    for split in ("valid", "test"):
+        for number, files in enumerate(config.files(split)):
+            if files.weight is not None:
+                raise ValueError(
+                    f"{split}.{number}.weight: every line of {split} counts once; weights are for data.train"
+                )
 
 
 class FilterConfig(Config):
@@ -126,7 +142,8 @@ class DataConfig(Config):
     `prepare` writes to `folder`. `phrases`: how to cut source sentences into phrases, which the dataset stores; null = no
     phrases. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies replace `text` and
     `subwords` (null: learn them); `new_pieces`: the number of pieces to add to each of its vocabularies, by merges learned on
-    the training text. The output does not depend on `processes` and `folder`.
+    the training text. `temperature`: above 1 makes small corpora of `train` more frequent and large ones less; null = 1
+    (`data/mixture.py`). The output does not depend on `processes` and `folder`.
     """
 
     folder: FileName
@@ -139,6 +156,7 @@ class DataConfig(Config):
     subwords: SubwordsConfig = SentencepieceConfig()
     tokenizer: FileName | None = None
     new_pieces: int = Field(0, ge=0, le=1_000_000)
+    temperature: Temperature | None = None
     filter: FilterConfig = FilterConfig()
     phrases: SegmenterConfig | None = None
     processes: int = Field(2, ge=1, le=512)
@@ -156,6 +174,7 @@ class DataConfig(Config):
     @model_validator(mode="after")
     def _new_pieces_have_old_ones(self) -> DataConfig:
         _check_new_pieces(self)
+        _check_training_keys(self)
         return self
 
     @model_validator(mode="after")
@@ -188,6 +207,7 @@ class TextDataConfig(Config):
     """Files, text options, subwords and filters of a dataset of one language, for language models.
 
     `prepare` writes to `folder`. The output does not depend on `processes` and `folder`. `shard_pairs` counts lines.
+    `temperature`: see `DataConfig`.
     """
 
     folder: FileName
@@ -199,6 +219,7 @@ class TextDataConfig(Config):
     subwords: SubwordsConfig = SentencepieceConfig()
     tokenizer: FileName | None = None
     new_pieces: int = Field(0, ge=0, le=1_000_000)
+    temperature: Temperature | None = None
     filter: TextFilterConfig = TextFilterConfig()
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
@@ -217,6 +238,7 @@ class TextDataConfig(Config):
         if not self.subwords.joint:
             raise ValueError("subwords.joint: false has no meaning where there is one language")
         _check_new_pieces(self)
+        _check_training_keys(self)
         return self
 
     def files(self, split: str) -> Sequence[AnyFiles]:

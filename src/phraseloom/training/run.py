@@ -20,6 +20,7 @@ from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
+from phraseloom.data.mixture import mixture_of
 from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
@@ -183,6 +184,7 @@ def make_job(
         micro_batches=config.micro_batches,
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
+        mixture=mixture_of(dataset.index, seed=config.seed, folder=dataset.folder),
     )
     segmenter = dataset.segmenter if reads_phrases(recipe) else None
     phrases = segmenter is not None
@@ -296,6 +298,8 @@ def train_or_skip(job: TrainingJob) -> str:
         f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "
         f"{job.world.device}, padding {100 * job.plan.padding():.1f} %"
     )
+    for line in job.plan.mixture.description("example") if job.plan.mixture is not None else ():
+        job.say(line)
     remark: Any = getattr(job.model, "remark", None)
     if remark is not None and (text := remark(job.plan.source, job.plan.target)):
         job.say(text)
