@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from pathlib import Path
@@ -92,3 +93,83 @@ def test_the_examples_of_an_update_do_not_depend_on_the_processes(tmp_path: Path
     for update in (0, 7, 40):
         pieces = [plan.update(update) for plan in plans]
         assert [p.tolist() for p in pieces[0]] == [p.tolist() for p in pieces[1]]
+
+
+@pytest.fixture(scope="module")
+def tagged(_one_process: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose model writes capitals after <caps> and titles after <title>, or should."""
+    folder = tmp_path_factory.mktemp("tagged")
+    corpora = [
+        {"source": "a.en", "target": "a.de", "tag": "<caps>"},
+        {"source": "b.en", "target": "b.de", "tag": "<title>"},
+    ]
+    valid = [
+        {"source": "valid.en", "target": "valid.de", "tag": "<caps>"},
+        {"source": "b.en", "target": "b.de", "tag": "<title>"},
+    ]
+    recipe = write_recipe(folder, train=corpora, valid=valid)
+    options = ["training.bleu_every=1", "training.max_updates=5"]
+    assert phraseloom(["train", str(recipe), "--run", str(folder / "run"), *options]) == 0
+    return folder / "run"
+
+
+def test_a_line_is_translated_with_its_tag(tagged: Path) -> None:
+    from phraseloom.decoding.translator import Translator
+
+    translator = Translator.from_pretrained(tagged, max_length={"factor": 0, "constant": 6})
+    source = translator.tokenizer.source
+    ids = [*translator.tokenizer.tag_ids(["<title>"]), *source.encode("one red cat")]
+    scores = {tag: translator.score(["one red cat"], ["One Red"], tags=[tag])[0].log_prob for tag in source.tag_ids}
+    assert len(set(scores.values())) == 2
+    from phraseloom.decoding.scoring import score_pairs
+
+    pair = (ids, translator.tokenizer.target.encode("One Red"))
+    [forced] = score_pairs(translator.model, [pair], translator.config, translator.device, None)
+    assert scores["<title>"] == pytest.approx(sum(forced), rel=1e-6)
+    for line in ("one", "one red cat", "one two three four five six red blue green"):
+        [translation] = translator.translate([line], tags=["<caps>"], alignments=True)
+        assert translation.alignment is not None and translation.phrases is not None
+        assert all(s < len(line.split()) for s, _ in translation.alignment)
+        assert all(0 <= p.source[0] < p.source[1] <= len(line.split()) for p in translation.phrases)
+        assert not set(translation.tokens) & set(source.tag_ids)
+
+
+def test_long_lines_have_the_tag_before_every_part(tagged: Path) -> None:
+    from phraseloom.decoding.translator import Translator
+
+    translator = Translator.from_pretrained(tagged, max_input_tokens=4, long_lines="split", max_length={"factor": 0, "constant": 6})
+    line = "one two three four five six red blue green cat dog house"
+    [whole] = translator.translate([line], tags=["<caps>"])
+    assert whole.parts > 1
+    assert translator.translate([line])[0].log_prob != whole.log_prob
+
+
+def test_bleu_of_the_validation_uses_the_tag_of_each_line(tagged: Path) -> None:
+    from phraseloom.decoding.translator import Translator
+    from phraseloom.training.validate import _outputs, corpus_bleu
+
+    translator = Translator.from_pretrained(tagged / "last", beam=1)
+    folder = tagged.parent
+    lines = [(folder / name).read_text().splitlines() for name in ("valid.en", "b.en", "valid.de", "b.de")]
+    tags = [("<caps>",)] * len(lines[0]) + [("<title>",)] * len(lines[1])
+    outputs = _outputs(translator, lines[0] + lines[1], None, tags)
+    records = map(json.loads, (tagged / "metrics.jsonl").read_text().splitlines())
+    logged = [record["validation"]["bleu"] for record in records if "validation" in record][-1]
+    assert corpus_bleu(outputs, lines[2] + lines[3])["bleu"] == logged
+    assert outputs[: len(lines[0])] == [t.text for t in translator.translate(lines[0], tags=["<caps>"])]
+
+
+def test_translate_takes_a_tag(
+    tagged: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def translate(*options: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"one red cat\n")))
+        code = phraseloom(["translate", str(tagged), "--beam", "1", "--max-length", "6", *options])
+        return code, *capsys.readouterr()
+
+    code, out, err = translate("--tag", "<caps>")
+    assert code == 0 and out.count("\n") == 1 and not err
+    code, out, err = translate()
+    assert code == 0 and "warning: no --tag is given; the tags of this model are <caps>, <title>" in err
+    code, out, err = translate("--tag", "<it>")
+    assert code == 2 and err.count("\n") == 1 and "the tag <it> is not known to this model" in err

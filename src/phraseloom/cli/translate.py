@@ -204,6 +204,7 @@ def command(
     long_lines: Annotated[LongLines | None, model_option(DecodingConfig, "long_lines")] = None,
     unknown: Annotated[UnknownMethod | None, model_option(DecodingConfig, "unknown")] = None,
     lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
+    tags: Annotated[list[str] | None, model_option(DecodingConfig, "tags", "--tag", metavar="TAG")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
     add_phrases: MorePhrases = None,
@@ -250,6 +251,9 @@ def command(
     options |= penalty(translator.config, kind=length_penalty, alpha=alpha, beta=beta)
     translator = translator.with_options(**options)
     translator.require_trees(trees is not None)
+    if translator.tokenizer.tags and not translator.config.tags:
+        known = ", ".join(translator.tokenizer.tags)
+        print(f"phraseloom translate: warning: no --tag is given; the tags of this model are {known}", file=sys.stderr)
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         print(

@@ -33,7 +33,8 @@ from phraseloom.text.tokenizer import Side, Tokenizer
 class Chunk:
     """Raw pairs: the number of their file, the line of the first pair (from 1), and its number in the split (from 0).
 
-    Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file.
+    Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file. `tags`
+    come before every source.
     """
 
     file: int
@@ -43,6 +44,7 @@ class Chunk:
     target: list[str]
     trees: list[str] | None = None
     tree_file: str | None = None
+    tags: tuple[str, ...] = ()
 
 
 @dataclass
@@ -101,9 +103,20 @@ class Coder:
         tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
         lines = np.array(pairs, dtype=np.int64)
         encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(passed)
+        if chunk.tags:
+            _add_tags(encoded, tokenizer.tag_ids(chunk.tags))
         if self.segmenter is not None:
             _add_phrases(encoded, chunk, tokenizer.source, self.segmenter)
         return encoded
+
+
+def _add_tags(encoded: EncodedChunk, tags: list[int]) -> None:
+    """Write tags before every source that has tokens."""
+    source, lengths = encoded.tokens[0], encoded.lengths[0]
+    begins = (np.cumsum(lengths, dtype=np.int64) - lengths)[lengths > 0]
+    tagged = np.insert(source, np.repeat(begins, len(tags)), np.tile(tags, len(begins)))
+    longer = lengths + np.where(lengths > 0, len(tags), 0).astype(lengths.dtype)
+    encoded.tokens, encoded.lengths = (tagged, *encoded.tokens[1:]), (longer, *encoded.lengths[1:])
 
 
 def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Segmenter) -> None:

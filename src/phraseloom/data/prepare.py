@@ -33,7 +33,7 @@ from phraseloom.data.shards import (
     WordInfo,
     as_stored,
 )
-from phraseloom.data.survey import Progress, locate, parallel, sample, survey
+from phraseloom.data.survey import Progress, locate, parallel, refuse_tags, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
@@ -41,7 +41,7 @@ from phraseloom.options.data import AnyDataConfig, TextDataConfig, valid_tokens
 from phraseloom.options.text import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
-from phraseloom.text.extension import extend
+from phraseloom.text.extension import add_tags, extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
@@ -221,6 +221,7 @@ class _Work:
             for files in self.config.files(split):
                 self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
                 self.files[split].append(survey(files, self.root))
+                refuse_tags(files, self.config, self.root)
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
@@ -300,8 +301,9 @@ class _Work:
                     for side, subwords in zip(("source", "target"), sides, strict=True)
                 )
                 sides = (source, target)
+            sides, tags = self._tagged(*sides, old.tags)
             tokenizer = Tokenizer(
-                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers
+                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
             )
             sizes = {id(subwords): len(subwords.vocabulary) for subwords in sides}
             old_sizes = {id(side.subwords): len(side.vocabulary) for side in (old.source, old.target)}
@@ -323,17 +325,29 @@ class _Work:
                 learn_subwords(sampled(side, pairs=side_options.sample_lines), side_options)
                 for side, side_options in zip(("source", "target"), options, strict=True)
             )
+        sides, tags = self._tagged(source, target)
         tokenizer = Tokenizer(
-            config.text, config.source_language, config.target_language, source, target, truecasers=truecasers
+            config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
         )
         return tokenizer, SubwordInfo(
             sample_pairs=sample_pairs,
-            source_vocabulary=len(source.vocabulary),
-            target_vocabulary=len(target.vocabulary),
+            source_vocabulary=len(sides[0].vocabulary),
+            target_vocabulary=len(sides[1].vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
             target_vectors=_checked_vectors(target, sampled("target", pairs=min(sample_pairs, LINES))),
         )
+
+    def _tagged(
+        self, source: Subwords, target: Subwords, old: tuple[str, ...] = ()
+    ) -> tuple[tuple[Subwords, Subwords], tuple[str, ...]]:
+        """The subwords with the tags of the corpora in the vocabulary of the source, and all tags; `old` are there already."""
+        declared = () if isinstance(self.config, TextDataConfig) else self.config.tags
+        new = [tag for tag in declared if tag not in old]
+        if not new:
+            return (source, target), old
+        tagged = add_tags(source, new)
+        return (tagged, tagged if source is target else target), (*old, *new)
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
         """Write the shards of a split, and for valid and test its raw text."""
@@ -403,7 +417,7 @@ class _Work:
                 target = lines["target"]
                 source, trees = lines.get("source", [""] * len(target)), lines.get("trees")
                 tree_file = None if trees is None else str(paths["trees"])
-                yield Chunk(number, first, base, source, target, trees, tree_file)
+                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags)
                 first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:

@@ -58,8 +58,8 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer or weights of corpora. Other datasets
-# leave them out, so that their bytes do not change.
+# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer, or weights or tags of corpora.
+# Other datasets leave them out, so that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
     "source_unknown",
@@ -72,7 +72,7 @@ OF_WORDS = {
 }
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
-OF_MIXTURES = {"weight", "temperature", "pairs"}
+OF_CORPORA = {"weight", "temperature", "pairs", "tag"}
 
 
 class Dropped(Config):
@@ -225,7 +225,7 @@ def as_stored(value: Any) -> Any:
         return {
             k: as_stored(v)
             for k, v in value.items()
-            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_MIXTURES
+            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_CORPORA
         }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from phraseloom.data.shards import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
-from phraseloom.options.data import ParallelFiles, TextFile
+from phraseloom.options.data import AnyDataConfig, DataConfig, ParallelFiles, TextFile
 from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
 
 Progress = Callable[[str, int, int], None]
@@ -57,6 +57,18 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         trees_sha256=hashes.get("trees"),
         trees_report=reports["trees"].as_dict() if "trees" in reports else None,
     )
+
+
+def refuse_tags(files: ParallelFiles | TextFile, config: AnyDataConfig, data_root: Path) -> None:
+    """Raise DataError (file, line) if a tag of the dataset occurs in the text of these files."""
+    tags = config.tags if isinstance(config, DataConfig) else ()
+    for name, _ in files.sides.values() if tags else ():
+        path = locate(data_root, name)
+        for number, line in enumerate(read_lines(path), start=1):
+            tag = next((tag for tag in tags if tag in line), None)
+            if tag is not None:
+                hint = "choose another tag, or remove it from the text: prepare writes it before the source itself"
+                raise DataError(f"the text has the tag {tag}", file=path, line=number, hint=hint)
 
 
 def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: int) -> DataError:

@@ -22,7 +22,7 @@ class Piece:
 
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
-    as text, if the vocabulary lacks some.
+    as text, if the vocabulary lacks some. `tags`: how many of `ids` are tags, which come first.
     """
 
     line: int
@@ -32,6 +32,7 @@ class Piece:
     phrases: list[int] | None = None
     prefix: Sequence[int] = ()
     begun: Sequence[str] = ()
+    tags: int = 0
 
 
 def cut_line(

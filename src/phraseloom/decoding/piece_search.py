@@ -55,7 +55,8 @@ def search_pieces(
         beam=config.beam,
         n_best=config.n_best,
         penalty=build_penalty(config.length_penalty),
-        banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
+        banned=((PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS))
+        + tuple(tokenizer.target.tag_ids.values()),
         exact=config.stop == "exact",
         transformers=config.stop == "transformers",
         word_bonus=config.word_bonus,

@@ -112,9 +112,10 @@ class Translator:
 
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
-        that the model lacks."""
+        or a tag that the model lacks."""
         config = config or self.config
         lexicon = self.lexicon(config)
+        self.tokenizer.tag_ids(config.tags)
         writer_of(self.model).check(self.model, config, aligned=alignments or lexicon is not None)
         return lexicon
 
@@ -229,6 +230,8 @@ class Translator:
         if prefixes is not None:
             cut = with_prefixes(self.tokenizer.target, cut, prefixes)
             refuse_long_prefixes([line[0].prefix if line else () for line in cut], config.max_target_tokens)
+        if tags := self.tokenizer.tag_ids(config.tags):
+            cut = [[replace(piece, ids=[*tags, *piece.ids], tags=len(tags)) for piece in line] for line in cut]
         pieces = [piece for line in cut for piece in line]
         workers = num_workers(config.workers, self.device)
         batches = plan_batches(

@@ -11,14 +11,23 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Any
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.options.segmenters import SegmenterConfig
-from phraseloom.options.text import LINE_TOKENS, FileName, SentencepieceConfig, Sha256, SubwordsConfig, TextConfig
+from phraseloom.options.text import (
+    LINE_TOKENS,
+    FileName,
+    SentencepieceConfig,
+    Sha256,
+    SubwordsConfig,
+    TagName,
+    TextConfig,
+)
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
+Tags = Annotated[list[TagName], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
 Weight = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
@@ -39,7 +48,8 @@ class ParallelFiles(Config):
     """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root. The SHA-256 is checked if given.
 
     `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them. `weight`: how often
-    each training pair occurs in an epoch, on average; null = 1 (`data/mixture.py`).
+    each training pair occurs in an epoch, on average; null = 1 (`data/mixture.py`). `tag`: a token
+    such as <2de>, or several, before every source sentence; it is in the vocabulary and never split.
     """
 
     source: FileName
@@ -49,6 +59,7 @@ class ParallelFiles(Config):
     trees: FileName | None = None
     trees_sha256: Sha256 | None = None
     weight: Weight | None = None
+    tag: Tags | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -61,6 +72,11 @@ class ParallelFiles(Config):
         if self.trees is None and self.trees_sha256 is not None:
             raise ValueError("trees_sha256 is given, but no trees")
         return self
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags before every source sentence."""
+        return tuple(self.tag or ())
 
     @property
     def sides(self) -> Sides:
@@ -86,6 +102,11 @@ class TextFile(Config):
     def _is_text(cls, value: Any) -> Any:
         why = "a language model is trained on {text: FILE}; {source: FILE, target: FILE} is for task: translation"
         return _refuse(value, ("source", "target", "source_sha256", "target_sha256"), why)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """No tags: there is no source."""
+        return ()
 
     @property
     def sides(self) -> Sides:
@@ -178,6 +199,22 @@ class DataConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _tags_have_subwords(self) -> DataConfig:
+        if not self.tags:
+            return self
+        subwords = self.subwords.of_source() if self.subwords.kind == "words" else self.subwords
+        if subwords.kind == "words":
+            raise ValueError("tags need subwords for the source: data.subwords.source: {kind: sentencepiece}")
+        if self.phrases is not None:
+            raise ValueError("tags and data.phrases exclude each other: a tag belongs to no phrase of the source")
+        trained = {tag for files in self.train for tag in files.tags}
+        for split in ("valid", "test"):
+            for number, files in enumerate(self.files(split)):
+                if unknown := [tag for tag in files.tags if tag not in trained]:
+                    raise ValueError(f"{split}.{number}.tag: no corpus of data.train has the tag {unknown[0]}")
+        return self
+
+    @model_validator(mode="after")
     def _trees_are_where_they_are_used(self) -> DataConfig:
         needs_trees = self.phrases is not None and self.phrases.kind == "tree"
         for split in ("train", "valid", "test"):
@@ -196,6 +233,12 @@ class DataConfig(Config):
     def files(self, split: str) -> Sequence[AnyFiles]:
         """The files of `train`, `valid` or `test`."""
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag of the corpora, in their order."""
+        splits = ("train", "valid", "test")
+        return tuple(dict.fromkeys(tag for s in splits for files in self.files(s) for tag in files.tags))
 
     @property
     def name(self) -> str:

@@ -129,8 +129,9 @@ class App:
         beam, n_best = self._capped(fields, "beam"), self._capped(fields, "n_best")
         alignments = fields.flag("alignments")
         long_lines = fields.choice("long_lines", LONG_LINES)
-        fields.finish()
         translator = self._models[name]
+        tags = _tags(fields, name, translator.tokenizer.tags)
+        fields.finish()
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
         try:
@@ -139,7 +140,14 @@ class App:
             raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
-        key = TranslateKey(name, beam, n_best, long_lines or translator.config.long_lines, alignments)
+        key = TranslateKey(
+            name,
+            beam,
+            n_best,
+            long_lines or translator.config.long_lines,
+            alignments,
+            tuple(tags or translator.config.tags),
+        )
         items = [
             RequestText(text, prefix, tree)
             for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
@@ -233,6 +241,17 @@ def _fields(request: Request) -> Fields:
         if name.strip() == "charset" and value.strip(' \t"') not in UTF_8:
             raise Problem(415, f"send JSON in UTF-8: the header Content-Type says charset {value.strip()[:40]}")
     return Fields(read_object(request.body))
+
+
+def _tags(fields: Fields, name: str, known: Sequence[str]) -> list[str] | None:
+    """The tags of a request: one or a list of those that the model has."""
+    limits: dict[str, Any] = {"characters": 64, "characters_name": "the length of a tag"}
+    tags = fields.texts("tag", most=max(1, len(known)), most_name="the tags of the model", **limits)
+    for tag in tags or ():
+        if tag not in known:
+            owned = f"its tags: {', '.join(known)}" if known else "it has no tags"
+            raise Problem(400, f"tag: the model {name} does not know {tag}; {owned}")
+    return tags
 
 
 def _failed(request: Request, error: Exception) -> Reply:

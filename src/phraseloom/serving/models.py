@@ -23,6 +23,7 @@ class TranslateKey(NamedTuple):
     n_best: int
     long_lines: Literal["crop", "split"]
     alignments: bool
+    tags: tuple[str, ...] = ()
 
 
 class ExplainKey(NamedTuple):
@@ -104,6 +105,7 @@ class Models:
             "long_lines": translator.config.long_lines,
             "alignments": translator.can_align,
             "trees": self.needs_trees(name),
+            "tags": list(translator.tokenizer.tags),
         }
 
     def warm_up(self) -> None:
@@ -181,6 +183,7 @@ class Models:
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
+            tags=list(key.tags),
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
         )
         return [plain(translation.as_dict()) for translation in translations]

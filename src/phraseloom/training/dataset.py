@@ -14,7 +14,7 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.phrases.segmenters import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 
-__all__ = ["batches_of", "open_dataset", "reads_phrases"]
+__all__ = ["batches_of", "line_tags", "open_dataset", "reads_phrases"]
 
 
 def open_dataset(recipe: AnyRecipe) -> Dataset:
@@ -43,6 +43,15 @@ def reads_phrases(recipe: AnyRecipe) -> bool:
     if isinstance(recipe, LanguageModelRecipe):
         return False
     return recipe.model.phrases is not None and recipe.model.phrases.segments.kind == "dataset"
+
+
+def line_tags(dataset: Dataset, split: str) -> list[tuple[str, ...]] | None:
+    """The tags of each raw line of a split; None if its corpora have none."""
+    entries = dataset.config.files(split)
+    if not any(files.tags for files in entries):
+        return None
+    infos = dataset.split(split).info.files
+    return [files.tags for files, info in zip(entries, infos, strict=True) for _ in range(info.lines)]
 
 
 def batches_of(

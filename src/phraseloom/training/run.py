@@ -30,7 +30,7 @@ from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.checkpoint import average_checkpoints, averaged_from
-from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
+from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Logbook, Tracker
@@ -210,6 +210,7 @@ def make_job(
             text=text,
             trees=valid.trees() if text and segmenter is not None and segmenter.needs_trees else None,
             tokenizer=tokenizer,
+            tags=line_tags(dataset, "valid") if text else None,
             segmenter=segmenter,
             decoding=recipe.decoding,
         )
