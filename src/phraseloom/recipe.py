@@ -65,6 +65,15 @@ class Recipe(Config):
         return self
 
     @model_validator(mode="after")
+    def _links_come_from_somewhere(self) -> Recipe:
+        if self.training.guided_alignment is not None and not any(files.links for files in self.data.train):
+            raise ValueError(
+                "training.guided_alignment needs word links: data.train.0.links: FILE, one line of i-j per pair "
+                "(phraseloom align train and align apply make some)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _an_output_has_a_length(self) -> Recipe:
         if {"min_length", "max_length"} <= self.decoding.model_fields_set:
             self.decoding.check_lengths()
@@ -111,6 +120,8 @@ class LanguageModelRecipe(Config):
             raise ValueError("training.bleu_every and best_by: bleu are for translations: a language model has no BLEU")
         if self.training.best_by == "cosine_loss":
             raise ValueError("training.best_by: cosine_loss is of a continuous output; a language model has none")
+        if self.training.guided_alignment is not None:
+            raise ValueError("training.guided_alignment is for translations: a language model has no source")
         return self
 
 

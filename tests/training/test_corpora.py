@@ -137,7 +137,9 @@ def test_a_line_is_translated_with_its_tag(tagged: Path) -> None:
 def test_long_lines_have_the_tag_before_every_part(tagged: Path) -> None:
     from phraseloom.decoding.translator import Translator
 
-    translator = Translator.from_pretrained(tagged, max_input_tokens=4, long_lines="split", max_length={"factor": 0, "constant": 6})
+    translator = Translator.from_pretrained(
+        tagged, max_input_tokens=4, long_lines="split", max_length={"factor": 0, "constant": 6}
+    )
     line = "one two three four five six red blue green cat dog house"
     [whole] = translator.translate([line], tags=["<caps>"])
     assert whole.parts > 1

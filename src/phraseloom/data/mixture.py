@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.data.batches import mix
-from phraseloom.data.shards import INDEX, FileInfo, Index
+from phraseloom.data.shards import INDEX, Index
 from phraseloom.errors import CorruptError, plural
 
 __all__ = ["Mixture", "draws", "mixture_of"]
@@ -95,8 +95,7 @@ def mixture_of(index: Index, *, seed: int = 1, folder: Path | None = None) -> Mi
         where = None if folder is None else folder / INDEX
         raise CorruptError(f"the corpora of train do not add up to {plural(train.pairs, 'pair')}", file=where)
     weights = [entry.get("weight") or 1.0 for entry in entries]
-    return Mixture([_name(file) for file in files], pairs, draws(pairs, weights, temperature or 1.0), seed=seed)
-
-
-def _name(file: FileInfo) -> str:
-    return Path(file.name).name
+    names = [Path(file.name).name for file in files]
+    if len(set(names)) < len(names):
+        names = [f"{name} → {Path(file.target).name}" for name, file in zip(names, files, strict=True)]
+    return Mixture(names, pairs, draws(pairs, weights, temperature or 1.0), seed=seed)

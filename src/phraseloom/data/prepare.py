@@ -354,8 +354,9 @@ class _Work:
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
         reused = self.tokenizer is not None and not words
+        links = split == "train" and any(file.links for file in self.files[split])
         examples: dict[str, None] = {}
-        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
+        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases, links=links)
         filters = self.config.filter if split == "train" else None
         tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
         unknown = [0, 0]
@@ -387,6 +388,7 @@ class _Work:
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
+            links=sum(s.links or 0 for s in shards) if links else None,
             source_unknown=unknown[0] if (source_words or reused) and not self.is_text else None,
             target_unknown=unknown[1] if words or reused else None,
             unknown_words=list(examples)[:EXAMPLES] if reused else None,
@@ -409,7 +411,7 @@ class _Work:
     def chunks(self, split: str) -> Iterator[Chunk]:
         """The raw pairs of a split in chunks; no chunk spans two files."""
         size = min(CHUNK_PAIRS, self.config.shard_pairs)
-        base = 0
+        base, has_links = 0, any(file.links for file in self.files[split])
         for number, files in enumerate(self.config.files(split)):
             first = 1
             paths = {name: locate(self.root, file) for name, (file, _) in files.all_files.items()}
@@ -417,7 +419,9 @@ class _Work:
                 target = lines["target"]
                 source, trees = lines.get("source", [""] * len(target)), lines.get("trees")
                 tree_file = None if trees is None else str(paths["trees"])
-                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags)
+                links = lines.get("links", [""] * len(target) if has_links else None)
+                link_file = str(paths["links"]) if "links" in paths else None
+                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags, links, link_file)
                 first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:

@@ -44,6 +44,11 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
     if "trees" in paths and reports["trees"].lines != reports["source"].lines:
         raise _trees_differ(paths["source"], paths["trees"], reports["source"].lines, reports["trees"].lines)
+    if "links" in paths and reports["links"].lines != reports["target"].lines:
+        counts = f"{reports['links'].lines} in {paths['links'].name}, but {reports['target'].lines} pairs"
+        line = min(reports["links"].lines, reports["target"].lines) + 1
+        hint = "write the links of one pair per line, and a blank line for none"
+        raise DataError(f"line counts differ: {counts}", file=paths["links"], line=line, hint=hint)
     names = {side: name for side, (name, _) in files.all_files.items()}
     return FileInfo(
         source=names.get("source", ""),
@@ -56,6 +61,8 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         trees=names.get("trees"),
         trees_sha256=hashes.get("trees"),
         trees_report=reports["trees"].as_dict() if "trees" in reports else None,
+        links=names.get("links"),
+        links_sha256=hashes.get("links"),
     )
 
 

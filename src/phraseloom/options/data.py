@@ -49,7 +49,8 @@ class ParallelFiles(Config):
 
     `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them. `weight`: how often
     each training pair occurs in an epoch, on average; null = 1 (`data/mixture.py`). `tag`: a token
-    such as <2de>, or several, before every source sentence; it is in the vocabulary and never split.
+    such as <2de>, or several, before every source sentence; it is in the vocabulary and never split. `links`: word
+    links of the training pairs, one line of Pharaoh text each, for `training.guided_alignment`.
     """
 
     source: FileName
@@ -60,6 +61,8 @@ class ParallelFiles(Config):
     trees_sha256: Sha256 | None = None
     weight: Weight | None = None
     tag: Tags | None = None
+    links: FileName | None = None
+    links_sha256: Sha256 | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -71,6 +74,8 @@ class ParallelFiles(Config):
     def _has_trees_where_it_says_so(self) -> ParallelFiles:
         if self.trees is None and self.trees_sha256 is not None:
             raise ValueError("trees_sha256 is given, but no trees")
+        if self.links is None and self.links_sha256 is not None:
+            raise ValueError("links_sha256 is given, but no links")
         return self
 
     @property
@@ -85,8 +90,9 @@ class ParallelFiles(Config):
 
     @property
     def all_files(self) -> Sides:
-        """The sides, and the trees of the source under `trees`, if there are any."""
-        return self.sides if self.trees is None else self.sides | {"trees": (self.trees, self.trees_sha256)}
+        """The sides, and the trees of the source under `trees` and the word links under `links`, if there are any."""
+        more: Sides = {} if self.trees is None else {"trees": (self.trees, self.trees_sha256)}
+        return self.sides | more | ({} if self.links is None else {"links": (self.links, self.links_sha256)})
 
 
 class TextFile(Config):
@@ -130,6 +136,8 @@ def _check_training_keys(config: Any) -> None:
                 raise ValueError(
                     f"{split}.{number}.weight: every line of {split} counts once; weights are for data.train"
                 )
+            if "links" in files.all_files:
+                raise ValueError(f"{split}.{number}.links: only training uses links; they are for data.train")
 
 
 class FilterConfig(Config):
@@ -219,7 +227,7 @@ class DataConfig(Config):
         needs_trees = self.phrases is not None and self.phrases.kind == "tree"
         for split in ("train", "valid", "test"):
             for number, files in enumerate(self.files(split)):
-                has, key = len(files.all_files) > len(files.sides), f"{split}.{number}.trees"
+                has, key = "trees" in files.all_files, f"{split}.{number}.trees"
                 if needs_trees and not has:
                     raise ValueError(
                         f"key {key} is missing: phrases: {{kind: tree}} needs the parse trees of {files.sides['source'][0]} "

@@ -12,6 +12,7 @@ from phraseloom.options.data import FileName
 __all__ = [
     "AdamConfig",
     "EmbeddingsConfig",
+    "GuidedAlignmentConfig",
     "ScheduleConfig",
     "StartFromConfig",
     "TrainingConfig",
@@ -121,6 +122,15 @@ class StartFromConfig(Config):
         return {"path": value} if isinstance(value, str) else value
 
 
+class GuidedAlignmentConfig(Config):
+    """Supervise cross-attention by the word links of the dataset (Chen et al. 2016; `losses/guided.py`)."""
+
+    weight: PositiveFloat = Field(0.05, description="factor of the loss, which is summed like the loss of the tokens")
+    decay: float = Field(1.0, gt=0, le=1, description="factor on `weight` after each epoch")
+    layers: list[PositiveInt] = Field([], description="decoder layers, from 1; empty = the last but one")
+    heads: list[PositiveInt] = Field([], description="heads of these layers, from 1; empty = all")
+
+
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
 
 
@@ -148,6 +158,9 @@ class TrainingConfig(Config):
     clip_norm: PositiveFloat | None = Field(1.0, description="limit on the norm of the gradient; null = none")
     gradient_per: Literal["token", "sentence"] = Field(
         "token", description="what the summed loss of an update is divided by before its gradient is clipped"
+    )
+    guided_alignment: GuidedAlignmentConfig | None = Field(
+        None, description="loss of the cross-attention against the links of data.train; null = none"
     )
     # stops
     max_updates: PositiveInt | None = 100_000

@@ -58,7 +58,9 @@ def add_tags(subwords: Subwords, tags: Sequence[str]) -> Subwords:
         model = subwords.content
         for tag in tags:
             text = tag.encode()
-            entry = b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x03"  # a control piece
+            entry = (
+                b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x03"
+            )  # a control piece
             model += b"\x0a" + _varint(len(entry)) + entry
         return Sentencepiece(model)
     raise UsageError("tags need subwords of sentencepiece or subword-nmt, and this tokenizer has others")

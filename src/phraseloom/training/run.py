@@ -21,11 +21,13 @@ from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.mixture import mixture_of
-from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.errors import CorruptError, FileProblem, UsageError
+from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.data import valid_tokens
+from phraseloom.options.training import TrainingConfig
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
@@ -170,6 +172,7 @@ def make_job(
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = build(recipe.model, tokenizer).to(world.device)
+    guide(model, config)
     put(model, transfers)
     if start is not None:
         start.put(model)
@@ -220,7 +223,7 @@ def make_job(
         config=config,
         model=model,
         plan=plan,
-        batch_of=batches_of(pair, world.device, phrases=phrases),
+        batch_of=batches_of(pair, world.device, phrases=phrases, links=config.guided_alignment is not None),
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
@@ -233,6 +236,18 @@ def make_job(
         job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
+
+
+def guide(model: torch.nn.Module, config: TrainingConfig) -> None:
+    """Let the links of the data supervise the heads that `training.guided_alignment` names. Raises UsageError."""
+    options = config.guided_alignment
+    if options is None:
+        return
+    if not hasattr(model, "guide"):
+        raise UsageError("training.guided_alignment is for models that write tokens, and this one writes segments")
+    places = {"layers": [n - 1 for n in options.layers], "heads": [n - 1 for n in options.heads]}
+    structures = cast(Any, model).decoder.cross_structures
+    cast(Any, model).guide = Guide(structures, weight=options.weight, decay=options.decay, **places)
 
 
 def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
