@@ -188,6 +188,9 @@ class TrainingConfig(Config):
     # reports
     log_every: PositiveInt = Field(50, description="updates between lines on stderr without a terminal")
     tensorboard: bool = False
+    tracker: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        None, description="MODULE:FUNCTION that is called with each record of metrics.jsonl, for W&B, MLflow …"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainingConfig:
@@ -216,7 +219,7 @@ FREE_ON_RESUME = frozenset(
     for name in (
         "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
         "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every",
-        "tensorboard",
+        "tensorboard", "tracker",
     )
 )  # fmt: skip
 FREE_SECTIONS = ("name", "format", "data", "decoding")

@@ -24,7 +24,7 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.distributed import World
-from phraseloom.training.logbook import Display, Logbook, Tracker, finite
+from phraseloom.training.logbook import Display, Hook, Logbook, Tracker, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate, rate_factors
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
@@ -54,6 +54,7 @@ class TrainingJob:
     log: Logbook | None = None
     display: Display | None = None
     tracker: Tracker | None = None
+    hook: Hook | None = None
     stop: StopSignal = field(default_factory=StopSignal)
     saved: tuple[int, int] | None = None  # (update, update of the last validation) of the newest checkpoint
     lock: files.FolderLock | None = None  # on `run`
@@ -69,7 +70,7 @@ class TrainingJob:
 
     def close(self) -> None:
         """Close the display and the logs."""
-        for part in (self.display, self.tracker, self.log):
+        for part in (self.display, self.tracker, self.hook, self.log):
             if part is not None:
                 part.close()
 
@@ -284,6 +285,8 @@ def _record(job: TrainingJob, record: dict[str, Any]) -> None:
         job.log.metrics(record)
     if job.tracker is not None:
         job.tracker.record(record)
+    if job.hook is not None:
+        job.hook.record(record)
 
 
 def _report(job: TrainingJob, record: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from phraseloom.training.checkpoint import average_checkpoints, averaged_from
 from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
-from phraseloom.training.logbook import METRICS, Display, Logbook, Tracker
+from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
@@ -274,6 +274,8 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
             job.tracker = Tracker(run)
+        if job.config.tracker is not None:
+            job.hook = Hook(job.config.tracker, job.say)
         seconds = job.log.seconds()
         job.display = Display(
             job.config, start=job.state.update, updates_per_epoch=job.plan.updates_per_epoch, seconds=seconds
