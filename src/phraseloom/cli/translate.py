@@ -204,6 +204,7 @@ def command(
     long_lines: Annotated[LongLines | None, model_option(DecodingConfig, "long_lines")] = None,
     unknown: Annotated[UnknownMethod | None, model_option(DecodingConfig, "unknown")] = None,
     lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
+    split_sentences: Annotated[bool | None, model_option(DecodingConfig, "split_sentences")] = None,
     tags: Annotated[list[str] | None, model_option(DecodingConfig, "tags", "--tag", metavar="TAG")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,

@@ -27,6 +27,7 @@ from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import writer_of
+from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.translation import BLANK, BLANK_ALIGNED, Translation, TranslationReport
 from phraseloom.errors import ConfigError, ModelError, UsageError, plural
@@ -61,6 +62,7 @@ class Translator:
         self.device = next(model.parameters()).device
         self.segmenter = segmenter if needs_phrases(model) else None
         self._lexicons: dict[str, dict[str, str]] = {}
+        self._splitter: SentenceSplitter | None = None
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, *, device: str | torch.device = "cpu", **options: Any) -> Translator:
@@ -160,13 +162,34 @@ class Translator:
         if prefixes is not None and len(prefixes) != len(lines):
             raise UsageError(f"{plural(len(lines), 'line')}, but {len(prefixes)} prefixes")
         counts = TranslationReport() if report is None else report
-        result = self._translate(lines, prefixes, trees, config, alignments, should_cancel)
+        if config.split_sentences:
+            if prefixes is not None or trees is not None or config.n_best > 1:
+                raise UsageError("split_sentences: not with prefixes, trees or n_best above 1")
+            result = self._translate_sentences(lines, config, alignments, should_cancel)
+        else:
+            result = self._translate(lines, prefixes, trees, config, alignments, should_cancel)
         for translation in result:
             counts.add(translation)
         if report is None:
             for warning in counts.warnings(config.max_input_tokens):
                 logger.warning(warning)
         return result
+
+    def sentence_splitter(self) -> SentenceSplitter:
+        """Splits lines of the source language into sentences. Raises UsageError if that is impossible."""
+        if self._splitter is None:
+            self._splitter = SentenceSplitter(self.tokenizer.source.language)
+        return self._splitter
+
+    def _translate_sentences(
+        self, lines: list[str], config: DecodingConfig, alignments: bool, should_cancel: ShouldCancel | None
+    ) -> list[Translation]:
+        """The translation of each line, sentence by sentence."""
+        split = list(map(self.sentence_splitter(), lines))
+        sentences = [sentence for own, _ in split for sentence in own]
+        translations = iter(self._translate(sentences, None, None, config, alignments, should_cancel))
+        side = self.tokenizer.source
+        return [join_sentences(side, own, gaps, list(islice(translations, len(own)))) for own, gaps in split]
 
     def stream(
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any

@@ -155,6 +155,9 @@ class DecodingConfig(Config):
         "attention.",
     )
     lexicon: str | None = Field(None, description="Lexicon (written by align lexicon) for unknown: replace.")
+    split_sentences: bool = Field(
+        False, description="Translate each sentence of a line on its own, and keep the white space between them."
+    )
     tags: list[TagName] = Field([], description="Tag of a model with tags, such as <2de>; repeat for several.")
     word_bonus: float = Field(
         0.0,

@@ -21,7 +21,9 @@ from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, json_reply
+from phraseloom.serving.metrics import CONTENT_TYPE, ServerMetrics
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, TranslateKey
+from phraseloom.serving.openapi import description
 from phraseloom.serving.protocol import Fields, read_object
 
 logger = logging.getLogger(__name__)
@@ -59,9 +61,12 @@ class App:
             "/": {"GET": self._show_page},
             "/health": {"GET": self._health},
             "/models": {"GET": self._about_models},
+            "/metrics": {"GET": self._show_metrics},
+            "/openapi.json": {"GET": self._describe},
             "/translate": {"POST": self._translate},
             "/explain": {"POST": self._explain},
         }
+        self._metrics = ServerMetrics([*self._routes])
 
     async def handle(self, request: Request) -> Reply:
         """The reply; raises nothing but cancellation. An internal error is logged under the number that the client gets."""
@@ -72,6 +77,7 @@ class App:
             reply = problem.reply()
         except Exception as error:
             reply = _failed(request, error)
+        self._metrics.observe(request.path, reply.status, time.monotonic() - start)
         if self.log_requests:
             milliseconds = 1000 * (time.monotonic() - start)
             size = f"{len(request.body)} bytes in, {len(reply.body)} out"
@@ -121,6 +127,13 @@ class App:
             status=200 if alive else 503,
         )
 
+    async def _show_metrics(self, request: Request) -> Reply:
+        text = self._metrics.text(self._batcher, time.monotonic() - self._start)
+        return Reply(200, text.encode(), CONTENT_TYPE)
+
+    async def _describe(self, request: Request) -> Reply:
+        return json_reply(description(self._config, self._models.names))
+
     async def _translate(self, request: Request) -> Reply:
         fields = _fields(request)
         texts = self._text_field(fields, "text", required=True) or []
@@ -131,6 +144,7 @@ class App:
         long_lines = fields.choice("long_lines", LONG_LINES)
         translator = self._models[name]
         tags = _tags(fields, name, translator.tokenizer.tags)
+        split = fields.flag("split_sentences")
         fields.finish()
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
@@ -140,20 +154,19 @@ class App:
             raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
-        key = TranslateKey(
-            name,
-            beam,
-            n_best,
-            long_lines or translator.config.long_lines,
-            alignments,
-            tuple(tags or translator.config.tags),
-        )
+        if split and (prefixes is not None or trees is not None or n_best > 1):
+            raise Problem(400, "split_sentences: not with prefix, tree or n_best above 1")
+        if split and (why := self._models.cannot_split(name)):
+            raise Problem(400, f"split_sentences: {why}")
+        long_lines, own_tags = long_lines or translator.config.long_lines, tuple(tags or translator.config.tags)
+        key = TranslateKey(name, beam, n_best, long_lines, alignments, own_tags, split)
         items = [
             RequestText(text, prefix, tree)
             for text, prefix, tree in zip(texts, prefixes or [""] * len(texts), trees or [""] * len(texts), strict=True)
         ]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
         translations = await self._batcher.submit(self._texts, key, items, size=size)
+        self._metrics.translated(name, len(texts), sum(len(t["tokens"]) for t in translations))
         warnings = self._warnings(translations, name)
         return json_reply({"model": name, "translations": translations, "warnings": warnings})
 

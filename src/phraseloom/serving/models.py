@@ -24,6 +24,7 @@ class TranslateKey(NamedTuple):
     long_lines: Literal["crop", "split"]
     alignments: bool
     tags: tuple[str, ...] = ()
+    split_sentences: bool = False
 
 
 class ExplainKey(NamedTuple):
@@ -88,6 +89,14 @@ class Models:
         segmenter = self[name].segmenter
         return segmenter is not None and segmenter.needs_trees
 
+    def cannot_split(self, name: str) -> str | None:
+        """Why a model cannot split texts into sentences; None if it can."""
+        try:
+            self[name].sentence_splitter()
+        except UsageError as error:
+            return error.what
+        return None
+
     def about(self) -> list[dict[str, Any]]:
         """Every model: name, parameters, description, languages, default options, abilities."""
         return self._about
@@ -132,9 +141,15 @@ class Models:
         limit = min(config.max_input_tokens, self.config.max_tokens)
         prefixes = target.encode_batch([t.prefix for t in texts])
         result = []
-        for number, ids in enumerate(source.encode_batch([t.text for t in texts])):
+        splitter = translator.sentence_splitter() if key.split_sentences else None
+        for number, text in enumerate(texts):
             prefix = len(prefixes[number])
-            pieces = cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+            parts = [text.text] if splitter is None else splitter(text.text)[0]
+            pieces = [
+                piece
+                for ids in source.encode_batch(parts)
+                for piece in cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+            ]
             lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
@@ -184,6 +199,7 @@ class Models:
             n_best=key.n_best,
             long_lines=key.long_lines,
             tags=list(key.tags),
+            split_sentences=key.split_sentences,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
         )
         return [plain(translation.as_dict()) for translation in translations]
