@@ -1,7 +1,7 @@
 """A recipe: everything that prepares, trains and uses one model, as one strict YAML file.
 
 A recipe may extend one other recipe (`base:`), and `key.sub=value` overrides change it. Recipes are data: a recipe names
-files, sizes and kinds, never code. Reading one imports no torch.
+files, sizes and kinds; the one name of code is `training.tracker`. Reading one imports no torch and no such code.
 
 `base:` is a path relative to the recipe. It must lie in the same folder or in the enclosing folder named `recipes`, so that
 a recipe from somebody else cannot read other files; `base=FILE` on the command line may name any file.

@@ -173,5 +173,9 @@ def test_translate_takes_a_tag(
     assert code == 0 and out.count("\n") == 1 and not err
     code, out, err = translate()
     assert code == 0 and "warning: no --tag is given; the tags of this model are <caps>, <title>" in err
+    code, out, err = translate("--tag", "<caps>", "--min-score", "0")
+    assert code == 0 and out == "\n" and "1 of 1 translations are below --min-score: blank lines" in err
+    code, out, err = translate("--tag", "<caps>", "--min-score", "-1000")
+    assert code == 0 and out.strip() and not err
     code, out, err = translate("--tag", "<it>")
     assert code == 2 and err.count("\n") == 1 and "the tag <it> is not known to this model" in err

@@ -46,6 +46,7 @@ class Run:
         *,
         want_alignments: bool,
         stream: bool,
+        min_score: float | None = None,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
         from phraseloom.text.lines import LineReport
@@ -53,6 +54,7 @@ class Run:
         self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
         self.alignments = want_alignments or (output == "json" and translator.can_align)
         self.report, self.lines = TranslationReport(), LineReport()
+        self.min_score, self.rejected = min_score, 0
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
         """Translate everything to standard output, and write one line per translation to each of `files`.
@@ -69,6 +71,8 @@ class Run:
         write = FORMATS[self.output]
         number = 0
         for translations in self._translated():
+            if self.min_score is not None:
+                translations = [self._filtered(t, self.min_score) for t in translations]
             text = "".join(write(number + i, t) for i, t in enumerate(translations))
             number += len(translations)
             also(translations)
@@ -77,6 +81,15 @@ class Run:
                 sys.stdout.flush()
             except OSError as error:
                 raise _StandardOutputError from error
+
+    def _filtered(self, translation: Translation, least: float) -> Translation:
+        """The translation, or a blank one if its score is below `least`."""
+        from phraseloom.decoding.translation import BLANK_ALIGNED
+
+        if translation.blank or translation.score >= least:
+            return translation
+        self.rejected += 1
+        return BLANK_ALIGNED
 
     def _translated(self) -> Iterator[list[Translation]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
@@ -98,6 +111,9 @@ class Run:
         """Print warnings about cropped, split or cut lines to standard error."""
         for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
+        if self.rejected:
+            count = f"{self.rejected:,} of {self.report.lines:,} translations"
+            print(f"phraseloom translate: {count} are below --min-score: blank lines", file=sys.stderr)
 
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
@@ -224,6 +240,10 @@ def command(
     ] = None,
     alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
     window: Annotated[int | None, model_option(DecodingConfig, "window")] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Write a blank line in place of a translation with a lower score."),
+    ] = None,
     stream: Stream = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -237,6 +257,8 @@ def command(
     options = fields_of(DecodingConfig, locals())
     if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
+    if min_score is not None and output == "nbest":
+        raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
         inputs=[model, lexicon, prefixes, trees, add_phrases],
@@ -262,7 +284,7 @@ def command(
         )
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
-    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)
+    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream, min_score=min_score)
     run.write(files)
     run.warn()
 
