@@ -82,7 +82,7 @@ class _Joined:
 class Side:
     """One language: normaliser and subwords.
 
-    `tags`: pieces that stand before a line and belong to none of its words; text is never encoded as one of them.
+    `tags`: pieces before a line that belong to none of its words; text is never encoded as one of them.
     """
 
     def __init__(self, normaliser: Normaliser, subwords: Subwords, tags: Sequence[str] = ()) -> None:
