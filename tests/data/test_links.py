@@ -10,6 +10,7 @@ import pytest
 from tests.data.test_prepare import content, make
 
 from phraseloom.data.corpus import Dataset
+from phraseloom.data.tally import table
 from phraseloom.errors import CorruptError, DataError
 from phraseloom.text.lines import read_lines, write_lines
 
@@ -33,6 +34,7 @@ def test_a_link_of_words_links_all_their_tokens(tmp_path: Path, tags: dict[str, 
     numbers = list(range(0, len(train), 7))
     matrices = train.links(numbers)
     assert matrices is not None and matrices.dtype == np.float32
+    assert f"train: {train.info.links:,} links between subwords" in table(dataset.index)
     assert len(train.lines) < 300 and train.info.links == train.links(range(len(train))).sum()  # type: ignore[union-attr]
     for number, found in zip(numbers, matrices, strict=True):
         source, target = (side.word_of_piece(ids.tolist()) for side, ids in (

@@ -11,6 +11,7 @@ from tests.data.test_prepare import content, make
 
 from phraseloom.data.corpus import Dataset
 from phraseloom.errors import CorruptError, DataError, UsageError
+from phraseloom.phrases.source import word_of_piece
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.tokenizer import Tokenizer
 
@@ -58,6 +59,7 @@ def test_no_text_becomes_a_tag(tmp_path: Path, subwords: dict[str, Any]) -> None
     ids = [*side.tag_ids.values(), *side.encode("the old house")]
     assert side.decode(ids) == "the old house"
     assert side.word_starts(ids)[:3] == [False] * 3 and sum(side.word_starts(ids)) == 3
+    assert word_of_piece(side, "the old house", ids)[3:] == side.word_of_piece(ids)[3:]
     assert side.word_of_piece(ids)[3:] == side.word_of_piece(side.encode("the old house"))
 
 

@@ -179,3 +179,33 @@ def test_translate_takes_a_tag(
     assert code == 0 and out.strip() and not err
     code, out, err = translate("--tag", "<it>")
     assert code == 2 and err.count("\n") == 1 and "the tag <it> is not known to this model" in err
+
+
+def test_links_guide_a_run_and_a_head_that_is_missing_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = write_recipe(tmp_path)
+    for name, count in (("a", 60), ("b", 20)):
+        sizes = [2 + n % 5 for n in range(count)]
+        lines = [" ".join(f"{k}-{k}" for k in range(size)) for size in sizes]
+        files.atomic_write_text(tmp_path / f"{name}.links", "".join(f"{x}\n" for x in lines))
+    train = [{"source": f"{n}.en", "target": f"{n}.de", "links": f"{n}.links"} for n in "ab"]
+    recipe.write_text(yaml.safe_dump(yaml.safe_load(recipe.read_text()) | {"name": "guided"}))
+    data = f"data.train={json.dumps(train)}"
+    guided = ["training.guided_alignment.weight=1.0", "training.guided_alignment.decay=0.5"]
+    train_command = ["train", str(recipe), data, *guided, "training.schedule={kind: constant, rate: 0.01}", "--run"]
+    assert phraseloom([*train_command, str(tmp_path / "early")]) == 2
+    assert "this dataset has none" in capsys.readouterr().err
+    assert phraseloom(["prepare", str(recipe), data, "--data-root", str(tmp_path), "--overwrite"]) == 0
+    assert phraseloom([*train_command, str(tmp_path / "run")]) == 0
+    records = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    values = [record["guided"] for record in records if "guided" in record]
+    assert len(values) == 20 and values[-1] < values[0]
+    for record, weight in zip([r for r in records if "guided" in r], [0.5 ** (n // 8) for n in range(20)], strict=True):
+        assert record["loss"] > weight * record["guided"]
+    capsys.readouterr()
+    assert phraseloom([*train_command, str(tmp_path / "other"), "training.guided_alignment.heads=[9]"]) == 2
+    error = capsys.readouterr().err
+    assert "training.guided_alignment.heads: no head 9: layer 1 has 2 heads" in error
+    assert phraseloom(["train", str(recipe), *guided, "--run", str(tmp_path / "none")]) == 2
+    assert "training.guided_alignment needs word links" in capsys.readouterr().err

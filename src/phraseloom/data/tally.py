@@ -194,6 +194,8 @@ def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
         tokens = split.source_tokens + split.pairs  # including EOS
         mean = tokens / max(1, split.source_phrases)
         yield f"{name}: {plural(split.source_phrases, 'source phrase')} of {mean:.2f} subwords on average"
+    if split.links is not None:
+        yield f"{name}: {plural(split.links, 'link')} between subwords"
     if split.no_tree is not None:
         place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
         lines = plural(split.no_tree.lines, "line")

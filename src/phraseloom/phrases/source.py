@@ -312,10 +312,15 @@ def _load_table(folder: Path, value: dict[str, Any]) -> TableSegmenter:
 
 
 def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
-    """For each subword id of a raw line, the number of the word of its first character.
+    """For each subword id of a raw line, the number of the word of its first character; tags count for the first word.
 
     Raises DataError if normalisation moves characters from one word to another.
     """
+    tags = 0
+    while tags < len(ids) and ids[tags] in side.tag_ids.values():
+        tags += 1
+    if tags:
+        return [0] * tags + word_of_piece(side, line, ids[tags:])
     words, text = [word for word in line.split(" ") if word], side.normaliser(line)
     counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
     if counts is None and len(ids):
