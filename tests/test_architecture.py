@@ -32,7 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "align": TEXT,
     "phrases": TEXT | {"align"},
     "world": TEXT,
-    "data": TEXT | {"phrases"},
+    "data": TEXT | {"align", "phrases"},
     "layers": {"errors", "options"},
     "losses": {"errors", "layers"},
     "outputs": {"errors", "layers", "losses"},

@@ -105,7 +105,7 @@ def test_an_override_that_does_not_fit_is_named(override: str, what: str, said: 
     message = said(override)
     assert message.startswith(f"override {override!r}: "), message
     assert what in message, message
-    for jargon in ("Input", "tag", "valid dictionary", "validation", "literal", "constrained"):
+    for jargon in ("Input", "valid dictionary", "validation", "literal", "constrained"):
         assert jargon not in message
 
 

@@ -89,7 +89,7 @@ def bounds(kind: type[pydantic.BaseModel], field: str) -> tuple[Any, Any]:
 
 def _inner_marks(annotation: Any) -> Iterator[Any]:
     for mark in getattr(annotation, "__metadata__", ()):
-        yield from mark.metadata
+        yield from getattr(mark, "metadata", ())
     for inner in typing.get_args(annotation):
         yield from _inner_marks(inner)
 

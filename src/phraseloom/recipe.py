@@ -1,7 +1,7 @@
 """A recipe: everything that prepares, trains and uses one model, as one strict YAML file.
 
 A recipe may extend one other recipe (`base:`), and `key.sub=value` overrides change it. Recipes are data: a recipe names
-files, sizes and kinds, never code. Reading one imports no torch.
+files, sizes and kinds; the one name of code is `training.tracker`. Reading one imports no torch and no such code.
 
 `base:` is a path relative to the recipe. It must lie in the same folder or in the enclosing folder named `recipes`, so that
 a recipe from somebody else cannot read other files; `base=FILE` on the command line may name any file.
@@ -65,6 +65,15 @@ class Recipe(Config):
         return self
 
     @model_validator(mode="after")
+    def _links_come_from_somewhere(self) -> Recipe:
+        if self.training.guided_alignment is not None and not any(files.links for files in self.data.train):
+            raise ValueError(
+                "training.guided_alignment needs word links: data.train.0.links: FILE, one line of i-j per pair "
+                "(phraseloom align train and align apply make some)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _an_output_has_a_length(self) -> Recipe:
         if {"min_length", "max_length"} <= self.decoding.model_fields_set:
             self.decoding.check_lengths()
@@ -120,6 +129,8 @@ class LanguageModelRecipe(Config):
             raise ValueError("training.bleu_every and best_by: bleu are for translations: a language model has no BLEU")
         if self.training.best_by == "cosine_loss":
             raise ValueError("training.best_by: cosine_loss is of a continuous output; a language model has none")
+        if self.training.guided_alignment is not None:
+            raise ValueError("training.guided_alignment is for translations: a language model has no source")
         return self
 
 

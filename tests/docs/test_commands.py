@@ -56,6 +56,7 @@ NOT_RUN = {
     "docs/experiments/001-phrasal-attention.md": NEEDS_CORPORA,
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
+    "docs/synthetic_data.md": NEEDS_CORPORA,
     "docs/training.md": NEEDS_CORPORA,
     "docs/trees.md": EXAMPLES,
     "docs/world.md": EXAMPLES,

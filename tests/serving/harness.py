@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.helpers import HANGS
 
+from phraseloom.decoding.sentences import SentenceSplitter
 from phraseloom.decoding.translation import Translation
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.app import App
@@ -29,16 +30,21 @@ class FakeTranslator:
     """The translation of a text is the text in capitals after its prefix, `seconds` a batch; "poison" is a crash."""
 
     def __init__(self, *, seconds: float = 0.0, trees: bool = False, **config: Any) -> None:
-        options = {"beam": 5, "n_best": 1, "max_input_tokens": 1024, "long_lines": "crop"} | config
-        options = {"sample": False, "mbr": 0, "seed": 1} | options
+        options = {"beam": 5, "n_best": 1, "max_input_tokens": 1024, "long_lines": "crop"}
+        options |= {"tags": [], "sample": False, "mbr": 0, "seed": 1, **config}
         self.config = SimpleNamespace(**options)
         self.can_align = True
+        self.tokenizer = SimpleNamespace(tags=("<x>", "<y>"))
         self.segmenter = SimpleNamespace(needs_trees=True) if trees else None
         self.seconds, self.batches, self.threads = seconds, list[list[str]](), set[str]()
         self.gate = threading.Event()  # no batch ends before it is set
         self.gate.set()
         self.options: dict[str, Any] = {}
         self.error: Exception = RuntimeError("a secret at /home/somebody/model.bin")
+
+    def sentence_splitter(self) -> SentenceSplitter:
+        """That of English."""
+        return SentenceSplitter("en")
 
     def translate(
         self, lines: Sequence[str], *, prefixes=None, trees=None, report=None, **options

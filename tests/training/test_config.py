@@ -51,9 +51,11 @@ FREE: dict[str, Any] = {
     "max_epochs": 3, "max_minutes": 2.0, "patience": 4, "checkpoint_every": 7, "valid_tokens": 9, "bleu_every": 2,
     "bleu_beam": 3, "keep_last": 5, "average_last": 2, "bad_steps": 9, "alarm_perplexity": 90.0, "device": "cpu",
     "processes": 1, "compile": True, "log_every": 3, "tensorboard": True, "max_updates": 7,
+    "tracker": "module:function",
 }  # fmt: skip
 FIXED: dict[str, Any] = {
     "seed": 2, "batch_tokens": 9, "micro_batches": 4, "max_micro_tokens": 99, "pool_updates": 3, "clip_norm": None,
+    "guided_alignment": {"weight": 0.1},
     "gradient_per": "sentence", "precision": "bf16", "optimizer": {"beta1": 0.8}, "schedule": {"kind": "constant", "rate": 0.1},
     "embeddings": "runs/base", "start_from": "runs/base", "freeze": ["encoder"], "rates": {"encoder.layers.0": 0.1},
 }  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,8 +25,7 @@ from phraseloom.files import sha256_file
 from phraseloom.metrics.aer import AlignmentScore
 from phraseloom.models.store import change_generation
 from phraseloom.options.decoding import AlignmentSelection, NamedFile
-from phraseloom.phrases.source import tree_counts, word_counts
-from phraseloom.text.tokenizer import Side
+from phraseloom.phrases.source import word_of_piece
 
 Files = tuple[str | Path, str | Path]
 
@@ -60,37 +58,6 @@ class MeasuredAlignment:
         """Plain data."""
         place = {"layer": self.layer, "head": self.head, "method": self.method}
         return {**place, **self.score.as_dict(), "by_sentence": self.by_sentence}
-
-
-def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
-    """For each subword id of a raw line, the number of the word of its first character.
-
-    Raises DataError if normalisation moves characters from one word to another.
-    """
-    words, text = [word for word in line.split(" ") if word], side.normaliser(line)
-    counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
-    if counts is None and len(ids):
-        counts = tree_counts(side, text, ids, _normalised(side, words, text))
-    return [word for word, count in enumerate(counts or []) for _ in range(count)]
-
-
-def _normalised(side: Side, words: list[str], text: str) -> list[str]:
-    """Each word of a line as it is in the normalised `text`, without white space.
-
-    A word normalised on its own has the same characters, but maybe in another order: the context can decide whether its full
-    stop comes before its quote.
-    """
-    dense = "".join(text.split())
-    for alone in (words, map(side.normaliser, words)):
-        own = ["".join(word.split()) for word in alone]
-        ends = list(accumulate(map(len, own), initial=0))
-        result = [dense[start:end] for start, end in pairwise(ends)]
-        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, result, strict=True)):
-            return result
-    raise DataError(
-        "the words of the subwords are ambiguous: normalisation changes more than the single words",
-        hint="normalise the text first, and align the normalised text",
-    )
 
 
 def align_pairs(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +37,14 @@ def command(
     metrics: Annotated[
         str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter, tokenized.")
     ] = "bleu,chrf,ter",
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE,…",
+            help="Scores of another metric, one number per line: a file for each file of translations, in their order. "
+            "Repeatable.",
+        ),
+    ] = None,
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Add BLEU on the given tokens, like Moses multi-bleu.perl.")
     ] = False,
@@ -89,12 +98,14 @@ def command(
 
     runs = _runs(hypotheses)
     files = [path for paths in runs.values() for path in paths]
-    check_outputs({"--plot": plot}, inputs=[*files, *reference, source, lines], overwrite=overwrite)
+    given_files = _given_files(scores or [], files)
+    score_files = [path for paths in given_files.values() for path in paths]
+    check_outputs({"--plot": plot}, inputs=[*files, *reference, source, lines, *score_files], overwrite=overwrite)
     if output not in ("text", "json"):
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
     names += ["tokenized"] if tokenized and "tokenized" not in names else []
-    if not names:
+    if not names and not scores:
         raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
     scorers = [make_scorer(n, tokenize=tokenize, lowercase=lowercase) for n in names]
     lengths_of = next((s for s in scorers if s.name == ("BLEU-tok" if tokenized else "BLEU")), None)
@@ -112,7 +123,10 @@ def command(
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    result = evaluate(systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs)
+    given = _given_scores(given_files, [len(paths) for paths in runs.values()], len(references[0]), subset, lines)
+    result = evaluate(
+        systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs, given=given
+    )
     if subset is not None:
         result = result.model_copy(update={"lines": results.LineSubset.model_validate(subset)})
     if plot is not None and result.by_length is not None:
@@ -138,6 +152,43 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
             raise UsageError(f"{text} names no file", hint="NAME=FILE,FILE: the translations of the seeds of a system")
         runs[name] = paths
     return runs
+
+
+def _given_files(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
+    """The files of `--scores` by the name of their metric. Raises UsageError, FileProblem."""
+    from phraseloom.errors import UsageError, plural
+    from phraseloom.files import require_file
+
+    result: dict[str, list[str]] = {}
+    for text in scores:
+        name, equals, paths = text.partition("=")
+        own = [path for path in paths.split(",") if path]
+        if not equals or not name.strip() or not own:
+            raise UsageError(f"--scores {text}: not NAME=FILE", hint="such as COMET=baseline.comet,new.comet")
+        if name in result or name.lower() in ("bleu", "chrf", "ter", "bleu-tok"):
+            raise UsageError(f"--scores: {name} is given twice, or is a metric of --metrics")
+        if len(own) != len(files):
+            what = f"{plural(len(own), 'file')} of scores for {plural(len(files), 'file')} of translations"
+            raise UsageError(f"--scores {name}: {what}", hint="one for each, in the same order")
+        result[name] = [str(require_file(path, "file of scores")) for path in own]
+    return result
+
+
+def _given_scores(
+    files: Mapping[str, Sequence[str]], runs: Sequence[int], count: int, subset: Any, lines: str | None
+) -> dict[str, list[list[Any]]]:
+    """By metric and system the rows of scores of each run, on the lines that are scored."""
+    from phraseloom.metrics.bleu import read_line_numbers
+    from phraseloom.metrics.given import read_scores
+
+    total = count if subset is None else subset["of"]
+    chosen = slice(None) if lines is None else list(read_line_numbers(lines, total))
+    result: dict[str, list[list[Any]]] = {}
+    for name, paths in files.items():
+        rows = [read_scores(path, total)[chosen] for path in paths]
+        ends = list(accumulate(runs))
+        result[name] = [rows[end - size : end] for end, size in zip(ends, runs, strict=True)]
+    return result
 
 
 def _edges(text: str | None) -> list[int]:

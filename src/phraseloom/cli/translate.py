@@ -50,6 +50,7 @@ class Run:
         terms: Terms | None = None,
         want_alignments: bool,
         stream: bool,
+        min_score: float | None = None,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
         from phraseloom.text.lines import LineReport
@@ -58,6 +59,7 @@ class Run:
         self.terms = terms
         self.alignments = want_alignments or (output == "json" and translator.can_align)
         self.report, self.lines = TranslationReport(), LineReport()
+        self.min_score, self.rejected = min_score, 0
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
         """Translate everything to standard output, and write one line per translation to each of `files`.
@@ -74,6 +76,8 @@ class Run:
         write = FORMATS[self.output]
         number = 0
         for translations in self._translated():
+            if self.min_score is not None:
+                translations = [self._filtered(t, self.min_score) for t in translations]
             text = "".join(write(number + i, t) for i, t in enumerate(translations))
             number += len(translations)
             also(translations)
@@ -82,6 +86,15 @@ class Run:
                 sys.stdout.flush()
             except OSError as error:
                 raise _StandardOutputError from error
+
+    def _filtered(self, translation: Translation, least: float) -> Translation:
+        """The translation, or a blank one if its score is below `least`."""
+        from phraseloom.decoding.translation import BLANK_ALIGNED
+
+        if translation.blank or translation.score >= least:
+            return translation
+        self.rejected += 1
+        return BLANK_ALIGNED
 
     def _translated(self) -> Iterator[list[Translation]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
@@ -109,6 +122,9 @@ class Run:
         """Print warnings about cropped, split or cut lines to standard error."""
         for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
             print(f"phraseloom translate: warning: {text}", file=sys.stderr)
+        if self.rejected:
+            count = f"{self.rejected:,} of {self.report.lines:,} translations"
+            print(f"phraseloom translate: {count} are below --min-score: blank lines", file=sys.stderr)
 
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
@@ -251,6 +267,8 @@ def command(
     long_lines: Annotated[LongLines | None, model_option(DecodingConfig, "long_lines")] = None,
     unknown: Annotated[UnknownMethod | None, model_option(DecodingConfig, "unknown")] = None,
     lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
+    split_sentences: Annotated[bool | None, model_option(DecodingConfig, "split_sentences")] = None,
+    tags: Annotated[list[str] | None, model_option(DecodingConfig, "tags", "--tag", metavar="TAG")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
     constraints: ConstraintFile = None,
@@ -271,6 +289,10 @@ def command(
     ] = None,
     alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
     window: Annotated[int | None, model_option(DecodingConfig, "window")] = None,
+    min_score: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Write a blank line in place of a translation with a lower score."),
+    ] = None,
     stream: Stream = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -284,6 +306,8 @@ def command(
     options = fields_of(DecodingConfig, locals())
     if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
+    if min_score is not None and output == "nbest":
+        raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
         inputs=[model, *(ensemble or []), lexicon, prefixes, trees, constraints, terms, add_phrases],
@@ -302,6 +326,9 @@ def command(
     options |= penalty(translator.config, kind=length_penalty, alpha=alpha, beta=beta)
     translator = translator.with_options(**options)
     translator.require_trees(trees is not None)
+    if translator.tokenizer.tags and not translator.config.tags:
+        known = ", ".join(translator.tokenizer.tags)
+        print(f"phraseloom translate: warning: no --tag is given; the tags of this model are {known}", file=sys.stderr)
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         print(
@@ -310,7 +337,7 @@ def command(
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)
-    run = Run(translator, output, beside, terms=table, want_alignments=bool(files), stream=stream)
+    run = Run(translator, output, beside, terms=table, want_alignments=bool(files), stream=stream, min_score=min_score)
     run.write(files)
     run.warn()
 

@@ -2,7 +2,8 @@
 
 An *update* is one optimiser step over about `batch_tokens` target tokens. It consists of *micro-batches*, whose number
 depends on the recipe only, so 1 or N processes compute the same sums. Every epoch has the same number of updates and each
-example once, so a position in the data is one integer: the number of finished updates.
+example once (or as often as `data/mixture.py` has it), so a position in the data is one integer: the number of finished
+updates.
 
 An epoch is planned as follows. Examples are shuffled into pools. Inside a pool they are sorted by target length, then source
 length, both alternately ascending and descending (a snake), so that neighbours have similar lengths. The sequence is cut into
@@ -15,10 +16,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from phraseloom.errors import DataError
+
+if TYPE_CHECKING:
+    from phraseloom.data.mixture import Mixture
 
 __all__ = ["BatchPlan", "EpochPlan", "evaluation_batches", "mix"]
 
@@ -58,7 +63,8 @@ class EpochPlan:
 class BatchPlan:
     """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run.
 
-    `source_lengths` is None for language models, which have no source; it then costs nothing.
+    `source_lengths` is None for language models, which have no source; it then costs nothing. `mixture`: the examples of
+    each epoch, if they are not all examples once.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class BatchPlan:
         micro_batches: int = 2,
         max_micro_tokens: int | None = None,
         pool_updates: int = 500,
+        mixture: Mixture | None = None,
     ) -> None:
         if len(target_lengths) == 0:
             raise DataError("the training set is empty", hint="check the filters in the output of `prepare`")
@@ -78,8 +85,11 @@ class BatchPlan:
         self.has_source = source_lengths is not None
         self.source = np.zeros_like(self.target) if source_lengths is None else np.asarray(source_lengths, np.int32)
         self.seed, self.max_micro_tokens = seed, max_micro_tokens
-        self.tokens = int(self.target.sum(dtype=np.int64)) + len(self.target)
-        self.updates_per_epoch = max(1, min(len(self.target), round(self.tokens / batch_tokens)))
+        self.mixture = mixture
+        examples = len(self.target) if mixture is None else len(mixture)
+        whole = int(self.target.sum(dtype=np.int64)) + len(self.target)
+        self.tokens = whole if mixture is None else mixture.expected(self.target)
+        self.updates_per_epoch = max(1, min(examples, round(self.tokens / batch_tokens)))
         if max_micro_tokens is not None:
             micro_batches = max(micro_batches, -(-batch_tokens // max_micro_tokens))
         self.micro_batches = micro_batches
@@ -108,11 +118,12 @@ class BatchPlan:
     def epoch(self, epoch: int) -> EpochPlan:
         """The plan of one epoch; the last one is cached."""
         if self._epoch is None or self._epoch[0] != epoch:
-            self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch))))
+            examples = np.arange(len(self.target)) if self.mixture is None else self.mixture.epoch(epoch)
+            self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch)), examples))
         return self._epoch[1]
 
-    def _plan(self, random: np.random.Generator) -> EpochPlan:
-        order = self._snake(random)
+    def _plan(self, random: np.random.Generator, examples: np.ndarray) -> EpochPlan:
+        order = self._snake(random, examples)
         slots = min(self.updates_per_epoch * self.micro_batches, len(order))
         cuts = _equal_cuts(np.cumsum(self._cost[order], dtype=np.float64), slots)
         # shuffle whole pieces; each keeps its examples
@@ -126,9 +137,9 @@ class BatchPlan:
             cuts, starts = self._split_long(order, cuts, starts, self.max_micro_tokens)
         return EpochPlan(order, cuts, starts)
 
-    def _snake(self, random: np.random.Generator) -> np.ndarray:
-        """Example indices in pools, sorted as a snake by (target, source) length, with random ties."""
-        shuffled = random.permutation(len(self.target))
+    def _snake(self, random: np.random.Generator, examples: np.ndarray) -> np.ndarray:
+        """`examples` in pools, sorted as a snake by (target, source) length, with random ties."""
+        shuffled = random.permutation(examples)
         pool = np.arange(len(shuffled), dtype=np.int64) * self.num_pools // len(shuffled)
         last = (1 << LENGTH_BITS) - 1
         target = np.minimum(self.target[shuffled], last).astype(np.int64)
@@ -170,7 +181,7 @@ class BatchPlan:
         size = np.diff(plan.cuts)
         real = padded = 0
         for lengths in (self.source, self.target) if self.has_source else (self.target,):
-            real += int(lengths.sum(dtype=np.int64)) + len(lengths)
+            real += int(lengths[plan.order].sum(dtype=np.int64)) + len(plan.order)
             padded += int(
                 ((np.maximum.reduceat(lengths[plan.order], plan.cuts[:-1]).astype(np.int64) + 1) * size).sum()
             )

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from phraseloom.data.shards import INDEX, PHRASES, Shard, SplitInfo, read_index
+from phraseloom.data.shards import INDEX, LINKS, PHRASES, Shard, SplitInfo, read_index
 from phraseloom.errors import CorruptError, DataError, UsageError, plural
 from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.options.data import AnyDataConfig, DataConfig, TextDataConfig
@@ -49,9 +49,11 @@ class Split:
         return self.info.pairs
 
     def _values(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
-        """The values of a sequence (source, target or phrases) in shard `k`, and the offsets of each pair."""
+        """The values of a sequence (source, target, phrases or links) in shard `k`, and the offsets of each pair."""
         shard = self.shard(k)
         shard.check()
+        if sequence == LINKS:
+            return shard.links
         return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
 
     def _lengths(self, sequence: int) -> Lengths:
@@ -117,6 +119,25 @@ class Split:
         if not self.has_phrases:
             return None
         return self._padded(PHRASES, self.phrase_counts, self._checked(indices), padding=0)[0]
+
+    @functools.cached_property
+    def _link_lengths(self) -> Lengths:
+        return self._lengths(LINKS)
+
+    def links(self, indices: Sequence[int] | Ids) -> npt.NDArray[np.float32] | None:
+        """1 where a target and a source token of the pairs `indices` are linked, else 0, (B, T, S); None without links.
+
+        T and S are the longest sides of these pairs, without EOS. Raises CorruptError.
+        """
+        if self.info.links is None:
+            return None
+        pairs = self._checked(indices)
+        places, lengths = self._padded(LINKS, self._link_lengths, pairs)
+        size = [int(n[pairs].max(initial=0)) for n in (self.target_lengths, self.source_lengths)]
+        result = np.zeros((len(pairs), *size), np.float32)
+        for row, (own, length) in enumerate(zip(places, lengths, strict=True)):
+            result[row, own[1:length:2], own[:length:2]] = 1.0
+        return result
 
     def _checked(self, indices: Sequence[int] | Ids) -> Ids:
         pairs = np.asarray(indices, dtype=np.int64)

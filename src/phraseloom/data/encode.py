@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from phraseloom.align.links import parse_links
 from phraseloom.errors import DataError, PhraseloomError
 from phraseloom.options.data import AnyFilter, TextFilterConfig
-from phraseloom.phrases.source import Segmenter, load_segmenter, segment_lines
+from phraseloom.phrases.source import Segmenter, load_segmenter, segment_lines, word_of_piece
 from phraseloom.text.tokenizer import Side, Tokenizer
 
 
@@ -33,7 +34,8 @@ from phraseloom.text.tokenizer import Side, Tokenizer
 class Chunk:
     """Raw pairs: the number of their file, the line of the first pair (from 1), and its number in the split (from 0).
 
-    Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file.
+    Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file. `tags`
+    come before every source. `links` has a line of Pharaoh text per pair, and `link_file` is its file.
     """
 
     file: int
@@ -43,6 +45,9 @@ class Chunk:
     target: list[str]
     trees: list[str] | None = None
     tree_file: str | None = None
+    tags: tuple[str, ...] = ()
+    links: list[str] | None = None
+    link_file: str | None = None
 
 
 @dataclass
@@ -101,9 +106,62 @@ class Coder:
         tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
         lines = np.array(pairs, dtype=np.int64)
         encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(passed)
+        links = None if chunk.links is None else _links(encoded, chunk, tokenizer)  # of the tokens without tags
+        if chunk.tags:
+            _add_tags(encoded, tokenizer.tag_ids(chunk.tags))
         if self.segmenter is not None:
             _add_phrases(encoded, chunk, tokenizer.source, self.segmenter)
+        if links is not None:
+            flat, counts = links
+            flat[::2] += len(chunk.tags)
+            encoded.tokens = (*encoded.tokens, flat.astype(np.uint16))
+            encoded.lengths = (*encoded.lengths, counts)
         return encoded
+
+
+def _links(
+    encoded: EncodedChunk, chunk: Chunk, tokenizer: Tokenizer
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+    """Source token and target token of each link between tokens, in turn, and twice the number of links of each pair.
+
+    A link of words links all their tokens. Raises DataError (file, line).
+    """
+    assert chunk.links is not None
+    flat: list[int] = []
+    counts = np.zeros(len(encoded.lines), np.int32)
+    ends = [np.cumsum(lengths, dtype=np.int64) for lengths in encoded.lengths]
+    for row, number in enumerate(encoded.lines.tolist()):
+        if not chunk.links[number].strip():
+            continue
+        line, texts = chunk.first + number, (chunk.source[number], chunk.target[number])
+        lengths = [sum(map(bool, text.split(" "))) for text in texts]
+        links = parse_links(chunk.links[number], file=chunk.link_file, line=line, lengths=(lengths[0], lengths[1]))
+        tokens: list[list[list[int]]] = []
+        for k, side in enumerate((tokenizer.source, tokenizer.target)):
+            own: list[list[int]] = [[] for _ in range(lengths[k])]
+            ids = encoded.tokens[k][ends[k][row] - encoded.lengths[k][row] : ends[k][row]].tolist()
+            try:
+                words = word_of_piece(side, texts[k], ids)
+            except DataError as error:
+                raise DataError(error.what, file=chunk.link_file, line=line, hint=error.hint) from error
+            for token, word in enumerate(words):
+                own[word].append(token)
+            tokens.append(own)
+        places = sorted((t, s) for i, j in links for s in tokens[0][i] for t in tokens[1][j])
+        flat += [token for t, s in places for token in (s, t)]
+        counts[row] = 2 * len(places)
+    if max(flat, default=0) + len(chunk.tags) >= 2**16:
+        raise DataError("a link of a token beyond the 65,535th of a line", file=chunk.link_file, hint="split the line")
+    return np.array(flat, np.int64), counts
+
+
+def _add_tags(encoded: EncodedChunk, tags: list[int]) -> None:
+    """Write tags before every source that has tokens."""
+    source, lengths = encoded.tokens[0], encoded.lengths[0]
+    begins = (np.cumsum(lengths, dtype=np.int64) - lengths)[lengths > 0]
+    tagged = np.insert(source, np.repeat(begins, len(tags)), np.tile(tags, len(begins)))
+    longer = lengths + np.where(lengths > 0, len(tags), 0).astype(lengths.dtype)
+    encoded.tokens, encoded.lengths = (tagged, *encoded.tokens[1:]), (longer, *encoded.lengths[1:])
 
 
 def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Segmenter) -> None:
@@ -211,13 +269,17 @@ def work(chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
 def packed(chunk: Chunk) -> Chunk:
     """The chunk with the lines of each list joined, which is faster to send."""
     trees = None if chunk.trees is None else ["\n".join(chunk.trees)]
-    return replace(chunk, source=["\n".join(chunk.source)], target=["\n".join(chunk.target)], trees=trees)
+    links = None if chunk.links is None else ["\n".join(chunk.links)]
+    source, target = ["\n".join(chunk.source)], ["\n".join(chunk.target)]
+    return replace(chunk, source=source, target=target, trees=trees, links=links)
 
 
 def unpacked(chunk: Chunk) -> Chunk:
     """The inverse of `packed`."""
     trees = None if chunk.trees is None else chunk.trees[0].split("\n")
-    return replace(chunk, source=chunk.source[0].split("\n"), target=chunk.target[0].split("\n"), trees=trees)
+    links = None if chunk.links is None else chunk.links[0].split("\n")
+    source, target = chunk.source[0].split("\n"), chunk.target[0].split("\n")
+    return replace(chunk, source=source, target=target, trees=trees, links=links)
 
 
 class Encoder:

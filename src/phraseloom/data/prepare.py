@@ -33,7 +33,7 @@ from phraseloom.data.shards import (
     WordInfo,
     as_stored,
 )
-from phraseloom.data.survey import Progress, locate, parallel, sample, survey
+from phraseloom.data.survey import Progress, locate, parallel, refuse_tags, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
@@ -41,7 +41,7 @@ from phraseloom.options.data import AnyDataConfig, TextDataConfig, valid_tokens
 from phraseloom.options.text import SubwordsConfig, TextConfig, WordsConfig
 from phraseloom.phrases.source import Segmenter, build_segmenter
 from phraseloom.replace import FolderKind, check_folder, new_folder
-from phraseloom.text.extension import extend
+from phraseloom.text.extension import add_tags, extend
 from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
@@ -223,6 +223,7 @@ class _Work:
             for files in self.config.files(split):
                 self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
                 self.files[split].append(survey(files, self.root))
+                refuse_tags(files, self.config, self.root)
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
@@ -302,8 +303,9 @@ class _Work:
                     for side, subwords in zip(("source", "target"), sides, strict=True)
                 )
                 sides = (source, target)
+            sides, tags = self._tagged(*sides, old.tags)
             tokenizer = Tokenizer(
-                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers
+                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
             )
             sizes = {id(subwords): len(subwords.vocabulary) for subwords in sides}
             old_sizes = {id(side.subwords): len(side.vocabulary) for side in (old.source, old.target)}
@@ -325,34 +327,49 @@ class _Work:
                 learn_subwords(sampled(side, pairs=side_options.sample_lines), side_options)
                 for side, side_options in zip(("source", "target"), options, strict=True)
             )
+        sides, tags = self._tagged(source, target)
         tokenizer = Tokenizer(
-            config.text, config.source_language, config.target_language, source, target, truecasers=truecasers
+            config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
         )
         return tokenizer, SubwordInfo(
             sample_pairs=sample_pairs,
-            source_vocabulary=len(source.vocabulary),
-            target_vocabulary=len(target.vocabulary),
+            source_vocabulary=len(sides[0].vocabulary),
+            target_vocabulary=len(sides[1].vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
             target_vectors=_checked_vectors(target, sampled("target", pairs=min(sample_pairs, LINES))),
         )
+
+    def _tagged(
+        self, source: Subwords, target: Subwords, old: tuple[str, ...] = ()
+    ) -> tuple[tuple[Subwords, Subwords], tuple[str, ...]]:
+        """The subwords with the tags of the corpora in the vocabulary of the source, and all tags; `old` are there already."""
+        declared = () if isinstance(self.config, TextDataConfig) else self.config.tags
+        new = [tag for tag in declared if tag not in old]
+        if not new:
+            return (source, target), old
+        tagged = add_tags(source, new)
+        return (tagged, tagged if source is target else target), (*old, *new)
 
     def encode(self, split: str, encoder: Encoder) -> SplitInfo:
         """Write the shards of a split, and for valid and test its raw text."""
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
         reused = self.tokenizer is not None and not words
+        links = split == "train" and any(file.links for file in self.files[split])
         examples: dict[str, None] = {}
-        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases)
+        writer = ShardWriter(self.folder, split, self.token_type, self.config.shard_pairs, phrases=phrases, links=links)
         filters = self.config.filter if split == "train" else None
         tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
         unknown = [0, 0]
+        pairs_of_file = [0] * len(self.files[split])
         try:
             for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
                 encoded = tally.count(chunk, encoded)
                 unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
                 if reused and len(examples) < EXAMPLES:
                     examples.update(dict.fromkeys(_unspelled(encoder.coder.tokenizer, chunk, encoded)))
+                pairs_of_file[chunk.file] += len(encoded.lines)
                 writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
                 self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
             shards = writer.finish()
@@ -373,11 +390,12 @@ class _Work:
             source_tokens=sum(s.source_tokens for s in shards),
             target_tokens=sum(s.target_tokens for s in shards),
             source_phrases=sum(s.source_phrases or 0 for s in shards) if phrases else None,
+            links=sum(s.links or 0 for s in shards) if links else None,
             source_unknown=unknown[0] if (source_words or reused) and not self.is_text else None,
             target_unknown=unknown[1] if words or reused else None,
             unknown_words=list(examples)[:EXAMPLES] if reused else None,
             dropped=tally.dropped,
-            files=self.files[split],
+            files=self._counted(split, pairs_of_file),
             shards=shards,
             text_sha256={} if split == "train" else self.keep_text(split),
             no_tree=tally.no_tree,
@@ -385,10 +403,17 @@ class _Work:
             long=tally.long,
         )
 
+    def _counted(self, split: str, pairs: list[int]) -> list[FileInfo]:
+        """The files of a split; those of `train` with the pairs that remain, if its corpora have weights."""
+        config, files = self.config, self.files[split]
+        if split != "train" or (config.temperature is None and not any(f.weight for f in config.train)):
+            return files
+        return [file.model_copy(update={"pairs": n}) for file, n in zip(files, pairs, strict=True)]
+
     def chunks(self, split: str) -> Iterator[Chunk]:
         """The raw pairs of a split in chunks; no chunk spans two files."""
         size = min(CHUNK_PAIRS, self.config.shard_pairs)
-        base = 0
+        base, has_links = 0, any(file.links for file in self.files[split])
         for number, files in enumerate(self.config.files(split)):
             first = 1
             paths = {name: locate(self.root, file) for name, (file, _) in files.all_files.items()}
@@ -396,7 +421,9 @@ class _Work:
                 target = lines["target"]
                 source, trees = lines.get("source", [""] * len(target)), lines.get("trees")
                 tree_file = None if trees is None else str(paths["trees"])
-                yield Chunk(number, first, base, source, target, trees, tree_file)
+                links = lines.get("links", [""] * len(target) if has_links else None)
+                link_file = str(paths["links"]) if "links" in paths else None
+                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags, links, link_file)
                 first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:

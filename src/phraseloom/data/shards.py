@@ -6,7 +6,8 @@ tokens[offsets[i] : offsets[i + 1]]), and `.lines` (int64, the number of each pa
 files parallel to the raw text later). Sequences have no BOS or EOS.
 
 With source phrases there are two more files: `.source.phrases` (uint16: the tokens of each phrase, in order; those of sentence
-i sum to its tokens + 1, because EOS is in the last one) and `.source.phrase_offsets` (like `offsets`).
+i sum to its tokens + 1, because EOS is in the last one) and `.source.phrase_offsets` (like `offsets`). With word links there
+are `.links` (uint16: source token and target token of each link between tokens, in turn) and `.link_offsets`.
 
 The index of a dataset folder, `index.json`, has the contents with counts and hashes, their origin, and what was left out. It
 has no time and no absolute path, so the same input gives the same bytes.
@@ -58,8 +59,8 @@ TEXT_REASONS = REASONS | {
 
 Count = Annotated[int, Field(ge=0)]
 
-# Keys of datasets with source phrases, word vocabularies, blank lines or a reused tokenizer. Other datasets leave them out, so
-# that their bytes do not change.
+# Keys of datasets with source phrases, word vocabularies, blank lines, a reused tokenizer, or weights, tags or links.
+# Other datasets leave them out, so that their bytes do not change.
 OF_PHRASES = {"phrases", "trees", "trees_sha256", "trees_report", "source_phrases", "no_tree", "segmenter_sha256"}
 OF_WORDS = {
     "target_phrases",
@@ -73,6 +74,7 @@ OF_WORDS = {
 }
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
+OF_CORPORA = {"weight", "temperature", "pairs", "tag", "links", "links_sha256"}
 
 
 class Dropped(Config):
@@ -94,7 +96,8 @@ class NoTree(Config):
 class FileInfo(Config):
     """A parallel pair of files: hashes, lines, and the report of the reader for each side.
 
-    Text without a source has empty source fields. `trees…` describe the parse trees of the source.
+    Text without a source has empty source fields. `trees…` describe the parse trees of the source. `pairs`: the pairs that
+    remain, if corpora have weights.
     """
 
     source: str
@@ -107,6 +110,9 @@ class FileInfo(Config):
     trees: str | None = None
     trees_sha256: str | None = None
     trees_report: dict[str, Any] | None = None
+    pairs: Count | None = None
+    links: str | None = None
+    links_sha256: str | None = None
 
     @property
     def name(self) -> str:
@@ -115,13 +121,14 @@ class FileInfo(Config):
 
 
 class ShardInfo(Config):
-    """One shard: pairs, tokens of each side, source phrases (None if not stored), SHA-256 of its files."""
+    """One shard: pairs, tokens of each side, source phrases and links (None if not stored), SHA-256 of its files."""
 
     name: Annotated[str, Field(pattern=r"^(train|valid|test)/\d{5,9}$")]
     pairs: Count
     source_tokens: Count
     target_tokens: Count
     source_phrases: Count | None = None
+    links: Count | None = None
     sha256: dict[str, str]
 
 
@@ -138,6 +145,7 @@ class SplitInfo(Config):
     source_tokens: Count
     target_tokens: Count
     source_phrases: Count | None = None
+    links: Count | None = None
     source_unknown: Count | None = None
     target_unknown: Count | None = None
     unknown_words: list[str] | None = None
@@ -223,7 +231,7 @@ def as_stored(value: Any) -> Any:
         return {
             k: as_stored(v)
             for k, v in value.items()
-            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED
+            if v is not None or k not in OF_PHRASES | OF_WORDS | OF_BLANKS | OF_REUSED | OF_CORPORA
         }
     return [as_stored(v) for v in value] if isinstance(value, list) else value
 
@@ -246,13 +254,15 @@ def read_index(folder: Path) -> Index:
 
 Ids = npt.NDArray[np.int64]
 SIDES = ("source", "target")
-# The sequences of a pair: the files of their values and of their offsets. Only datasets with source phrases have the last.
+# The sequences of a pair: the files of their values and of their offsets. The last two are of datasets with source phrases and
+# with word links.
 SEQUENCES = (
     ("source.tokens", "source.offsets"),
     ("target.tokens", "target.offsets"),
     ("source.phrases", "source.phrase_offsets"),
+    ("links", "link_offsets"),
 )
-PHRASES = 2
+PHRASES, LINKS = 2, 3
 PHRASE_TYPE = np.dtype("<u2")
 
 
@@ -278,10 +288,13 @@ class _HashedFile:
 class ShardWriter:
     """Writes the shards of one split and starts a new one after `shard_pairs` pairs or more; memory does not grow."""
 
-    def __init__(self, folder: Path, split: str, token_type: str, shard_pairs: int, *, phrases: bool = False) -> None:
+    def __init__(
+        self, folder: Path, split: str, token_type: str, shard_pairs: int, *, phrases: bool = False, links: bool = False
+    ) -> None:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
         kind = np.dtype(token_type).newbyteorder("<")
-        self.types = (kind, kind, PHRASE_TYPE) if phrases else (kind, kind)
+        self.sequences = [0, 1, *([PHRASES] if phrases else []), *([LINKS] if links else [])]
+        self.types = [kind if number < PHRASES else PHRASE_TYPE for number in self.sequences]
         self.shards: list[ShardInfo] = []
         self._out: dict[str, _HashedFile] = {}
         self._pairs, self._counts = 0, [0] * len(self.types)
@@ -292,20 +305,20 @@ class ShardWriter:
         return f"{self.split}/{len(self.shards):05d}"
 
     def _start(self) -> None:
-        sequences = SEQUENCES[: len(self.types)]
+        sequences = [SEQUENCES[number] for number in self.sequences]
         for name in [*(name for files in sequences for name in files), "lines"]:
             self._out[name] = _HashedFile(self.folder / f"{self._name}.{name}")
         for _, offsets in sequences:
             self._out[offsets].write(np.zeros(1, dtype="<i8"))
 
     def add(self, tokens: tuple[Any, ...], lengths: tuple[Any, ...], lines: Any) -> None:
-        """Append pairs: concatenated tokens and lengths of both sides (and of the phrases), and line numbers."""
+        """Append pairs: concatenated tokens and lengths of both sides (of the phrases, of the links), and line numbers."""
         if not len(lines):
             return
         if not self._out:
             self._start()
         for number, kind in enumerate(self.types):
-            values, offsets = SEQUENCES[number]
+            values, offsets = SEQUENCES[self.sequences[number]]
             self._out[values].write(tokens[number].astype(kind, copy=False))
             ends = self._counts[number] + np.cumsum(lengths[number], dtype="<i8")
             self._out[offsets].write(ends)
@@ -319,7 +332,9 @@ class ShardWriter:
         """Close the current shard; return all shards."""
         if self._out:
             hashes = {name: out.finish() for name, out in self._out.items()}
-            counts = dict(zip(("source_tokens", "target_tokens", "source_phrases"), self._counts, strict=False))
+            names = ("source_tokens", "target_tokens", "source_phrases", "links")
+            counts = {names[number]: count for number, count in zip(self.sequences, self._counts, strict=True)}
+            counts |= {"links": counts["links"] // 2} if LINKS in self.sequences else {}
             self.shards.append(ShardInfo(name=self._name, pairs=self._pairs, **counts, sha256=hashes))
             self._out, self._pairs, self._counts = {}, 0, [0] * len(self.types)
         return self.shards
@@ -383,6 +398,18 @@ class Shard:
         if not valid or sizes.min(initial=1) < 1:
             raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
         return sizes, offsets
+
+    @functools.cached_property
+    def links(self) -> tuple[npt.NDArray[Any], Ids]:
+        """Source token and target token of each link, in turn, and the offsets of each sentence in them."""
+        count = self._info.links
+        assert count is not None, "a shard without links"
+        places, offsets = self._sequence(LINKS, PHRASE_TYPE, 2 * count)
+        per_pair = np.diff(offsets) // 2
+        ends = [np.repeat(np.diff(self.offsets[side]), per_pair) for side in (0, 1)]
+        if (offsets % 2).any() or (places[::2] >= ends[0]).any() or (places[1::2] >= ends[1]).any():
+            raise CorruptError("links of tokens that the sentences lack", file=f"{self._stem}.{SEQUENCES[LINKS][0]}")
+        return places, offsets
 
     def check(self) -> None:
         """Raise CorruptError if a file was truncated after it was mapped; a read after its end would kill the process."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from phraseloom.data.shards import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
-from phraseloom.options.data import ParallelFiles, TextFile
+from phraseloom.options.data import AnyDataConfig, DataConfig, ParallelFiles, TextFile
 from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
 
 Progress = Callable[[str, int, int], None]
@@ -49,6 +49,11 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
     if "trees" in paths and reports["trees"].lines != reports["source"].lines:
         raise _trees_differ(paths["source"], paths["trees"], reports["source"].lines, reports["trees"].lines)
+    if "links" in paths and reports["links"].lines != reports["target"].lines:
+        counts = f"{reports['links'].lines} in {paths['links'].name}, but {reports['target'].lines} pairs"
+        line = min(reports["links"].lines, reports["target"].lines) + 1
+        hint = "write the links of one pair per line, and a blank line for none"
+        raise DataError(f"line counts differ: {counts}", file=paths["links"], line=line, hint=hint)
     names = {side: name for side, (name, _) in files.all_files.items()}
     return FileInfo(
         source=names.get("source", ""),
@@ -61,7 +66,21 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
         trees=names.get("trees"),
         trees_sha256=hashes.get("trees"),
         trees_report=reports["trees"].as_dict() if "trees" in reports else None,
+        links=names.get("links"),
+        links_sha256=hashes.get("links"),
     )
+
+
+def refuse_tags(files: ParallelFiles | TextFile, config: AnyDataConfig, data_root: Path) -> None:
+    """Raise DataError (file, line) if a tag of the dataset occurs in the text of these files."""
+    tags = config.tags if isinstance(config, DataConfig) else ()
+    for name, _ in files.sides.values() if tags else ():
+        path = locate(data_root, name)
+        for number, line in enumerate(read_lines(path), start=1):
+            tag = next((tag for tag in tags if tag in line), None)
+            if tag is not None:
+                hint = "choose another tag, or remove it from the text: prepare writes it before the source itself"
+                raise DataError(f"the text has the tag {tag}", file=path, line=number, hint=hint)
 
 
 def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: int) -> DataError:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.data.encode import Chunk, EncodedChunk
+from phraseloom.data.mixture import mixture_of
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, VectorInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
@@ -137,6 +138,8 @@ def table(index: Index) -> str:
             *_phrases(name, split),
             *_unknown(name, split, index.is_text),
         ]
+    mixture = mixture_of(index)
+    lines += [] if mixture is None else mixture.description(unit)
     sizes = f"{words.target_vocabulary:,}"
     if not index.is_text:
         sizes = f"{words.source_vocabulary:,} source, {words.target_vocabulary:,} target"
@@ -191,6 +194,8 @@ def _phrases(name: str, split: SplitInfo) -> Iterator[str]:
         tokens = split.source_tokens + split.pairs  # including EOS
         mean = tokens / max(1, split.source_phrases)
         yield f"{name}: {plural(split.source_phrases, 'source phrase')} of {mean:.2f} subwords on average"
+    if split.links is not None:
+        yield f"{name}: {plural(split.links, 'link')} between subwords"
     if split.no_tree is not None:
         place = f"{split.no_tree.first_file}:{split.no_tree.first_line}"
         lines = plural(split.no_tree.lines, "line")

@@ -18,6 +18,7 @@ class Batch:
 
     `source_BS` has source ids + EOS, `target_in_BT` BOS + target ids, `target_out_BT` target ids + EOS; both lengths include
     EOS. `phrase_sizes_BP` has the source tokens of each phrase (including EOS), padded with 0; None without phrases.
+    `links_BTS` is 1 where a target token and a source token are linked, else 0 (float32); None without links.
     """
 
     source_BS: Tensor
@@ -26,6 +27,7 @@ class Batch:
     target_out_BT: Tensor
     target_lengths_B: Tensor
     phrase_sizes_BP: Tensor | None = None
+    links_BTS: Tensor | None = None
 
     @property
     def target_tokens(self) -> int:
@@ -56,8 +58,10 @@ def from_padded(
     target: np.ndarray,
     target_lengths: np.ndarray,
     phrase_sizes: np.ndarray | None = None,
+    links: np.ndarray | None = None,
 ) -> Batch:
-    """A batch from padded int64 arrays (B, S), (B, T) and lengths, all without BOS and EOS; `phrase_sizes` (B, P)."""
+    """A batch from padded int64 arrays (B, S), (B, T) and lengths, all without BOS and EOS; `phrase_sizes` (B, P), `links`
+    (B, T, S)."""
     target_out = with_eos(target, target_lengths)
     target_in = np.concatenate([np.full((len(target_out), 1), BOS, np.int64), target_out[:, :-1]], axis=1)
     target_in[target_in == EOS] = PAD
@@ -68,6 +72,7 @@ def from_padded(
         torch.from_numpy(target_out),
         torch.from_numpy(target_lengths.astype(np.int64) + 1),
         None if phrase_sizes is None else torch.from_numpy(phrase_sizes),
+        None if links is None else torch.from_numpy(np.pad(links, ((0, 0), (0, 1), (0, 1)))),
     )
 
 

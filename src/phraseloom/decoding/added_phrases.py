@@ -66,7 +66,9 @@ def add_phrases(model: nn.Module, tokenizer: Tokenizer, path: str | Path) -> tup
         output.table.rows_VM = torch.from_numpy(vectors_VM).to(output.table.rows_VM)
         output.pack()
     sides = (tokenizer.source.language, tokenizer.target.language, tokenizer.source.subwords, words)
-    return Tokenizer(tokenizer.text, *sides, truecasers=tokenizer.truecasers), Added(len(new), len(rows) - len(new))
+    return Tokenizer(tokenizer.text, *sides, truecasers=tokenizer.truecasers, tags=tokenizer.tags), Added(
+        len(new), len(rows) - len(new)
+    )
 
 
 def _from_vectors(path: str | Path, words: Words) -> dict[str, np.ndarray]:

@@ -185,6 +185,12 @@ class CrossAttention(NamedTuple):
     slots_MNTS: np.ndarray
     structure: Structure
 
+    def after(self, tags: int) -> CrossAttention:
+        """The attention to the source tokens (and slots that end) after the first `tags` tokens."""
+        if not tags:
+            return self
+        return self._replace(tokens_TS=self.tokens_TS[:, tags:], slots_MNTS=self.slots_MNTS[..., tags:])
+
 
 def one_head(weights_BHQK: Tensor, structure: Structure, head: int) -> tuple[Tensor, Structure]:
     """The weights of one head (from 0), and the structure of that head."""

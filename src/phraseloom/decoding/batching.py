@@ -27,7 +27,7 @@ class Piece:
     `first_word`, `first_id`: the numbers of words and subwords of the line before this piece. `phrases`: the sizes of its
     source phrases, if the model needs them. `prefix`: the forced prefix of the translation as subword ids; `begun`: its pieces
     as text, if the vocabulary lacks some. `tracker`: of the constraints, if the line has any. `seed`: what its samples depend
-    on.
+    on. `tags`: how many of `ids` are tags, which come first.
     """
 
     line: int
@@ -39,6 +39,7 @@ class Piece:
     begun: Sequence[str] = ()
     tracker: ConstraintTracker | None = None
     seed: SampleSeed = NO_SEED
+    tags: int = 0
 
 
 def cut_line(

@@ -50,7 +50,7 @@ def search_pieces(
     with torch.inference_mode():
         model = averaged(model, config.ensemble_mean)
         memory = encode_pieces(model, pieces, device)
-        limits, options = limits_of(pieces, config, device), search_options(pieces, config, should_cancel)
+        limits, options = limits_of(pieces, config, device), search_options(tokenizer, pieces, config, should_cancel)
         trackers = [p.tracker for p in pieces if p.tracker is not None]
         if trackers:
             n_best = constrained_search(model, memory, limits, options, trackers)
@@ -84,14 +84,15 @@ def limits_of(pieces: Sequence[Piece], config: DecodingConfig, device: torch.dev
 
 
 def search_options(
-    pieces: Sequence[Piece], config: DecodingConfig, should_cancel: ShouldCancel | None = None
+    tokenizer: Tokenizer, pieces: Sequence[Piece], config: DecodingConfig, should_cancel: ShouldCancel | None = None
 ) -> SearchOptions:
     """The options of the search for these pieces."""
     return SearchOptions(
         beam=config.beam,
         n_best=config.samples or config.n_best,
         penalty=build_penalty(config.length_penalty),
-        banned=(PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS),
+        banned=((PAD, UNK, BOS) if config.unknown == "forbid" else (PAD, BOS))
+        + tuple(tokenizer.target.tag_ids.values()),
         exact=config.stop == "exact",
         transformers=config.stop == "transformers",
         word_bonus=config.word_bonus,

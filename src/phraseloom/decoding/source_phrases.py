@@ -59,6 +59,8 @@ def cropped_sources(
     ids = encode(side, lines, limit) if translator.segmenter is None else side.encode_batch(list(lines))
     sizes = translator.phrases_of(lines, ids, trees)
     ids, cropped = crop(ids, limit)
+    if tags := translator.tokenizer.tag_ids(translator.config.tags):
+        ids = [[*tags, *line] if line else line for line in ids]
     if sizes is not None:
         sizes = [cut_sizes(n, 0, limit) if is_cropped else n for n, is_cropped in zip(sizes, cropped, strict=True)]
     return ids, sizes, cropped

@@ -76,6 +76,8 @@ def check_stream(model: Any, config: DecodingConfig) -> None:
     if config.n_best > 1 or (config.beam > 1 and not config.sample):
         option = f"n_best {config.n_best}" if config.n_best > 1 else f"beam {config.beam}"
         raise UsageError(f"{option} cannot stream: only greedy search and one sample have final tokens")
+    if config.split_sentences:
+        raise UsageError("split_sentences cannot stream", hint="stream one sentence after the other")
     if config.unknown == "replace":
         raise UsageError(
             "unknown: replace cannot stream: the replacement needs the whole output",
@@ -88,7 +90,7 @@ def stream_piece(
     device: torch.device, alignments: bool, should_cancel: ShouldCancel | None,
 ) -> Generator[str, None, PieceResult]:  # fmt: skip
     """Yield the text of one piece as it becomes final; return its result. Raises Cancelled."""
-    text, end = StreamedText(tokenizer.target, piece.begun), search_options([piece], config).end
+    text, end = StreamedText(tokenizer.target, piece.begun), search_options(tokenizer, [piece], config).end
     steps = _steps(model, tokenizer, piece, config, device, alignments, should_cancel)
     with contextlib.closing(steps):
         while True:
@@ -112,7 +114,7 @@ def _steps(
     """Yield the tokens of one piece; return its result. The mode of torch holds only while this generator runs."""
     model = averaged(model, config.ensemble_mean)
     memory = encode_pieces(model, [piece], device)
-    options = search_options([piece], config, should_cancel)
+    options = search_options(tokenizer, [piece], config, should_cancel)
     search = greedy_steps if options.sampling is None else sample_steps
     steps = search(model, memory, limits_of([piece], config, device), options)
     while True:

@@ -61,7 +61,8 @@ def links(
     attentions = attention_of(model, memory, [b for b, _ in needed], targets, choice)
     for (b, rank), tokens, attention in zip(needed, targets, attentions, strict=True):
         piece, unknown = pieces[b], result[b].unknown
-        source_word = tokenizer.source.word_of_piece(piece.ids)
+        source_word = tokenizer.source.word_of_piece(piece.ids[piece.tags :])
+        attention = attention.after(piece.tags)
         target_words = tokenizer.target.words_of_piece(tokens, piece.begun)
         if replacing and unknown is not None:
             unknown[rank] = unknown_words(attention.tokens_TS, tokens, source_word, target_words)

@@ -31,6 +31,7 @@ from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.piece_search import search_pieces, with_prefixes
 from phraseloom.decoding.scoring import Score, score_pairs
 from phraseloom.decoding.search import writer_of
+from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
 from phraseloom.decoding.source_phrases import cropped_sources, needs_phrases, phrases_of, require_trees, with_phrases
 from phraseloom.decoding.streaming import check_stream, stream_piece
 from phraseloom.decoding.terms import Terms
@@ -45,6 +46,7 @@ from phraseloom.text.lines import list_of_lines
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
 logger = logging.getLogger(__name__)
+PARTS = 1 << 20  # more than a sentence has, so that the parts of two sentences of a line have different samples
 
 
 class Translator:
@@ -67,6 +69,7 @@ class Translator:
         self.device = next(model.parameters()).device
         self.segmenter = segmenter if needs_phrases(model) else None
         self._lexicons: dict[str, dict[str, str]] = {}
+        self._splitter: SentenceSplitter | None = None
 
     @classmethod
     def from_pretrained(
@@ -155,9 +158,10 @@ class Translator:
 
     def check(self, config: DecodingConfig | None = None, *, alignments: bool = False) -> dict[str, str] | None:
         """Check that `config` fits the model and return its lexicon. Raises as `lexicon`, and UsageError for an attention
-        that the model lacks, or sampling or `no_repeat_ngram_size` with a segmental model."""
+        that the model lacks, for a tag that it lacks, or for sampling or `no_repeat_ngram_size` with a segmental model."""
         config = config or self.config
         lexicon = self.lexicon(config)
+        self.tokenizer.tag_ids(config.tags)
         writer_of(self.model).check(self.model, config, aligned=alignments or lexicon is not None)
         return lexicon
 
@@ -214,13 +218,44 @@ class Translator:
         sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), numbers))
         counts = TranslationReport() if report is None else report
         required = None if constraints is None and terms is None else (constraints, terms)
-        result = self._translate(lines, prefixes, trees, required, sample_seeds, config, alignments, should_cancel)
+        if config.split_sentences:
+            if prefixes is not None or trees is not None or required is not None or config.n_best > 1:
+                raise UsageError("split_sentences: not with prefixes, trees, constraints, terms or n_best above 1")
+            result = self._translate_sentences(lines, sample_seeds, config, alignments, should_cancel)
+        else:
+            result = self._translate(lines, prefixes, trees, required, sample_seeds, config, alignments, should_cancel)
         for translation in result:
             counts.add(translation)
         if report is None:
             for warning in counts.warnings(config.max_input_tokens):
                 logger.warning(warning)
         return result
+
+    def sentence_splitter(self) -> SentenceSplitter:
+        """Splits lines of the source language into sentences. Raises UsageError if that is impossible."""
+        if self._splitter is None:
+            self._splitter = SentenceSplitter(self.tokenizer.source.language)
+        return self._splitter
+
+    def _translate_sentences(
+        self,
+        lines: list[str],
+        sample_seeds: Sequence[SampleSeed],
+        config: DecodingConfig,
+        alignments: bool,
+        should_cancel: ShouldCancel | None,
+    ) -> list[Translation]:
+        """The translation of each line, sentence by sentence."""
+        split = list(map(self.sentence_splitter(), lines))
+        sentences = [sentence for own, _ in split for sentence in own]
+        seeds = [
+            seed._replace(part=number * PARTS)
+            for (own, _), seed in zip(split, sample_seeds, strict=True)
+            for number in range(len(own))
+        ]
+        translations = iter(self._translate(sentences, None, None, None, seeds, config, alignments, should_cancel))
+        side = self.tokenizer.source
+        return [join_sentences(side, own, gaps, list(islice(translations, len(own)))) for own, gaps in split]
 
     def translate_iterable(
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
@@ -347,9 +382,11 @@ class Translator:
             cut = with_prefixes(self.tokenizer.target, cut, prefixes)
             refuse_long_prefixes([line[0].prefix if line else () for line in cut], config.max_target_tokens)
         cut = [
-            [replace(piece, seed=seed._replace(part=part)) for part, piece in enumerate(line)]
+            [replace(piece, seed=seed._replace(part=seed.part + part)) for part, piece in enumerate(line)]
             for line, seed in zip(cut, sample_seeds, strict=True)
         ]
+        if tags := self.tokenizer.tag_ids(config.tags):
+            cut = [[replace(piece, ids=[*tags, *piece.ids], tags=len(tags)) for piece in line] for line in cut]
         return ids, cut
 
     def _translate(

@@ -16,6 +16,7 @@ from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.fertility import Fertility
 from phraseloom.layers.table import TableEmbedding
+from phraseloom.losses.guided import Guide
 from phraseloom.models.decoder import DecoderState, Memory
 from phraseloom.models.phrases import PhraseLevels, SourcePhrases
 from phraseloom.outputs import ContinuousOutput, DecoderOutput, LossSums, SoftmaxOutput
@@ -42,6 +43,7 @@ class TranslationModel(nn.Module):
     `encoder`, `decoder`: entries of ENCODERS and DECODERS of `models/build.py`. `fertility` is the gate of an output over words
     and phrases: λ_word of a target position is the attention to each source token times how likely that token gives a word
     (P003; spec §4.9). EOS counts as a word.
+    `guide`: the heads that training supervises, if any.
     """
 
     writes = "tokens"
@@ -61,6 +63,7 @@ class TranslationModel(nn.Module):
         self.source_embedding, self.target_embedding = source_embedding, target_embedding
         self.encoder, self.decoder, self.output, self.phrases = encoder, decoder, output, phrases
         self.fertility = fertility
+        self.guide: Guide | None = None
 
     @property
     def needs_phrases(self) -> bool:
@@ -152,8 +155,15 @@ class TranslationModel(nn.Module):
         )
 
     def forward(self, batch: Batch) -> LossSums:
-        """The sums of the training loss over the real target tokens of a batch (same as `loss`)."""
-        return loss(self.output, self._decode_batch(batch)[1], batch)
+        """The sums of the training loss over the real target tokens of a batch (same as `loss`).
+
+        With a `guide`, a batch with links adds the guided loss of the cross-attention to the objective.
+        """
+        if self.guide is None or batch.links_BTS is None:
+            return loss(self.output, self._decode_batch(batch)[1], batch)
+        decoded = self._decode_batch(batch, keep_weights=True)[1]
+        sums, guided = loss(self.output, decoded, batch), self.guide.loss(decoded.attention_weights, batch.links_BTS)
+        return sums._replace(objective=sums.objective + self.guide.scale * guided, guided=guided)
 
     loss = forward
 
@@ -166,9 +176,9 @@ class TranslationModel(nn.Module):
         """log p of every target token, (B, T); zero beyond the length. Their sum is the score of the translation."""
         return log_probs(self.output, self._decode_batch(batch)[1], batch)
 
-    def _decode_batch(self, batch: Batch) -> tuple[Memory, DecoderOutput]:
+    def _decode_batch(self, batch: Batch, *, keep_weights: bool = False) -> tuple[Memory, DecoderOutput]:
         memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        return memory, self.decode(batch.target_in_BT, memory)
+        return memory, self.decode(batch.target_in_BT, memory, keep_weights=keep_weights)
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
         """The state of search before the first step, `beam` hypotheses a sentence."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from phraseloom.config import Config
 from phraseloom.options.segmenters import SegmenterConfig
@@ -21,6 +21,7 @@ from phraseloom.options.text import (
     SentencepieceConfig,
     Sha256,
     SubwordsConfig,
+    TagName,
     TextConfig,
     TrainedVectors,
     WordsConfig,
@@ -28,6 +29,9 @@ from phraseloom.options.text import (
 
 Language = Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*$")]
 Sides = dict[str, tuple[str, str | None]]
+Tags = Annotated[list[TagName], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)]
+Weight = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+Temperature = Annotated[float, Field(ge=1, le=1000, allow_inf_nan=False)]
 
 
 def _check_new_pieces(config: Any) -> None:
@@ -45,7 +49,10 @@ def _refuse(value: Any, keys: tuple[str, ...], why: str) -> Any:
 class ParallelFiles(Config):
     """Two files whose lines correspond (plain, .gz or .xz), looked up under the data root. The SHA-256 is checked if given.
 
-    `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them.
+    `trees`: the parse trees of the source, one bracketed tree per line, if `data.phrases` needs them. `weight`: how often
+    each training pair occurs in an epoch, on average; null = 1 (`data/mixture.py`). `tag`: a token
+    such as <2de>, or several, before every source sentence; it is in the vocabulary and never split. `links`: word
+    links of the training pairs, one line of Pharaoh text each, for `training.guided_alignment`.
     """
 
     source: FileName
@@ -54,6 +61,10 @@ class ParallelFiles(Config):
     target_sha256: Sha256 | None = None
     trees: FileName | None = None
     trees_sha256: Sha256 | None = None
+    weight: Weight | None = None
+    tag: Tags | None = None
+    links: FileName | None = None
+    links_sha256: Sha256 | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -65,7 +76,14 @@ class ParallelFiles(Config):
     def _has_trees_where_it_says_so(self) -> ParallelFiles:
         if self.trees is None and self.trees_sha256 is not None:
             raise ValueError("trees_sha256 is given, but no trees")
+        if self.links is None and self.links_sha256 is not None:
+            raise ValueError("links_sha256 is given, but no links")
         return self
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The tags before every source sentence."""
+        return tuple(self.tag or ())
 
     @property
     def sides(self) -> Sides:
@@ -74,21 +92,29 @@ class ParallelFiles(Config):
 
     @property
     def all_files(self) -> Sides:
-        """The sides, and the trees of the source under `trees`, if there are any."""
-        return self.sides if self.trees is None else self.sides | {"trees": (self.trees, self.trees_sha256)}
+        """The sides, and the trees of the source under `trees` and the word links under `links`, if there are any."""
+        more: Sides = {} if self.trees is None else {"trees": (self.trees, self.trees_sha256)}
+        return self.sides | more | ({} if self.links is None else {"links": (self.links, self.links_sha256)})
 
 
 class TextFile(Config):
-    """One file of lines (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given."""
+    """One file of lines (plain, .gz or .xz), looked up under the data root; SHA-256 checked if given. `weight`: see
+    `ParallelFiles`."""
 
     text: FileName
     text_sha256: Sha256 | None = None
+    weight: Weight | None = None
 
     @model_validator(mode="before")
     @classmethod
     def _is_text(cls, value: Any) -> Any:
         why = "a language model is trained on {text: FILE}; {source: FILE, target: FILE} is for task: translation"
         return _refuse(value, ("source", "target", "source_sha256", "target_sha256"), why)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """No tags: there is no source."""
+        return ()
 
     @property
     def sides(self) -> Sides:
@@ -102,6 +128,18 @@ class TextFile(Config):
 
 
 AnyFiles = ParallelFiles | TextFile
+
+
+def _check_training_keys(config: Any) -> None:
+    """Raise ValueError for a key of `train` in an entry of `valid` or `test`."""
+    for split in ("valid", "test"):
+        for number, files in enumerate(config.files(split)):
+            if files.weight is not None:
+                raise ValueError(
+                    f"{split}.{number}.weight: every line of {split} counts once; weights are for data.train"
+                )
+            if "links" in files.all_files:
+                raise ValueError(f"{split}.{number}.links: only training uses links; they are for data.train")
 
 
 class FilterConfig(Config):
@@ -149,7 +187,8 @@ class DataConfig(Config):
     `prepare` writes to `folder`. `phrases`: how to cut source sentences into phrases, which the dataset stores; null = no
     phrases. `tokenizer`: a dataset, model or run folder whose text options, subwords and vocabularies replace `text` and
     `subwords` (null: learn them); `new_pieces`: the number of pieces to add to each of its vocabularies, by merges learned on
-    the training text. `target_phrases`: the target files are plain text, and `prepare` joins their phrases (null: with
+    the training text. `temperature`: above 1 makes small corpora of `train` more frequent and large ones less; null = 1
+    (`data/mixture.py`). `target_phrases`: the target files are plain text, and `prepare` joins their phrases (null: with
     `subwords.joined` they are joined already). The output does not depend on `processes` and `folder`.
     """
 
@@ -163,6 +202,7 @@ class DataConfig(Config):
     subwords: SubwordsConfig = SentencepieceConfig()
     tokenizer: FileName | None = None
     new_pieces: int = Field(0, ge=0, le=1_000_000)
+    temperature: Temperature | None = None
     filter: FilterConfig = FilterConfig()
     phrases: SegmenterConfig | None = None
     target_phrases: TargetPhrasesConfig | None = None
@@ -209,6 +249,8 @@ class DataConfig(Config):
             )
         if self.text.tokenize == "none":
             raise ValueError("target_phrases are of words, so data.text needs tokenize: moses, or jieba")
+        if any(pair.weight is not None or pair.tag is not None or pair.links is not None for pair in self.train):
+            raise ValueError("target_phrases joins the files of a split to one, which has no weight, tag or links")
         if self.tokenizer is not None:
             raise ValueError("target_phrases makes a vocabulary of its own, and data.tokenizer brings another one")
         return self
@@ -216,6 +258,23 @@ class DataConfig(Config):
     @model_validator(mode="after")
     def _new_pieces_have_old_ones(self) -> DataConfig:
         _check_new_pieces(self)
+        _check_training_keys(self)
+        return self
+
+    @model_validator(mode="after")
+    def _tags_have_subwords(self) -> DataConfig:
+        if not self.tags:
+            return self
+        subwords = self.subwords.of_source() if self.subwords.kind == "words" else self.subwords
+        if subwords.kind == "words":
+            raise ValueError("tags need subwords for the source: data.subwords.source: {kind: sentencepiece}")
+        if self.phrases is not None:
+            raise ValueError("tags and data.phrases exclude each other: a tag belongs to no phrase of the source")
+        trained = {tag for files in self.train for tag in files.tags}
+        for split in ("valid", "test"):
+            for number, files in enumerate(self.files(split)):
+                if unknown := [tag for tag in files.tags if tag not in trained]:
+                    raise ValueError(f"{split}.{number}.tag: no corpus of data.train has the tag {unknown[0]}")
         return self
 
     @model_validator(mode="after")
@@ -223,7 +282,7 @@ class DataConfig(Config):
         needs_trees = self.phrases is not None and self.phrases.kind == "tree"
         for split in ("train", "valid", "test"):
             for number, files in enumerate(self.files(split)):
-                has, key = len(files.all_files) > len(files.sides), f"{split}.{number}.trees"
+                has, key = "trees" in files.all_files, f"{split}.{number}.trees"
                 if needs_trees and not has:
                     raise ValueError(
                         f"key {key} is missing: phrases: {{kind: tree}} needs the parse trees of {files.sides['source'][0]} "
@@ -239,6 +298,12 @@ class DataConfig(Config):
         return {"train": self.train, "valid": self.valid, "test": self.test}[split]
 
     @property
+    def tags(self) -> tuple[str, ...]:
+        """Every tag of the corpora, in their order."""
+        splits = ("train", "valid", "test")
+        return tuple(dict.fromkeys(tag for s in splits for files in self.files(s) for tag in files.tags))
+
+    @property
     def name(self) -> str:
         """The last part of `folder`."""
         return PurePath(self.folder).name
@@ -248,6 +313,7 @@ class TextDataConfig(Config):
     """Files, text options, subwords and filters of a dataset of one language, for language models.
 
     `prepare` writes to `folder`. The output does not depend on `processes` and `folder`. `shard_pairs` counts lines.
+    `temperature`: see `DataConfig`.
     """
 
     folder: FileName
@@ -259,6 +325,7 @@ class TextDataConfig(Config):
     subwords: SubwordsConfig = SentencepieceConfig()
     tokenizer: FileName | None = None
     new_pieces: int = Field(0, ge=0, le=1_000_000)
+    temperature: Temperature | None = None
     filter: TextFilterConfig = TextFilterConfig()
     processes: int = Field(2, ge=1, le=512)
     shard_pairs: int = Field(500_000, ge=1)
@@ -277,6 +344,7 @@ class TextDataConfig(Config):
         if not self.subwords.joint:
             raise ValueError("subwords.joint: false has no meaning where there is one language")
         _check_new_pieces(self)
+        _check_training_keys(self)
         return self
 
     def files(self, split: str) -> Sequence[AnyFiles]:

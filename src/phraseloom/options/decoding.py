@@ -13,7 +13,7 @@ import pydantic
 from pydantic import Field, model_validator
 
 from phraseloom.config import Config
-from phraseloom.options.text import LINE_TOKENS
+from phraseloom.options.text import LINE_TOKENS, TagName
 
 
 class WuPenaltyConfig(Config):
@@ -188,6 +188,10 @@ class DecodingConfig(Config):
         "attention.",
     )
     lexicon: str | None = Field(None, description="Lexicon (written by align lexicon) for unknown: replace.")
+    split_sentences: bool = Field(
+        False, description="Translate each sentence of a line on its own, and keep the white space between them."
+    )
+    tags: list[TagName] = Field([], description="Tag of a model with tags, such as <2de>; repeat for several.")
     word_bonus: float = Field(
         0.0,
         ge=-100.0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
@@ -17,6 +18,16 @@ def _file_name(name: str) -> str:
 
 FileName = Annotated[str, AfterValidator(_file_name)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+def _tag_name(name: str) -> str:
+    if name in ("<pad>", "<unk>", "<s>") or re.fullmatch(r"<0x[0-9A-F]{2}>", name):
+        raise ValueError(f"{name} is a special token or the piece of a byte; choose another tag")
+    return name
+
+
+# A token before the source that names a language, a domain …; see `ParallelFiles.tag`.
+TagName = Annotated[str, Field(pattern=r"^<[A-Za-z0-9_.:-]{1,40}>$"), AfterValidator(_tag_name)]
 
 
 # Lines with more subwords are cropped unless the recipe or an option allows more (docs/decoding.md, "Long lines").

@@ -12,6 +12,7 @@ from phraseloom.options.data import FileName
 __all__ = [
     "AdamConfig",
     "EmbeddingsConfig",
+    "GuidedAlignmentConfig",
     "ScheduleConfig",
     "StartFromConfig",
     "TrainingConfig",
@@ -136,6 +137,15 @@ class FertilityStageConfig(Config):
     rate: PositiveFloat = 5e-4
 
 
+class GuidedAlignmentConfig(Config):
+    """Supervise cross-attention by the word links of the dataset (Chen et al. 2016; `losses/guided.py`)."""
+
+    weight: PositiveFloat = Field(0.05, description="factor of the loss, which is summed like the loss of the tokens")
+    decay: float = Field(1.0, gt=0, le=1, description="factor on `weight` after each epoch")
+    layers: list[PositiveInt] = Field([], description="decoder layers, from 1; empty = the last but one")
+    heads: list[PositiveInt] = Field([], description="heads of these layers, from 1; empty = all")
+
+
 ModuleName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_*?.]+$")]
 
 
@@ -167,6 +177,9 @@ class TrainingConfig(Config):
     gradient_per: Literal["token", "sentence"] = Field(
         "token", description="what the summed loss of an update is divided by before its gradient is clipped"
     )
+    guided_alignment: GuidedAlignmentConfig | None = Field(
+        None, description="loss of the cross-attention against the links of data.train; null = none"
+    )
     # stops
     max_updates: PositiveInt | None = 100_000
     max_epochs: PositiveInt | None = None
@@ -193,6 +206,9 @@ class TrainingConfig(Config):
     # reports
     log_every: PositiveInt = Field(50, description="updates between lines on stderr without a terminal")
     tensorboard: bool = False
+    tracker: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")] | None = Field(
+        None, description="MODULE:FUNCTION that is called with each record of metrics.jsonl, for W&B, MLflow …"
+    )
 
     @model_validator(mode="after")
     def _fits_together(self) -> TrainingConfig:
@@ -221,7 +237,7 @@ FREE_ON_RESUME = frozenset(
     for name in (
         "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
         "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every",
-        "tensorboard",
+        "tensorboard", "tracker",
     )
 )  # fmt: skip
 FREE_SECTIONS = ("name", "format", "data", "decoding")

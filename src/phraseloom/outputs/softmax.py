@@ -34,13 +34,15 @@ class DecoderOutput(NamedTuple):
 class LossSums(NamedTuple):
     """Sums over target tokens: `objective` (differentiable), `nll` (nats), and the number of `tokens`.
 
-    `cosine_loss`: Σ 1 - cos(ê, e) of a continuous output in evaluation, in float64.
+    `cosine_loss`: Σ 1 - cos(ê, e) of a continuous output in evaluation, in float64. `guided`: the guided
+    loss that is in the objective, without its factor.
     """
 
     objective: Tensor
     nll: Tensor
     tokens: int
     cosine_loss: Tensor | None = None
+    guided: Tensor | None = None
 
 
 class SoftmaxOutput(nn.Module):

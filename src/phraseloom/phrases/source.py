@@ -309,3 +309,39 @@ def _load_table(folder: Path, value: dict[str, Any]) -> TableSegmenter:
     if description(segmenter.kind, segmenter.options) != value:
         raise CorruptError("the table and its description differ", file=folder / FILE)
     return segmenter
+
+
+def word_of_piece(side: Side, line: str, ids: Sequence[int]) -> list[int]:
+    """For each subword id of a raw line, the number of the word of its first character; tags count for the first word.
+
+    Raises DataError if normalisation moves characters from one word to another.
+    """
+    tags = 0
+    while tags < len(ids) and ids[tags] in side.tag_ids.values():
+        tags += 1
+    if tags:
+        return [0] * tags + word_of_piece(side, line, ids[tags:])
+    words, text = [word for word in line.split(" ") if word], side.normaliser(line)
+    counts = word_counts(side, ids, words) if [word for word in text.split(" ") if word] == words else None
+    if counts is None and len(ids):
+        counts = tree_counts(side, text, ids, _normalised_words(side, words, text))
+    return [word for word, count in enumerate(counts or []) for _ in range(count)]
+
+
+def _normalised_words(side: Side, words: list[str], text: str) -> list[str]:
+    """Each word of a line as it is in the normalised `text`, without white space.
+
+    A word normalised on its own has the same characters, but maybe in another order: the context can decide whether its full
+    stop comes before its quote.
+    """
+    dense = "".join(text.split())
+    for alone in (words, map(side.normaliser, words)):
+        own = ["".join(word.split()) for word in alone]
+        ends = list(accumulate(map(len, own), initial=0))
+        result = [dense[start:end] for start, end in pairwise(ends)]
+        if ends[-1] == len(dense) and all(sorted(a) == sorted(b) for a, b in zip(own, result, strict=True)):
+            return result
+    raise DataError(
+        "the words of the subwords are ambiguous: normalisation changes more than the single words",
+        hint="normalise the text first, and align the normalised text",
+    )

@@ -17,6 +17,7 @@ import numpy as np
 from phraseloom.errors import UsageError, escape_controls
 from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, check_parallel, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
+from phraseloom.metrics.given import GivenScores
 from phraseloom.metrics.seeds import LEVEL, SeedScores, compare_seeds, seed_deviation
 from phraseloom.report.markup import p_text, terminal
 from phraseloom.report.run.runs import mean
@@ -36,6 +37,7 @@ from phraseloom.results import (
 )
 
 Lines = Sequence[str]
+AnyScorer = Scorer | GivenScores
 COMPARED = ("difference", "difference_low", "difference_high", "p", "one_seed")
 ONE_RUN = "If a system has one run, intervals and p are about these runs on other sentences and say nothing about other seeds."
 
@@ -59,11 +61,13 @@ def evaluate(
     bootstrap: int = 0,
     seed: int = SEED,
     pairs: bool = False,
+    given: Mapping[str, Sequence[Sequence[np.ndarray]]] | None = None,
 ) -> ScoresResult:
     """Score every system. The first one is the baseline of the comparisons.
 
     `systems`: name → the lines of each run; `references`: the lines of each file; `bootstrap`: number of resamples, 0 for no
-    intervals; `pairs`: also compare every pair of systems. Raises DataError if numbers of lines differ, UsageError for a
+    intervals; `pairs`: also compare every pair of systems. `given`: scores of sentences by metric, for each run of each
+    system (`metrics/given.py`). Raises DataError if numbers of lines differ, UsageError for a
     single resample, which has no variance.
     """
     if bootstrap == 1:
@@ -72,23 +76,25 @@ def evaluate(
     for name, runs in systems.items():
         for lines in runs:
             check_parallel({"the reference": references[0], f"the translation of {name}": lines})
-    counts = {
+    counts: dict[str, list[list[np.ndarray]]] = {
         s.name: [[s.statistics(lines, references) for lines in runs] for runs in systems.values()] for s in scorers
     }
+    counts |= {name: [list(runs) for runs in rows] for name, rows in (given or {}).items()}
+    every: list[AnyScorer] = [*scorers, *map(GivenScores, given or ())]
     optional: dict[str, Any] = {}
     if by_length is not None:
         scorer = next(s for s in scorers if s.name == by_length.metric)
         optional["by_length"] = _by_length(by_length, names, scorer, counts[scorer.name], bootstrap, seed)
     if bootstrap:
-        optional["bootstrap"] = _bootstrap_tests(names, scorers, counts, bootstrap, seed, pairs=pairs)
+        optional["bootstrap"] = _bootstrap_tests(names, every, counts, bootstrap, seed, pairs=pairs)
     scores = [
-        SystemScores(name=name, runs=len(runs), scores=[_score(s, counts[s.name][i]) for s in scorers])
+        SystemScores(name=name, runs=len(runs), scores=[_score(s, counts[s.name][i]) for s in every])
         for i, (name, runs) in enumerate(systems.items())
     ]
     return ScoresResult(sentences=len(references[0]), references=len(references), systems=scores, **optional)
 
 
-def _score(scorer: Scorer, of_runs: Sequence[np.ndarray]) -> MetricScore:
+def _score(scorer: AnyScorer, of_runs: Sequence[np.ndarray]) -> MetricScore:
     scores = [scorer.score(rows.sum(0)) for rows in of_runs]
     values = [s.value for s in scores]
     return MetricScore(
@@ -104,7 +110,7 @@ def _score(scorer: Scorer, of_runs: Sequence[np.ndarray]) -> MetricScore:
 
 def _bootstrap_tests(
     names: Sequence[str],
-    scorers: Sequence[Scorer],
+    scorers: Sequence[AnyScorer],
     counts: Mapping[str, Sequence[Sequence[np.ndarray]]],
     samples: int,
     seed: int,
@@ -126,7 +132,7 @@ def _bootstrap_tests(
     return BootstrapTests(samples=samples, seed=seed, baseline=names[0], results=tests, **optional)
 
 
-def _resampled(scorer: Scorer, counts: Sequence[Sequence[np.ndarray]], samples: int, seed: int) -> list[SeedScores]:
+def _resampled(scorer: AnyScorer, counts: Sequence[Sequence[np.ndarray]], samples: int, seed: int) -> list[SeedScores]:
     """The scores of the runs of each system, on the same resamples."""
     flat = [rows for of_runs in counts for rows in of_runs]
     whole = np.array([scorer.value(rows.sum(0)) for rows in flat])

@@ -23,7 +23,9 @@ from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
 from phraseloom.serving.constraints import constraints_of
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, StreamedReply, json_reply
+from phraseloom.serving.metrics import CONTENT_TYPE, ServerMetrics
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, StreamKey, StreamText, TranslateKey
+from phraseloom.serving.openapi import description
 from phraseloom.serving.protocol import Fields, read_object
 
 logger = logging.getLogger(__name__)
@@ -62,9 +64,12 @@ class App:
             "/": {"GET": self._show_page},
             "/health": {"GET": self._health},
             "/models": {"GET": self._about_models},
+            "/metrics": {"GET": self._show_metrics},
+            "/openapi.json": {"GET": self._describe},
             "/translate": {"POST": self._translate},
             "/explain": {"POST": self._explain},
         }
+        self._metrics = ServerMetrics([*self._routes])
 
     async def handle(self, request: Request) -> Reply | StreamedReply:
         """The reply; raises nothing but cancellation. An internal error is logged under the number that the client gets."""
@@ -76,6 +81,7 @@ class App:
             reply = problem.reply()
         except Exception as error:
             reply = _failed(request, error)
+        self._metrics.observe(request.path, reply.status, time.monotonic() - start)
         if self.log_requests:
             milliseconds = 1000 * (time.monotonic() - start)
             out = f"{len(reply.body)} out" if isinstance(reply, Reply) else "a stream out"
@@ -126,6 +132,13 @@ class App:
             status=200 if alive else 503,
         )
 
+    async def _show_metrics(self, request: Request) -> Reply:
+        text = self._metrics.text(self._batcher, time.monotonic() - self._start)
+        return Reply(200, text.encode(), CONTENT_TYPE)
+
+    async def _describe(self, request: Request) -> Reply:
+        return json_reply(description(self._config, self._models.names))
+
     async def _translate(self, request: Request) -> Reply | StreamedReply:
         fields = _fields(request)
         texts = self._text_field(fields, "text", required=True) or []
@@ -137,6 +150,8 @@ class App:
         constraints = constraints_of(fields, len(texts), self._config)
         translator = self._models[name]
         options = self._sampling(fields, translator.config)
+        tags = _tags(fields, name, translator.tokenizer.tags)
+        split = bool(fields.flag("split_sentences"))
         fields.finish()
         if stream:
             _check_stream(texts, beam, n_best, options, constraints)
@@ -150,12 +165,15 @@ class App:
             raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
+        if split and (prefixes is not None or trees is not None or constraints is not None or stream or n_best > 1):
+            raise Problem(400, "split_sentences: not with prefix, tree, constraints, stream or n_best above 1")
+        if split and (why := self._models.cannot_split(name)):
+            raise Problem(400, f"split_sentences: {why}")
         seed = options.pop("seed", None)
         if stream:
             options["mbr"] = 0
-        key = TranslateKey(
-            name, beam, n_best, long_lines or translator.config.long_lines, alignments, tuple(sorted(options.items()))
-        )
+        long_lines, own_tags = long_lines or translator.config.long_lines, tuple(tags or translator.config.tags)
+        key = TranslateKey(name, beam, n_best, long_lines, alignments, tuple(sorted(options.items())), own_tags, split)
         blank = [""] * len(texts)
         beside = zip(
             texts, prefixes or blank, trees or blank, constraints or itertools.repeat(None, len(texts)), strict=True
@@ -165,6 +183,7 @@ class App:
         if stream:
             return await self._stream(request, key, items[0], size)
         translations = await self._batcher.submit(self._texts, key, items, size=size)
+        self._metrics.translated(name, len(texts), sum(len(t["tokens"]) for t in translations))
         warnings = self._warnings(translations, name)
         return json_reply({"model": name, "translations": translations, "warnings": warnings})
 
@@ -327,6 +346,17 @@ def _fields(request: Request) -> Fields:
         if name.strip() == "charset" and value.strip(' \t"') not in UTF_8:
             raise Problem(415, f"send JSON in UTF-8: the header Content-Type says charset {value.strip()[:40]}")
     return Fields(read_object(request.body))
+
+
+def _tags(fields: Fields, name: str, known: Sequence[str]) -> list[str] | None:
+    """The tags of a request: one or a list of those that the model has."""
+    limits: dict[str, Any] = {"characters": 64, "characters_name": "the length of a tag"}
+    tags = fields.texts("tag", most=max(1, len(known)), most_name="the tags of the model", **limits)
+    for tag in tags or ():
+        if tag not in known:
+            owned = f"its tags: {', '.join(known)}" if known else "it has no tags"
+            raise Problem(400, f"tag: the model {name} does not know {tag}; {owned}")
+    return tags
 
 
 def _failed(request: Request, error: Exception) -> Reply:

@@ -27,6 +27,8 @@ class TranslateKey(NamedTuple):
     alignments: bool
     options: tuple[tuple[str, Any], ...] = ()
     """Further fields of `DecodingConfig` that the request has."""
+    tags: tuple[str, ...] = ()
+    split_sentences: bool = False
 
 
 class StreamKey(NamedTuple):
@@ -120,6 +122,14 @@ class Models:
         segmenter = self[name].segmenter
         return segmenter is not None and segmenter.needs_trees
 
+    def cannot_split(self, name: str) -> str | None:
+        """Why a model cannot split texts into sentences; None if it can."""
+        try:
+            self[name].sentence_splitter()
+        except UsageError as error:
+            return error.what
+        return None
+
     def about(self) -> list[dict[str, Any]]:
         """Every model: name, parameters, description, languages, default options, abilities."""
         return self._about
@@ -137,6 +147,7 @@ class Models:
             "long_lines": translator.config.long_lines,
             "alignments": translator.can_align,
             "trees": self.needs_trees(name),
+            "tags": list(translator.tokenizer.tags),
         }
 
     def warm_up(self) -> None:
@@ -165,9 +176,15 @@ class Models:
         limit = min(config.max_input_tokens, self.config.max_tokens)
         prefixes = target.encode_batch([t.prefix for t in texts])
         result = []
-        for number, ids in enumerate(source.encode_batch([t.text for t in texts])):
+        splitter = translator.sentence_splitter() if key.split_sentences else None
+        for number, text in enumerate(texts):
             prefix = len(prefixes[number])
-            pieces = cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+            parts = [text.text] if splitter is None else splitter(text.text)[0]
+            pieces = [
+                piece
+                for ids in source.encode_batch(parts)
+                for piece in cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
+            ]
             lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
@@ -230,6 +247,7 @@ class Models:
             should_cancel=should_cancel,
             long_lines=key.long_lines,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
+            tags=list(key.tags),
             **({} if text.seed is None else {"seed": text.seed}),
             **dict(key.options),
         )
@@ -263,6 +281,8 @@ class Models:
             beam=key.beam,
             n_best=key.n_best,
             long_lines=key.long_lines,
+            tags=list(key.tags),
+            split_sentences=key.split_sentences,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
             **dict(key.options),
         )

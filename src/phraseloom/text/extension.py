@@ -10,16 +10,16 @@ from __future__ import annotations
 import heapq
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
-from phraseloom.errors import UsageError
+from phraseloom.errors import DataError, UsageError
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import EMPTY_WORD, END, SEPARATOR, SubwordNmt
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.vocabulary import Vocabulary
 
-__all__ = ["extend", "spelling"]
+__all__ = ["add_tags", "extend", "spelling"]
 
 MIN_FREQUENCY = 2  # a rarer pair is not merged
 
@@ -42,6 +42,28 @@ def extend(subwords: Subwords, lines: Iterable[str], count: int) -> Subwords:
         "data.new_pieces: only BPE subwords can be extended, and the subwords of data.tokenizer are not BPE",
         hint="remove data.new_pieces",
     )
+
+
+def add_tags(subwords: Subwords, tags: Sequence[str]) -> Subwords:
+    """Return the subwords with a token for each tag at the end of the vocabulary, which no text is ever encoded as.
+
+    Raises DataError if a tag is a piece of text, UsageError for subwords that cannot have tags.
+    """
+    taken = [tag for tag in tags if tag in subwords.vocabulary]
+    if taken:
+        raise DataError(f"the tag {taken[0]} is a piece of the text", hint="choose another tag in data.train")
+    if isinstance(subwords, SubwordNmt):
+        return SubwordNmt(subwords.content.decode(), Vocabulary([*subwords.vocabulary, *tags]))
+    if isinstance(subwords, Sentencepiece):
+        model = subwords.content
+        for tag in tags:
+            text = tag.encode()
+            entry = (
+                b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x03"
+            )  # a control piece
+            model += b"\x0a" + _varint(len(entry)) + entry
+        return Sentencepiece(model)
+    raise UsageError("tags need subwords of sentencepiece or subword-nmt, and this tokenizer has others")
 
 
 def _cut(subwords: Subwords, words: Mapping[str, int], unused: Collection[str] = ()) -> dict[tuple[str, ...], int]:

@@ -3,7 +3,7 @@
 The folder has `tokenizer.json` (format, languages, text options, kind of subwords, SHA-256 of each file) and the files of the
 subwords: `joint.*` if both sides share one vocabulary, else `source.*` and `target.*`. With `text.truecase` it also has
 `source.truecase` and `target.truecase`, except for a side that is joined. Two different kinds of subwords are written as
-`{"source": KIND, "target": KIND}`.
+`{"source": KIND, "target": KIND}`. `tags` lists the tags of the source, if there are any.
 
 A side with `joined` words encodes the text that `phrases segment` wrote, without normalising it, and decodes to plain text:
 phrases are split and the tokenisation is undone.
@@ -20,7 +20,7 @@ from typing import Any
 
 import pydantic
 
-from phraseloom.errors import CorruptError
+from phraseloom.errors import CorruptError, UsageError
 from phraseloom.files import atomic_write_json, read_json, sha256_file
 from phraseloom.options.text import SubwordsConfig, TextConfig
 from phraseloom.reading import MIB, inside, limit_of
@@ -80,12 +80,17 @@ class _Joined:
 
 
 class Side:
-    """One language: normaliser and subwords."""
+    """One language: normaliser and subwords.
 
-    def __init__(self, normaliser: Normaliser, subwords: Subwords) -> None:
+    `tags`: pieces before a line that belong to none of its words; text is never encoded as one of them.
+    """
+
+    def __init__(self, normaliser: Normaliser, subwords: Subwords, tags: Sequence[str] = ()) -> None:
         self.joined = isinstance(subwords, Words) and subwords.joined
         self.normaliser: Normaliser | _Joined = _Joined(normaliser) if self.joined else normaliser
         self.subwords = subwords
+        self.tag_ids = {tag: subwords.vocabulary.id(tag) for tag in tags}
+        self._tags = frozenset(self.tag_ids.values())
 
     @property
     def language(self) -> str:
@@ -131,6 +136,7 @@ class Side:
         return plain.looks_at_end
 
     def _line(self, ids: Sequence[int], begun: Sequence[str]) -> str:
+        ids = [i for i in ids if i not in self._tags] if self._tags else ids
         return self.subwords.undo(self._names(ids, begun)) if begun else self.subwords.decode(ids)
 
     def _names(self, ids: Sequence[int], begun: Sequence[str]) -> list[str]:
@@ -160,7 +166,10 @@ class Side:
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """For each id, whether a word begins with it."""
-        return self.subwords.word_starts(ids)
+        before = 0
+        while before < len(ids) and ids[before] in self._tags:
+            before += 1
+        return [False] * before + self.subwords.word_starts(ids[before:])
 
     def words_of_piece(self, ids: Sequence[int], begun: Sequence[str] = ()) -> list[range]:
         """For each id, the numbers of its words, from 0: one, or all words of a phrase. `begun`: see `decode`."""
@@ -170,7 +179,7 @@ class Side:
             starts = [max(0, min(before, now - 1)) for before, now in zip([0, *counts], counts, strict=False)]
             return [range(start, max(now, start + 1)) for start, now in zip(starts, counts, strict=True)]
         if not isinstance(self.subwords, Words):
-            numbers = (max(0, n - 1) for n in accumulate(map(int, self.subwords.word_starts(ids))))
+            numbers = (max(0, n - 1) for n in accumulate(map(int, self.word_starts(ids))))
             return [range(n, n + 1) for n in numbers]
         ends = list(accumulate(self.subwords.num_words(number) for number in ids))
         return [range(start, end) for start, end in zip([0, *ends], ends, strict=False)]
@@ -192,10 +201,16 @@ class Tokenizer:
         target: Subwords,
         *,
         truecasers: Mapping[str, Truecaser] | None = None,
+        tags: Sequence[str] = (),
     ) -> None:
+        self.tags = tuple(tags)
+        if unknown := [tag for tag in tags if tag not in source.vocabulary]:
+            raise ValueError(f"the tag {unknown[0]} is not in the vocabulary")
         self.text, self.joint, self.truecasers = text, source is target, dict(truecasers or {})
-        self.source = Side(Normaliser(text, source_language, self.truecasers.get("source")), source)
-        self.target = Side(Normaliser(text, target_language, self.truecasers.get("target")), target)
+        self.source = Side(Normaliser(text, source_language, self.truecasers.get("source")), source, tags)
+        self.target = Side(
+            Normaliser(text, target_language, self.truecasers.get("target")), target, tags if self.joint else ()
+        )
         needed = [name for name, side in (("source", self.source), ("target", self.target)) if not side.joined]
         if list(self.truecasers) != (needed if text.truecase else []):
             raise ValueError(f"truecasers of {list(self.truecasers)}: {needed if text.truecase else 'none'} are needed")
@@ -210,7 +225,16 @@ class Tokenizer:
             "subwords": kinds if len(set(kinds.values())) > 1 else self.target.kind,
             "joint": self.joint,
             "files": files,
+            **({"tags": list(self.tags)} if self.tags else {}),
         }
+
+    def tag_ids(self, tags: Sequence[str]) -> list[int]:
+        """The source ids of tags. Raises UsageError for a tag that is not declared."""
+        for tag in tags:
+            if tag not in self.tags:
+                known = f"its tags: {', '.join(self.tags)}" if self.tags else "it has no tags"
+                raise UsageError(f"the tag {tag} is not known to this model", hint=known)
+        return [self.source.tag_ids[tag] for tag in tags]
 
     @property
     def sha256(self) -> str:
@@ -241,11 +265,13 @@ class Tokenizer:
         value = read_json(path, "tokenizer", limit=MIB)
         if not isinstance(value, dict) or value.get("format") != FORMAT:
             raise CorruptError(f"not a tokenizer of format {FORMAT}", file=path)
-        joint, files = value.get("joint"), value.get("files")
+        joint, files, tags = value.get("joint"), value.get("files"), value.get("tags", [])
         kinds = _kinds(value.get("subwords"), joint is True)
         languages = [value.get("source_language"), value.get("target_language")]
         if kinds is None or not isinstance(joint, bool) or not isinstance(files, dict):
             raise CorruptError("not a tokenizer description: subwords, joint or files", file=path)
+        if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+            raise CorruptError("not a tokenizer description: tags", file=path)
         if not all(isinstance(name, str) for name in languages):
             raise CorruptError("not a tokenizer description: languages", file=path)
         try:
@@ -272,7 +298,9 @@ class Tokenizer:
             if name + ENDING in files
         }
         try:
-            return cls(text, str(languages[0]), str(languages[1]), sides[0], sides[-1], truecasers=truecasers)
+            return cls(
+                text, str(languages[0]), str(languages[1]), sides[0], sides[-1], truecasers=truecasers, tags=tags
+            )
         except ValueError as error:
             raise CorruptError(f"not a tokenizer description: {error}", file=path) from error
 

@@ -14,7 +14,7 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.phrases.segmenters import cut_sizes
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 
-__all__ = ["batches_of", "open_dataset", "reads_phrases"]
+__all__ = ["batches_of", "line_tags", "open_dataset", "reads_phrases"]
 
 
 def open_dataset(recipe: AnyRecipe) -> Dataset:
@@ -35,6 +35,12 @@ def open_dataset(recipe: AnyRecipe) -> Dataset:
             file=folder,
             hint="give data.phrases ({kind: tree} or {kind: table, file: FILE}) and run phraseloom prepare again",
         )
+    if recipe.training.guided_alignment is not None and dataset.split("train").info.links is None:
+        raise UsageError(
+            "training.guided_alignment needs word links, and this dataset has none",
+            file=folder,
+            hint="give data.train.0.links: FILE and run phraseloom prepare again",
+        )
     return dataset
 
 
@@ -45,23 +51,33 @@ def reads_phrases(recipe: AnyRecipe) -> bool:
     return recipe.model.phrases is not None and recipe.model.phrases.segments.kind == "dataset"
 
 
+def line_tags(dataset: Dataset, split: str) -> list[tuple[str, ...]] | None:
+    """The tags of each raw line of a split; None if its corpora have none."""
+    entries = dataset.config.files(split)
+    if not any(files.tags for files in entries):
+        return None
+    infos = dataset.split(split).info.files
+    return [files.tags for files, info in zip(entries, infos, strict=True) for _ in range(info.lines)]
+
+
 def batches_of(
-    split: Split, device: torch.device, *, phrases: bool = False, longest: int | None = None
+    split: Split, device: torch.device, *, phrases: bool = False, links: bool = False, longest: int | None = None
 ) -> Callable[[np.ndarray], Batch]:
-    """A function from example indices to a batch on the device, with the `phrases` of the dataset if requested.
+    """A function from example indices to a batch on the device, with the `phrases` and `links` of the dataset if requested.
 
     Sides above `longest` subwords are cropped.
     """
 
     def batch_of(indices: np.ndarray) -> Batch:
         sizes = split.phrase_sizes(indices) if phrases else None
+        linked = split.links(indices) if links else None
         source, source_lengths, target, target_lengths = split.batch(indices)
         if longest is not None:
             if sizes is not None and source_lengths.max(initial=0) > longest:
                 sizes = _cropped_sizes(sizes, source_lengths, longest)
             source, source_lengths = source[:, :longest], source_lengths.clip(max=longest)
             target, target_lengths = target[:, :longest], target_lengths.clip(max=longest)
-        batch = from_padded(source, source_lengths, target, target_lengths, phrase_sizes=sizes)
+        batch = from_padded(source, source_lengths, target, target_lengths, phrase_sizes=sizes, links=linked)
         return batch if device.type == "cpu" else batch.to(device)
 
     return batch_of

@@ -1,8 +1,9 @@
 """The logs of a run: `metrics.jsonl` (the same bytes after any number of interruptions), `timing.jsonl`, `train.log`.
 
 `metrics.jsonl` has one object per update, `{"update", "epoch", "loss", "nll", "lr", "grad_norm", "tokens",
-"source_tokens"}` (loss and nll per target token, in nats; `"skipped": true` and nulls if a step was not finite), and one per
-validation, `{"update", "validation": {"perplexity", "loss"?, "cosine_loss"?, "nll", "tokens", "bleu"?, "signature"?}, "best"}`.
+"source_tokens"}` (loss and nll per target token, in nats; so is `guided`, with guided alignment; `"skipped": true` and nulls if
+a step was not finite), and one per validation,
+`{"update", "validation": {"perplexity", "loss"?, "cosine_loss"?, "nll", "tokens", "bleu"?, "signature"?}, "best"}`.
 `timing.jsonl` has everything that depends on the clock: `{"update", "seconds", "source_tokens", "target_tokens"}`, all since
 the start of the run, at each line of the log and each validation.
 
@@ -12,11 +13,14 @@ The display on standard error is a progress bar on a terminal, otherwise a line 
 from __future__ import annotations
 
 import contextlib
+import copy
+import importlib
 import json
 import math
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -26,7 +30,7 @@ from phraseloom.options.training import TrainingConfig
 from phraseloom.reading import MIB, inside, read_bounded
 from phraseloom.training.checkpoint import disk_errors
 
-__all__ = ["Display", "Logbook", "METRICS", "TIMING", "Tracker", "duration", "read_records"]
+__all__ = ["METRICS", "TIMING", "Display", "Hook", "Logbook", "Tracker", "duration", "read_records"]
 
 MAX_LOG_BYTES = 1024 * MIB
 METRICS, TIMING, LOG = "metrics.jsonl", "timing.jsonl", "train.log"
@@ -281,6 +285,39 @@ class Display:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+class Hook:
+    """A function of the user, `MODULE:FUNCTION`, called with a copy of each record of `metrics.jsonl` (docs/training.md).
+
+    Its first error is passed to `say`, and it is not called again; training continues. Raises UsageError if there is no such
+    function.
+    """
+
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        module, _, function = name.partition(":")
+        try:
+            self._function = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            hint = "the module must be importable: set PYTHONPATH to its folder"
+            raise UsageError(f"training.tracker: {name} cannot be imported ({error})", hint=hint) from error
+        if not callable(self._function):
+            raise UsageError(f"training.tracker: {name} is not a function")
+        self._name, self._say, self._failed = name, say, False
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Call the function with a copy of the record, unless it failed before."""
+        if self._failed:
+            return
+        try:
+            self._function(copy.deepcopy(record))
+        except Exception as error:
+            self._failed = True
+            cause = f"{type(error).__name__}: {error}".split("\n")[0]
+            self._say(f"warning: training.tracker {self._name} failed and is not called again ({cause})")
+
+    def close(self) -> None:
+        """Nothing: the function has no end."""
 
 
 class Tracker:

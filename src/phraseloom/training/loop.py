@@ -24,7 +24,7 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.distributed import World
-from phraseloom.training.logbook import Display, Logbook, Tracker, finite
+from phraseloom.training.logbook import Display, Hook, Logbook, Tracker, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate, rate_factors
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
@@ -54,10 +54,13 @@ class TrainingJob:
     log: Logbook | None = None
     display: Display | None = None
     tracker: Tracker | None = None
+    hook: Hook | None = None
     stop: StopSignal = field(default_factory=StopSignal)
     saved: tuple[int, int] | None = None  # (update, update of the last validation) of the newest checkpoint
     lock: files.FolderLock | None = None  # on `run`
     unproven: bool = False  # no finite loss or validation has come from the newest checkpoint yet
+
+    guided: float = 0.0  # the guided loss of the last update, summed
 
     def __post_init__(self) -> None:
         self.flat = FlatParameters(self.model, self.world.gradient_buffer)
@@ -67,7 +70,7 @@ class TrainingJob:
 
     def close(self) -> None:
         """Close the display and the logs."""
-        for part in (self.display, self.tracker, self.log):
+        for part in (self.display, self.tracker, self.hook, self.log):
             if part is not None:
                 part.close()
 
@@ -116,6 +119,9 @@ def run_update(job: TrainingJob) -> None:
     state, config = job.state, job.config
     batches = job.plan.update(state.update)
     examples = np.concatenate(batches)
+    guide = getattr(job.model, "guide", None)
+    if guide is not None:
+        guide.epoch = job.plan.position(state.update)[0]
     source_tokens, tokens = job.plan.count(examples)
     objective, nll = accumulate(job, batches)
     units = tokens if config.gradient_per == "token" else len(examples)
@@ -129,6 +135,7 @@ def run_update(job: TrainingJob) -> None:
     epoch, _ = job.plan.position(state.update)
     state.update += 1
     record = {"update": state.update, "epoch": epoch, "loss": finite(objective / tokens), "nll": finite(nll / tokens)}
+    record |= {} if guide is None else {"guided": finite(job.guided / tokens)}
     record |= {"lr": rate, "grad_norm": finite(norm), "tokens": tokens, "source_tokens": source_tokens}
     _report(job, record if applied else {**record, "skipped": True})
 
@@ -137,22 +144,24 @@ def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, floa
     """Sum the gradients of all micro-batches of all processes into `job.flat.grad`; returns summed objective and nll."""
     world, update = job.world, job.state.update
     job.flat.grad.zero_()
-    sums = torch.zeros(2, len(batches), dtype=torch.float64, device=world.device)
+    sums = torch.zeros(3, len(batches), dtype=torch.float64, device=world.device)
     for i in range(world.rank, len(batches), world.size):
         torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
         with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
             sums[:, i] = forward_backward(job, batches[i])
     world.sum_gradient_(job.flat.grad)
-    objective, nll = world.sum_(sums).sum(1).tolist()
+    objective, nll, job.guided = world.sum_(sums).sum(1).tolist()
     return objective, nll
 
 
 def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
-    """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; returns (objective, nll)."""
+    """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; returns (objective, nll, guided loss)."""
     with autocast(job):
         loss = job.loss(job.batch_of(examples))
     loss.objective.backward()
-    return torch.stack([torch.as_tensor(loss.objective).detach(), torch.as_tensor(loss.nll).detach()]).double()
+    guided = getattr(loss, "guided", None)
+    values = (loss.objective, loss.nll, torch.zeros_like(loss.objective) if guided is None else guided)
+    return torch.stack([torch.as_tensor(value).detach().double() for value in values])
 
 
 def autocast(job: TrainingJob) -> contextlib.AbstractContextManager[Any]:
@@ -276,6 +285,8 @@ def _record(job: TrainingJob, record: dict[str, Any]) -> None:
         job.log.metrics(record)
     if job.tracker is not None:
         job.tracker.record(record)
+    if job.hook is not None:
+        job.hook.record(record)
 
 
 def _report(job: TrainingJob, record: dict[str, Any]) -> None:

@@ -20,19 +20,22 @@ from phraseloom import files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
-from phraseloom.errors import CorruptError, FileProblem
+from phraseloom.data.mixture import mixture_of
+from phraseloom.errors import CorruptError, FileProblem, UsageError
+from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.data import valid_tokens
+from phraseloom.options.training import TrainingConfig
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.checkpoint import average_checkpoints, averaged_from
-from phraseloom.training.dataset import batches_of, open_dataset, reads_phrases
+from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
-from phraseloom.training.logbook import METRICS, Display, Logbook, Tracker
+from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
@@ -169,6 +172,7 @@ def make_job(
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = build(recipe.model, tokenizer).to(world.device)
+    guide(model, config)
     put(model, transfers)
     if start is not None:
         start.put(model)
@@ -183,6 +187,7 @@ def make_job(
         micro_batches=config.micro_batches,
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
+        mixture=mixture_of(dataset.index, seed=config.seed, folder=dataset.folder),
     )
     segmenter = dataset.segmenter if reads_phrases(recipe) else None
     phrases = segmenter is not None
@@ -208,6 +213,7 @@ def make_job(
             text=text,
             trees=valid.trees() if text and segmenter is not None and segmenter.needs_trees else None,
             tokenizer=tokenizer,
+            tags=line_tags(dataset, "valid") if text else None,
             segmenter=segmenter,
             decoding=recipe.decoding,
         )
@@ -217,7 +223,7 @@ def make_job(
         config=config,
         model=model,
         plan=plan,
-        batch_of=batches_of(pair, world.device, phrases=phrases),
+        batch_of=batches_of(pair, world.device, phrases=phrases, links=config.guided_alignment is not None),
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
@@ -230,6 +236,18 @@ def make_job(
         job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
+
+
+def guide(model: torch.nn.Module, config: TrainingConfig) -> None:
+    """Let the links of the data supervise the heads that `training.guided_alignment` names. Raises UsageError."""
+    options = config.guided_alignment
+    if options is None:
+        return
+    if not hasattr(model, "guide"):
+        raise UsageError("training.guided_alignment is for models that write tokens, and this one writes segments")
+    places = {"layers": [n - 1 for n in options.layers], "heads": [n - 1 for n in options.heads]}
+    structures = cast(Any, model).decoder.cross_structures
+    cast(Any, model).guide = Guide(structures, weight=options.weight, decay=options.decay, **places)
 
 
 def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> None:
@@ -256,6 +274,8 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
             job.tracker = Tracker(run)
+        if job.config.tracker is not None:
+            job.hook = Hook(job.config.tracker, job.say)
         seconds = job.log.seconds()
         job.display = Display(
             job.config, start=job.state.update, updates_per_epoch=job.plan.updates_per_epoch, seconds=seconds
@@ -296,6 +316,8 @@ def train_or_skip(job: TrainingJob) -> str:
         f"{job.plan.micro_batches} micro-batches, {job.world.size} process(es) × {torch.get_num_threads()} thread(s) on "
         f"{job.world.device}, padding {100 * job.plan.padding():.1f} %"
     )
+    for line in job.plan.mixture.description("example") if job.plan.mixture is not None else ():
+        job.say(line)
     remark: Any = getattr(job.model, "remark", None)
     if remark is not None and (text := remark(job.plan.source, job.plan.target)):
         job.say(text)

@@ -36,7 +36,7 @@ CHUNK = 256  # sentences translated between checks for signals
 class Validator:
     """Callable that validates a job's model, in evaluation mode, and returns plain numbers.
 
-    `text`: both sides, for BLEU. `trees`, `segmenter`: see `Translator`.
+    `text`: both sides, for BLEU; `tags`: those of each line. `trees`, `segmenter`: see `Translator`.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Validator:
         *,
         text: tuple[Sequence[str], Sequence[str]] | None = None,
         trees: Sequence[str] | None = None,
+        tags: Sequence[tuple[str, ...]] | None = None,
         tokenizer: Tokenizer | None = None,
         segmenter: Segmenter | None = None,
         decoding: DecodingConfig | None = None,
@@ -54,7 +55,7 @@ class Validator:
     ) -> None:
         self.lengths = source_lengths, target_lengths
         self.batch_of, self.text, self.tokenizer, self.decoding = batch_of, text, tokenizer, decoding
-        self.trees, self.segmenter, self.words = trees, segmenter, words
+        self.trees, self.tags, self.segmenter, self.words = trees, tags, segmenter, words
 
     def __call__(self, job: TrainingJob) -> dict[str, Any]:
         """`perplexity`, `loss`, `nll` (per token), `tokens`; `word_perplexity` if words are known; `cosine_loss` of continuous
@@ -110,6 +111,7 @@ class Validator:
         translator = self._translator(job.model, beam=job.config.bleu_beam, workers=1)
         own = list(sources[job.world.rank :: job.world.size])
         trees = None if self.trees is None else list(self.trees[job.world.rank :: job.world.size])
+        tags = None if self.tags is None else self.tags[job.world.rank :: job.world.size]
         longest = -(-len(sources) // job.world.size)
         outputs: list[str] = []
         for begin in range(0, longest, CHUNK):
@@ -117,9 +119,24 @@ class Validator:
             with _quiet("phraseloom.decoding"):
                 part = slice(begin, begin + CHUNK)
                 part_trees = None if trees is None else trees[part]
-                outputs += [t.text for t in translator.translate(own[part], trees=part_trees)]
+                outputs += _outputs(translator, own[part], part_trees, None if tags is None else tags[part])
         plain = self.tokenizer.target.plain
         return corpus_bleu(job.world.gather_lines(outputs), [plain(line) for line in references])
+
+
+def _outputs(
+    translator: Translator, lines: list[str], trees: list[str] | None, tags: Sequence[tuple[str, ...]] | None
+) -> list[str]:
+    """The translation of each line, with its tags if it has some."""
+    if tags is None:
+        return [t.text for t in translator.translate(lines, trees=trees)]
+    outputs = [""] * len(lines)
+    for own in dict.fromkeys(tags):
+        numbers = [n for n, line_tags in enumerate(tags) if line_tags == own]
+        translations = translator.translate([lines[n] for n in numbers], tags=list(own))
+        for number, translation in zip(numbers, translations, strict=True):
+            outputs[number] = translation.text
+    return outputs
 
 
 def _sum(values: list[float]) -> float:
