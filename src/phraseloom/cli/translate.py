@@ -46,12 +46,14 @@ class Run:
         *,
         want_alignments: bool,
         stream: bool,
+        show: bool = False,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
         from phraseloom.text.lines import LineReport
 
-        self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
-        self.alignments = want_alignments or (output == "json" and translator.can_align)
+        self.translator, self.beside, self.stream = translator, beside, stream
+        self.alignments = want_alignments or show or (output == "json" and translator.can_align)
+        self.format = picture(translator) if show else FORMATS[output]
         self.report, self.lines = TranslationReport(), LineReport()
 
     def write(self, files: Mapping[Path, Callable[[Translation], str]]) -> None:
@@ -66,10 +68,10 @@ class Run:
 
     def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
         """Translate and print everything, and pass each window to `also`."""
-        write = FORMATS[self.output]
         number = 0
-        for translations in self._translated():
-            text = "".join(write(number + i, t) for i, t in enumerate(translations))
+        for lines, translations in self._translated():
+            pairs = zip(lines, translations, strict=True)
+            text = "".join(self.format(number + i, line, t) for i, (line, t) in enumerate(pairs))
             number += len(translations)
             also(translations)
             try:
@@ -78,7 +80,7 @@ class Run:
             except OSError as error:
                 raise _StandardOutputError from error
 
-    def _translated(self) -> Iterator[list[Translation]]:
+    def _translated(self) -> Iterator[tuple[list[str], list[Translation]]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
 
         seconds = 0.0 if self.stream else GATHER_SECONDS
@@ -90,7 +92,7 @@ class Run:
                 translations = self.translator.translate(
                     lines, alignments=self.alignments, report=self.report, **beside
                 )
-            yield translations
+            yield lines, translations
         for file in self.beside.values():
             file.finish()
 
@@ -135,11 +137,11 @@ def pharaoh_phrases(translation: Translation) -> str:
     return translation.pharaoh_phrases()
 
 
-def _text(number: int, translation: Translation) -> str:
+def _text(number: int, line: str, translation: Translation) -> str:
     return translation.text + "\n"
 
 
-def _nbest(number: int, translation: Translation) -> str:
+def _nbest(number: int, line: str, translation: Translation) -> str:
     """Moses: `id ||| text ||| features ||| score`; `|||` inside a text is written `&#124;&#124;&#124;`."""
     return "".join(
         f"{number} ||| {t.text.replace('|||', '&#124;&#124;&#124;')} ||| "
@@ -148,11 +150,27 @@ def _nbest(number: int, translation: Translation) -> str:
     )
 
 
-def _json(number: int, translation: Translation) -> str:
+def _json(number: int, line: str, translation: Translation) -> str:
     return json.dumps({"id": number, **translation.as_dict()}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: dict[Output, Callable[[int, Any], str]] = {"text": _text, "nbest": _nbest, "json": _json}
+Format = Callable[[int, str, Any], str]
+FORMATS: dict[Output, Format] = {"text": _text, "nbest": _nbest, "json": _json}
+
+
+def picture(translator: Any) -> Format:
+    """The format of `--show`: each translation with its phrase alignment (`cli/show.py`)."""
+    from rich.console import Console
+
+    from phraseloom.cli.show import ShownPair, show
+
+    console, tokenizer = Console(), translator.tokenizer
+    languages = tokenizer.source.language, tokenizer.target.language
+
+    def draw(number: int, line: str, translation: Translation) -> str:
+        return show(ShownPair.of(translation, tokenizer.source.words(line), languages), console)
+
+    return draw
 
 
 Model = Annotated[
@@ -178,6 +196,9 @@ MorePhrases = Annotated[
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
+]
+Show = Annotated[
+    bool, typer.Option("--show", help="Draw each translation with its phrase alignment, for reading in a terminal.")
 ]
 Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon as they arrive; never wait for more.")]
 
@@ -222,6 +243,7 @@ def command(
     ] = None,
     alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
     window: Annotated[int | None, model_option(DecodingConfig, "window")] = None,
+    show: Show = False,
     stream: Stream = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -235,6 +257,8 @@ def command(
     options = fields_of(DecodingConfig, locals())
     if n_best is not None and n_best > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
+    if show and output != "text":
+        raise UsageError(f"--show draws text; it cannot be combined with --output {output}")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
         inputs=[model, lexicon, prefixes, trees, add_phrases],
@@ -257,7 +281,7 @@ def command(
         )
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
-    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream)
+    run = Run(translator, output, beside, want_alignments=bool(files), stream=stream, show=show)
     run.write(files)
     run.warn()
 
