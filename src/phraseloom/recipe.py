@@ -132,6 +132,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     if base_overrides:
         overrides = [text for text in overrides if text not in base_overrides]
         below = Path(base_overrides[-1].partition("=")[2].strip())
+        places[("base",)] = Place(override=base_overrides[-1])
         value, places = _over_base(below, str(below), value, places)
     elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
@@ -205,9 +206,11 @@ def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
 
 def _over_base(below: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
     """`value` merged over the recipe in the file `below`; errors call it `base`."""
+    place = places[("base",)]
+    if not below.exists():
+        raise place.problem(f"the recipe names base {base}, which does not exist", hint=f"looked for {below}")
     lower, places_below = _read(below)
     if "base" in lower:
-        place = places.get(("base",), places_below[("base",)])
         raise place.problem(f"base {base} has a base of its own; one level is allowed")
     merged = merge(lower, value)
     return merged, _still_there(places_below | places, merged)

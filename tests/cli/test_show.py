@@ -14,8 +14,8 @@ from phraseloom.decoding.translation import PhraseLink, Translation
 
 IDIOM = ShownPair(
     ("en", "de"),
-    "This man kicks the bucket .".split(),
-    "Dieser Mann gibt den Löffel ab .".split(),
+    ["This", "man", "kicks", "the", "bucket", "."],
+    ["Dieser", "Mann", "gibt", "den", "Löffel", "ab", "."],
     "Dieser Mann gibt den Löffel ab .",
     [
         PhraseLink((0, 1), (0, 1), 0.75),
