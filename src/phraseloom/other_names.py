@@ -1,7 +1,7 @@
 """Names of options in other toolkits → the keys of a recipe and the options of a command that mean the same.
 
 Error messages suggest them for an unknown key or option, and `docs/coming_from.md` lists them. Names are compared without
-case, and with `_` for `-`. Where two toolkits use one name for different things, the suggestion names both of ours.
+case, and with `_` for `-`. Where two toolkits use one name for different things, the suggestion names both.
 """
 
 from __future__ import annotations

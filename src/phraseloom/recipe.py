@@ -121,9 +121,23 @@ TASKS: dict[str, type[Recipe] | type[LanguageModelRecipe]] = {
 }
 
 
+def recipes_folder() -> Path:
+    """`recipes` in the current folder, else in the checkout or the wheel that this program runs from."""
+    here, package = Path("recipes"), Path(__file__).resolve().parent
+    places = (here, package.parents[1] / "recipes", package / "recipes")
+    return next((place for place in places if (place / "tables").is_dir()), here)
+
+
+def find_recipe(path: str | Path) -> Path:
+    """`path`; if there is no such file and it begins with `recipes/`, the recipe of the installed package."""
+    path = Path(path)
+    packaged = recipes_folder().joinpath(*path.parts[1:])
+    return packaged if path.parts[:1] == ("recipes",) and not path.exists() and packaged.is_file() else path
+
+
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyRecipe:
     """Read, merge and check a recipe. Raises ConfigError with the key, its place and the nearest valid name."""
-    path = Path(path)
+    path = find_recipe(path)
     value, places = _read(path)
     overrides = list(overrides or [])
     has_base = "base" in value

@@ -27,9 +27,10 @@ def command(
     """
     from phraseloom.data.prepare import prepare
     from phraseloom.data.tally import table
-    from phraseloom.recipe import load_recipe
+    from phraseloom.recipe import find_recipe, load_recipe
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
+    recipe = find_recipe(recipe)
     config = load_recipe(recipe, changes).data
     started = time.monotonic()
     progress = _Progress()

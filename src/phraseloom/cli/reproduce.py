@@ -82,7 +82,8 @@ def command(
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
     """
     from phraseloom.errors import PhraseloomError, UsageError
-    from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
+    from phraseloom.recipe import recipes_folder
+    from phraseloom.reproduce.load import all_tables, load_table
 
     if index is not None:
         from phraseloom.reproduce.writing import write_index
