@@ -1,4 +1,4 @@
-"""`docs/licences.md` from the metadata of the installed packages: `python -m phraseloom.cli.licences > docs/licences.md`."""
+"""Write `docs/licences.md` from the metadata of the installed packages: `python -m phraseloom.cli.licences`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import re
 import tomllib
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 PACKAGE = "phraseloom"
 PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
 HEAD = """\
 # Licences of the dependencies
 
-What each package that phraseloom depends on says about its licence, from its own metadata. This page is generated:
-`python -m phraseloom.cli.licences > docs/licences.md`. A test checks that every declared dependency is listed. The dependencies of these
-packages are not; `pip show NAME` names them.
+What each package that phraseloom depends on says about its licence, from its own metadata. The dependencies of these packages
+are not listed; `pip show NAME` names them. This page is generated: `python -m phraseloom.cli.licences > docs/licences.md`.
 
 | package | needed for | licence |
 |---|---|---|
@@ -36,7 +36,7 @@ def declared() -> dict[str, str]:
 def licence(name: str) -> str | None:
     """The licence of an installed package: its SPDX expression, its classifiers, or the first line of the field."""
     try:
-        about = metadata.metadata(name)
+        about: Any = metadata.metadata(name)
     except metadata.PackageNotFoundError:
         return None
     classifiers = [c.rpartition(" :: ")[2] for c in about.get_all("Classifier") or [] if c.startswith("License :: OSI")]

@@ -13,6 +13,7 @@ import typer
 
 from phraseloom.cli.options import Device, ParallelFile, fields_of, length, model_option, number_or_word, penalty
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import UsageError, plural
 from phraseloom.options.decoding import (
     AlignmentMethod,
@@ -266,6 +267,7 @@ def command(
     )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
     beside = _beside(prefixes, trees)
+    first_sign("translate", f"loading {model}")
     from phraseloom.decoding.translator import Translator
     from phraseloom.training.distributed import keep_pages
 
