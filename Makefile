@@ -8,7 +8,7 @@ JOBS ?= auto
 .PHONY: help install demo test check format test-full bench docs wheel clean
 
 help:
-	@echo "make demo       install, train a model that attends to phrases, and show what it does (about five minutes)"
+	@echo "make demo       install, train a model that attends to phrases, and show what it does (a few minutes)"
 	@echo "make test       install, check format, lint, types, run the fast tests"
 	@echo "make check      format, lint and types only"
 	@echo "make test-full  every test, also the long ones, with new random examples"

@@ -15,7 +15,7 @@ echo "1. A small language pair with known idioms, compounds and agreement"
 run phraseloom world "$here/world" --valid 500 --test 500
 run phraseloom prepare "$recipe" --data-root "$here" data.folder="$here/dataset"
 
-printf '\n2. A Transformer whose heads see every token and every bigram: about three minutes on two cores\n'
+printf '\n2. A Transformer whose heads see every token and every bigram: a few minutes on two cores\n'
 run phraseloom train "$recipe" --run "$here/run" data.folder="$here/dataset" \
     training.max_updates=900 training.checkpoint_every=300 training.bleu_every=0
 
