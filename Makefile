@@ -5,15 +5,16 @@ DEMO ?= demo
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: help install demo test check format test-full bench docs clean
+.PHONY: help install demo test check format test-full bench docs wheel clean
 
 help:
-	@echo "make demo       install, write the built-in corpus, train a small model, translate, evaluate (a few minutes)"
+	@echo "make demo       install, train a model that attends to phrases, and show what it does (a few minutes)"
 	@echo "make test       install, check format, lint, types, run the fast tests"
 	@echo "make check      format, lint and types only"
 	@echo "make test-full  every test, also the long ones, with new random examples"
 	@echo "make bench      speed and memory, as ratios within one run (peers when installed, see benchmarks/README.md)"
 	@echo "make docs       the pages of docs/ as a site in build/site; every link is checked"
+	@echo "make wheel      the package as dist/*.whl, with the recipes"
 	@echo "make format     rewrite the code in the project's format"
 	@echo "make clean      remove what make demo made"
 
@@ -45,6 +46,9 @@ bench: install
 
 docs: install
 	$(BIN)/mkdocs build --strict
+
+wheel: install
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
 	rm -rf $(DEMO)

@@ -11,7 +11,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from phraseloom.errors import ConfigError, CorruptError
 from phraseloom.files import require_file
+from phraseloom.other_names import suggest_key
 from phraseloom.reading import read_bounded
 
 KeyPath = tuple[str | int, ...]
@@ -508,9 +509,22 @@ def _hint(bad: _BadValue, errors: Sequence[Any]) -> str | None:
     return None
 
 
+class _Keys(Container[str]):
+    """The dotted keys that a configuration of this class may have; lists and mappings by name are left out."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def __contains__(self, key: object) -> bool:
+        return any(dotted(place) == key for place in places_of(self.kind, str(key).rpartition(".")[2]))
+
+
 def _known_keys(kind: Any, value: Any, path: KeyPath) -> str | None:
-    """A suggestion: the nearest key here, one key elsewhere (or two below) of the same name, or all keys here."""
+    """A suggestion: our key for the name of another toolkit, the nearest key here, one key elsewhere (or two below) of the
+    same name, or all keys here."""
     name, names = str(path[-1]), keys(types_at(kind, value, path[:-1]))
+    if path[-1] not in names and (other := suggest_key(name, _Keys(kind))) is not None:
+        return other
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not difflib.get_close_matches(name, names, n=1, cutoff=0.8):
         elsewhere = {place for place in places_of(kind, name) if place != path}

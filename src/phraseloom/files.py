@@ -8,7 +8,6 @@ last. All system calls go through `disk`, which the fault tests replace (reliabi
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,11 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 from phraseloom.errors import CorruptError, FileProblem, PhraseloomError
 from phraseloom.reading import MIB, inside, limit_of, nested_deeper, read_bounded
@@ -72,7 +76,9 @@ class Disk:
         path.symlink_to(text)
 
     def fsync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
+        """Make the names in a folder durable, on systems that can open a folder."""
+        if os.name == "nt":
+            return
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -340,9 +346,13 @@ class FolderLock:
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / ".lock"
         self._handle: IO[bytes] | None = None
+        self._portable = _PortableLock(self.path.parent)
 
     def __enter__(self) -> FolderLock:
         disk.mkdir(self.path.parent)
+        if fcntl is None:
+            self._portable.acquire()
+            return self
         self._handle = self._open()
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -374,6 +384,9 @@ class FolderLock:
 
     def check(self) -> None:
         """Raise LostFolder unless the folder is still the one that was locked, not a new one at the same place."""
+        if fcntl is None:
+            self._portable.check()
+            return
         assert self._handle is not None, "outside of the with block"
         locked = os.fstat(self._handle.fileno())
         try:
@@ -386,3 +399,41 @@ class FolderLock:
     def __exit__(self, *_: object) -> None:
         if self._handle is not None:
             self._handle.close()
+        self._portable.release()
+
+
+class _PortableLock:
+    """The lock of a system without `fcntl`: the package filelock on the file `.filelock` of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self._inode = folder, (0, 0)
+        self._lock: Any = None
+
+    def acquire(self) -> None:
+        """Raise FileProblem if another process holds the lock."""
+        import filelock
+
+        lock = filelock.FileLock(self.folder / ".filelock")
+        try:
+            lock.acquire(timeout=0)
+        except filelock.Timeout as error:
+            raise FileProblem("the folder is in use by another process", file=self.folder) from error
+        self._lock, self._inode = lock, self._now()
+
+    def _now(self) -> tuple[int, int]:
+        try:
+            state = self.folder.stat()
+        except OSError as error:
+            raise LostFolder("the folder was moved or deleted while it was in use", file=self.folder) from error
+        return state.st_dev, state.st_ino
+
+    def check(self) -> None:
+        """Raise LostFolder if another folder is at this place now."""
+        if self._now() != self._inode:
+            raise LostFolder("the folder was replaced while it was in use", file=self.folder)
+
+    def release(self) -> None:
+        """Give the lock back, if it is held."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None

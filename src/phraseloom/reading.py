@@ -80,13 +80,19 @@ def _kind(mode: int) -> str:
     return next((name for is_kind, name in kinds if is_kind(mode)), "a device")
 
 
+# Windows lacks the first two and needs the third.
+READ_FLAGS = os.O_RDONLY
+for _flag in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+    READ_FLAGS |= getattr(os, _flag, 0)
+
+
 def read_bounded(path: str | Path, what: str, limit: int) -> bytes:
     """All bytes of a regular file of at most `limit` bytes. Raises FileProblem, CorruptError for a larger one."""
     path = Path(path)
     size = regular_size(path, what)
     if size <= limit:
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(path, READ_FLAGS)
             try:
                 chunks, remaining = [], limit + 1
                 while remaining > 0 and (chunk := os.read(handle, min(remaining, MIB))):

@@ -141,9 +141,23 @@ TASKS: dict[str, type[Recipe] | type[LanguageModelRecipe]] = {
 }
 
 
+def recipes_folder() -> Path:
+    """`recipes` in the current folder, else in the checkout or the wheel that this program runs from."""
+    here, package = Path("recipes"), Path(__file__).resolve().parent
+    places = (here, package.parents[1] / "recipes", package / "recipes")
+    return next((place for place in places if (place / "tables").is_dir()), here)
+
+
+def find_recipe(path: str | Path) -> Path:
+    """`path`; if there is no such file and it begins with `recipes/`, the recipe of the installed package."""
+    path = Path(path)
+    packaged = recipes_folder().joinpath(*path.parts[1:])
+    return packaged if path.parts[:1] == ("recipes",) and not path.exists() and packaged.is_file() else path
+
+
 def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyRecipe:
     """Read, merge and check a recipe. Raises ConfigError with the key, its place and the nearest valid name."""
-    path = Path(path)
+    path = find_recipe(path)
     value, places = _read(path)
     overrides = list(overrides or [])
     has_base = "base" in value
@@ -152,6 +166,7 @@ def load_recipe(path: str | Path, overrides: list[str] | None = None) -> AnyReci
     if base_overrides:
         overrides = [text for text in overrides if text not in base_overrides]
         below = Path(base_overrides[-1].partition("=")[2].strip())
+        places[("base",)] = Place(override=base_overrides[-1])
         value, places = _over_base(below, str(below), value, places)
     elif has_base:
         value, places = _over_base(base_of(path, base, places), str(base), value, places)
@@ -225,9 +240,11 @@ def base_of(path: Path, base: Any, places: Places | None = None) -> Path:
 
 def _over_base(below: Path, base: str, value: dict[str, Any], places: Places) -> tuple[dict[str, Any], Places]:
     """`value` merged over the recipe in the file `below`; errors call it `base`."""
+    place = places[("base",)]
+    if not below.exists():
+        raise place.problem(f"the recipe names base {base}, which does not exist", hint=f"looked for {below}")
     lower, places_below = _read(below)
     if "base" in lower:
-        place = places.get(("base",), places_below[("base",)])
         raise place.problem(f"base {base} has a base of its own; one level is allowed")
     merged = merge(lower, value)
     return merged, _still_there(places_below | places, merged)

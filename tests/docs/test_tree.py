@@ -1,4 +1,4 @@
-"""The tree of files in README.md: what it names is there, and every folder of the project and the package is in it."""
+"""The tree of files in CONTRIBUTING.md names existing files, and every folder of the project and the package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT
 
-README = (ROOT / "README.md").read_bytes().decode()
-TREE = README[README.index("## The files") : README.index("## Licence")]
+PAGE = (ROOT / "CONTRIBUTING.md").read_bytes().decode()
+TREE = PAGE[PAGE.index("## The files") :]
 PACKAGE = ROOT / "src" / "phraseloom"
 
 

@@ -14,6 +14,7 @@ import typer
 from phraseloom.cli.options import Device, fields_of, model_option, named, number_or_word
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
 
@@ -96,6 +97,7 @@ def command(
     chosen = choose(
         {"source": source, "targets": targets, "reference": reference, "trees": trees}, lines, max_sentences
     )
+    first_sign("explain", f"loading {' and '.join(map(str, folders.values()))}")
     from phraseloom.analysis.explain.sentence import ORDER, explain
     from phraseloom.decoding.translator import Translator
 

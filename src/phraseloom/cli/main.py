@@ -177,8 +177,9 @@ def _report(verb: str, error: Exception) -> int:
         print(error, file=sys.stderr)
         return 2
     elif isinstance(error, ClickUsageError):
-        hint = "" if "did you mean" in str(error).lower() else f"; try {name} --help"
-        text, code = error.format_message().rstrip(".") + hint, 2  # type: ignore[attr-defined]
+        hint = _other_option(error) or ("" if "did you mean" in str(error).lower() else f"try {name} --help")
+        message = error.format_message().rstrip(".")  # type: ignore[attr-defined]
+        text, code = f"{message}; {hint}" if hint else message, 2
     elif isinstance(error, ClickError):
         text, code = error.format_message(), 1  # type: ignore[attr-defined]
     elif isinstance(error, MemoryError):
@@ -196,6 +197,21 @@ def _report(verb: str, error: Exception) -> int:
     except (OSError, ValueError):  # the exit code still reports it
         silence(sys.stderr)
     return code
+
+
+def _other_option(error: Any) -> str | None:
+    """A suggestion for an unknown option that another toolkit has."""
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if type(error).__name__ != "NoSuchOption" or name is None or context is None:
+        return None
+    from phraseloom.other_names import suggest_option
+
+    parameters = context.command.params
+    options = {option for parameter in parameters for option in (*parameter.opts, parameter.metavar)}
+    suggestion = suggest_option(name, options, takes_keys="KEY=VALUE" in options)
+    if suggestion is not None:
+        error.possibilities = []  # or the message would suggest the nearest spelling too
+    return suggestion
 
 
 def _flush_or_silence_stdout() -> None:

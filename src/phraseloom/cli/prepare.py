@@ -30,11 +30,12 @@ def command(
     from phraseloom.data.prepare import DATASET, prepare
     from phraseloom.data.tally import table
     from phraseloom.options.data import DataConfig
-    from phraseloom.recipe import load_recipe
+    from phraseloom.recipe import find_recipe, load_recipe
     from phraseloom.replace import check_folder
     from phraseloom.reproduce.phrase_data import make_phrase_data
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
+    recipe = find_recipe(recipe)
     config = load_recipe(recipe, changes).data
     started = time.monotonic()
     progress = _Progress()

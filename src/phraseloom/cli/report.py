@@ -12,6 +12,7 @@ import typer
 from phraseloom.cli.align.gold_links import Base, Format, Reverse
 from phraseloom.cli.options import Device
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ def command(
     sources += [Path(name.partition("=")[2]) for name in (add or [])]
     sources += inputs.places_of(systems, outputs or [])
     check_outputs({"-o": output, "--json": json}, inputs=sources, overwrite=overwrite)
+    first_sign("report", f"reading {', '.join(runs)}")
     files = inputs.parse_outputs(outputs or [], systems)
     named = inputs.parse_added(add or [])
     text = inputs.read_texts(source, reference, trees, gold, format=format, base=base, reverse=reverse)

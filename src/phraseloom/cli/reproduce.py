@@ -100,7 +100,8 @@ def command(
     Example: phraseloom reproduce --evidence docs/results --into docs/results.md
     """
     from phraseloom.errors import PhraseloomError, UsageError
-    from phraseloom.reproduce.load import all_tables, load_table, recipes_folder
+    from phraseloom.recipe import recipes_folder
+    from phraseloom.reproduce.load import all_tables, load_table
 
     if index is not None:
         from phraseloom.reproduce.writing import write_index

@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any
 
-from phraseloom.errors import FileProblem
+from phraseloom.errors import FileProblem, escape_controls
 from phraseloom.text.lines import LineReport, read_blocks
 
 
@@ -63,6 +63,12 @@ def replace_closed_streams() -> None:
         sys.stdout = io.TextIOWrapper(io.BufferedWriter(_Closed("standard output")))
     if sys.stderr is None:
         sys.stderr = io.TextIOWrapper(io.FileIO(os.devnull, "w"), errors="backslashreplace", write_through=True)
+
+
+def first_sign(verb: str, text: str) -> None:
+    """Say on a terminal what begins now, before the seconds that imports and loading take; a log gets nothing."""
+    if sys.stderr.isatty():
+        print(f"phraseloom {verb}: {escape_controls(text)} …", file=sys.stderr, flush=True)
 
 
 def silence(stream: object) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.streams import first_sign
+
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
 
@@ -37,6 +39,7 @@ def command(
     from phraseloom.recipe import Recipe, load_recipe
 
     loaded = load_recipe(recipe, overrides)
+    first_sign("train", f"{loaded.name}: loading torch and the dataset {loaded.data.folder}")
     from phraseloom.report.charts.plots import draw_after_training
     from phraseloom.training.distributed import LostProcess, is_child
     from phraseloom.training.run import run_recipe

@@ -13,6 +13,7 @@ import typer
 
 from phraseloom.cli.options import Device, ParallelFile, fields_of, length, model_option, number_or_word, penalty
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import UsageError, plural
 from phraseloom.options.decoding import (
     AlignmentMethod,
@@ -51,13 +52,15 @@ class Run:
         want_alignments: bool,
         stream: bool,
         min_score: float | None = None,
+        show: bool = False,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
         from phraseloom.text.lines import LineReport
 
-        self.translator, self.output, self.beside, self.stream = translator, output, beside, stream
+        self.translator, self.beside, self.stream = translator, beside, stream
         self.terms = terms
-        self.alignments = want_alignments or (output == "json" and translator.can_align)
+        self.alignments = want_alignments or show or (output == "json" and translator.can_align)
+        self.format = picture(translator) if show else FORMATS[output]
         self.report, self.lines = TranslationReport(), LineReport()
         self.min_score, self.rejected = min_score, 0
 
@@ -73,12 +76,12 @@ class Run:
 
     def to_stdout(self, also: Callable[[list[Translation]], None]) -> None:
         """Translate and print everything, and pass each window to `also`."""
-        write = FORMATS[self.output]
         number = 0
-        for translations in self._translated():
+        for lines, translations in self._translated():
             if self.min_score is not None:
                 translations = [self._filtered(t, self.min_score) for t in translations]
-            text = "".join(write(number + i, t) for i, t in enumerate(translations))
+            pairs = zip(lines, translations, strict=True)
+            text = "".join(self.format(number + i, line, t) for i, (line, t) in enumerate(pairs))
             number += len(translations)
             also(translations)
             try:
@@ -96,7 +99,7 @@ class Run:
         self.rejected += 1
         return BLANK_ALIGNED
 
-    def _translated(self) -> Iterator[list[Translation]]:
+    def _translated(self) -> Iterator[tuple[list[str], list[Translation]]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
 
         seconds, number = 0.0 if self.stream else GATHER_SECONDS, 0
@@ -113,7 +116,7 @@ class Run:
                     report=self.report,
                     **beside,
                 )
-            yield translations
+            yield lines, translations
             number += len(lines)
         for file in self.beside.values():
             file.finish()
@@ -162,11 +165,11 @@ def pharaoh_phrases(translation: Translation) -> str:
     return translation.pharaoh_phrases()
 
 
-def _text(number: int, translation: Translation) -> str:
+def _text(number: int, line: str, translation: Translation) -> str:
     return translation.text + "\n"
 
 
-def _nbest(number: int, translation: Translation) -> str:
+def _nbest(number: int, line: str, translation: Translation) -> str:
     """Moses: `id ||| text ||| features ||| score`; `|||` inside a text is written `&#124;&#124;&#124;`."""
     return "".join(
         f"{number} ||| {t.text.replace('|||', '&#124;&#124;&#124;')} ||| "
@@ -175,11 +178,27 @@ def _nbest(number: int, translation: Translation) -> str:
     )
 
 
-def _json(number: int, translation: Translation) -> str:
+def _json(number: int, line: str, translation: Translation) -> str:
     return json.dumps({"id": number, **translation.as_dict()}, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-FORMATS: dict[Output, Callable[[int, Any], str]] = {"text": _text, "nbest": _nbest, "json": _json}
+Format = Callable[[int, str, Any], str]
+FORMATS: dict[Output, Format] = {"text": _text, "nbest": _nbest, "json": _json}
+
+
+def picture(translator: Any) -> Format:
+    """The format of `--show`: each translation with its phrase alignment (`cli/show.py`)."""
+    from rich.console import Console
+
+    from phraseloom.cli.show import ShownPair, show
+
+    console, tokenizer = Console(), translator.tokenizer
+    languages = tokenizer.source.language, tokenizer.target.language
+
+    def draw(number: int, line: str, translation: Translation) -> str:
+        return show(ShownPair.of(translation, tokenizer.source.words(line), languages), console)
+
+    return draw
 
 
 Model = Annotated[
@@ -231,6 +250,9 @@ TermTable = Annotated[
 Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Pharaoh i-j) to this file.")]
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
+]
+Show = Annotated[
+    bool, typer.Option("--show", help="Draw each translation with its phrase alignment, for reading in a terminal.")
 ]
 Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon as they arrive; never wait for more.")]
 
@@ -293,6 +315,7 @@ def command(
         float | None,
         typer.Option(metavar="X", help="Write a blank line in place of a translation with a lower score."),
     ] = None,
+    show: Show = False,
     stream: Stream = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -308,6 +331,8 @@ def command(
         raise UsageError("--n-best needs --output nbest or --output json")
     if min_score is not None and output == "nbest":
         raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
+    if show and output != "text":
+        raise UsageError(f"--show draws text; it cannot be combined with --output {output}")
     check_outputs(
         {"--alignments": alignments, "--phrases": phrases},
         inputs=[model, *(ensemble or []), lexicon, prefixes, trees, constraints, terms, add_phrases],
@@ -315,6 +340,7 @@ def command(
     )
     files = {path: write for path, write in ((alignments, pharaoh), (phrases, pharaoh_phrases)) if path is not None}
     beside = _beside(prefixes=prefixes, trees=trees, constraints=constraints)
+    first_sign("translate", f"loading {model}")
     from phraseloom.decoding.translator import Translator
     from phraseloom.training.distributed import keep_pages
 
@@ -337,7 +363,16 @@ def command(
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)
-    run = Run(translator, output, beside, terms=table, want_alignments=bool(files), stream=stream, min_score=min_score)
+    run = Run(
+        translator,
+        output,
+        beside,
+        terms=table,
+        want_alignments=bool(files),
+        stream=stream,
+        min_score=min_score,
+        show=show,
+    )
     run.write(files)
     run.warn()
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.streams import first_sign
+
 
 def command(
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write; must be new or empty.")],
@@ -27,6 +29,7 @@ def command(
     from phraseloom.text.lines import group_sizes
     from phraseloom.world.writer import write_world
 
+    first_sign("world", f"writing {train:,} training pairs to {out}")
     counts = {"train": train, "valid": valid, "test": test, "contrastive": contrastive}
     summary = write_world(out, seed=seed, **counts, processes=processes, join=group_sizes(join), overwrite=overwrite)
     pairs = ", ".join(f"{name} {count}" for name, count in summary["pairs"].items())

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from torch import Tensor, nn
 
 from phraseloom import __version__
 from phraseloom.config import validate
-from phraseloom.errors import CorruptError, ModelError, UsageError, escape_controls, plural
+from phraseloom.errors import CorruptError, FileProblem, ModelError, UsageError, escape_controls, plural
 from phraseloom.files import (
     MANIFEST,
     FolderLock,
@@ -226,7 +227,7 @@ def find_model(path: str | Path) -> Path:
     `hf://owner/name[@revision]` is the model of that repository on the Hugging Face Hub, which is fetched (`hub.py`).
     """
     address = parse_address(path)
-    folder = fetched(address) if address is not None else require_folder(path, "model or run folder")
+    folder = fetched(address) if address is not None else _require_model_folder(path)
     for candidate in (folder, folder / "best", folder / "last"):
         if not (candidate / MANIFEST).is_file():
             continue
@@ -242,6 +243,19 @@ def find_model(path: str | Path) -> Path:
         if (folder / name).exists():
             raise ModelError(f"{MANIFEST} is missing: this model folder is incomplete", file=folder)
     raise ModelError("neither a model folder nor a run folder with a checkpoint", file=folder)
+
+
+def _require_model_folder(path: str | Path) -> Path:
+    """`path`, if it is a folder. The hint for a missing one that looks like a repository of the Hub says how to get it."""
+    name = Path(path).as_posix()
+    if not Path(path).exists() and re.fullmatch(r"(Helsinki-NLP/[\w.-]+|[\w.-]+/opus-mt-[\w.-]+)", name):
+        mine = name.rpartition("/")[2]
+        hint = (
+            f"import it from the Hugging Face Hub: phraseloom hub pull {name} {mine}, then phraseloom convert from-marian "
+            f"{mine} {mine.removeprefix('opus-mt-')} (docs/bridges.md)"
+        )
+        raise FileProblem("no such folder; this is the name of a MarianMT model", file=name, hint=hint)
+    return require_folder(path, "model or run folder")
 
 
 def read_config(folder: Path) -> tuple[dict[str, Any], AnyModelConfig]:

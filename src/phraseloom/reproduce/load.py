@@ -30,13 +30,6 @@ def all_tables(recipes: Path) -> list[Path]:
     return sorted((recipes / "tables").glob("*.yaml"))
 
 
-def recipes_folder() -> Path:
-    """`recipes` in the current folder, else in the checkout that this program runs from."""
-    here = Path("recipes")
-    checkout = Path(__file__).resolve().parents[3] / "recipes"
-    return here if (here / "tables").is_dir() or not checkout.is_dir() else checkout
-
-
 def load_table(path: Path) -> TableConfig:
     """Read and check a table. Raises ConfigError with the key, the file and the line."""
     value, places = read_yaml(path)

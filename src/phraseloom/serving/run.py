@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import os
 import signal
@@ -64,11 +65,13 @@ async def serve(
         server = Server(app.handle, config, give_up=batcher.give_up)
         server.listen(host, port)
         for number in SIGNALS:
-            loop.add_signal_handler(number, on_signal, number)
+            with contextlib.suppress(NotImplementedError):  # Windows: Ctrl-C raises KeyboardInterrupt
+                loop.add_signal_handler(number, on_signal, number)
         try:
             ready(server.addresses)
             lost = await server.run(stop)
         finally:
             for number in SIGNALS:
-                loop.remove_signal_handler(number)
+                with contextlib.suppress(NotImplementedError):
+                    loop.remove_signal_handler(number)
         return lost, batcher.busy_seconds > 0

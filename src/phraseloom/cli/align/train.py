@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def command(
     from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
+    first_sign("align train", f"reading {source} and {target}")
     settings = IBMSettings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
     directions = DIRECTIONS if direction == "both" else (direction,)
     chosen = choose_method(method, directions)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import first_sign
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def command(
     from phraseloom.text.word_vectors import whitened
 
     check_outputs({"-o": output}, inputs=[text, vocabulary], overwrite=overwrite)
+    first_sign("embeddings train", f"reading {text}")
     if not 0 < rate < math.inf:
         raise UsageError(f"--rate {rate}", hint="a number above 0, such as 0.05")
     if math.isnan(sample):

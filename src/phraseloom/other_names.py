@@ -1,0 +1,156 @@
+"""Names of options in other toolkits → the keys of a recipe and the options of a command that mean the same.
+
+Error messages suggest them for an unknown key or option, and `docs/coming_from.md` lists them. Names are compared without
+case, and with `_` for `-`. Where two toolkits use one name for different things, the suggestion names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import NamedTuple
+
+__all__ = ["KEYS", "OPTIONS", "TOOLKITS", "OtherName", "markdown", "suggest_key", "suggest_option"]
+
+TOOLKITS = ("fairseq", "Marian", "JoeyNMT", "Hugging Face", "OpenNMT")
+PEAK = "kind: inverse_sqrt_peak, linear or cosine"
+WHOLE_UPDATE = "target tokens of a whole update"
+
+
+class OtherName(NamedTuple):
+    """One of our names, the names of each toolkit (in the order of `TOOLKITS`), and what to know."""
+
+    ours: str
+    names: tuple[str, str, str, str, str]
+    note: str = ""
+
+
+def _row(
+    ours: str, fairseq: str = "", marian: str = "", joey: str = "", hf: str = "", onmt: str = "", note: str = ""
+) -> OtherName:
+    return OtherName(ours, (fairseq, marian, joey, hf, onmt), note)
+
+
+KEYS = [
+    _row("data.train", "trainpref", "train-sets", "", "train_file", "train_path"),
+    _row("data.valid", "validpref", "valid-sets", "dev", "validation_file", "valid_path"),
+    _row("data.source_language", "source-lang", "", "", "source_lang", ""),
+    _row("data.target_language", "target-lang", "", "", "target_lang", ""),
+    _row("data.folder", "destdir", "", "", "", "save_data"),
+    _row("data.subwords.size", "nwordssrc", "dim-vocabs", "voc_limit", "vocab_size", "src_vocab_size"),
+    _row("data.subwords.joint", "joined-dictionary", "", "", "", "share_vocab"),
+    _row("data.filter.max_tokens", "max-source-positions", "max-length", "max_length", "max_source_length", "src_seq_length"),
+    _row("data.text.lowercase", "", "", "lowercase", "", ""),
+    _row("model.preset", "arch", "task", "", "", ""),
+    _row("model.width", "encoder-embed-dim", "dim-emb", "hidden_size", "d_model", "hidden_size word_vec_size enc_hid_size"),
+    _row("model.ffn_width", "encoder-ffn-embed-dim", "transformer-dim-ffn", "ff_size", "encoder_ffn_dim decoder_ffn_dim",
+         "transformer_ff"),
+    _row("model.heads", "encoder-attention-heads decoder-attention-heads", "transformer-heads", "num_heads",
+         "encoder_attention_heads num_attention_heads", ""),
+    _row("model.encoder.layers", "encoder-layers", "enc-depth", "num_layers", "encoder_layers num_hidden_layers",
+         "enc_layers layers"),
+    _row("model.decoder.layers", "decoder-layers", "dec-depth", "num_layers", "decoder_layers num_hidden_layers",
+         "dec_layers layers"),
+    _row("model.norm", "encoder-normalize-before", "transformer-postprocess", "layer_norm", "normalize_before", ""),
+    _row("model.activation", "activation-fn", "transformer-ffn-activation", "", "activation_function", "pos_ffn_activation_fn"),
+    _row("model.tied", "share-all-embeddings", "tied-embeddings-all", "tied_embeddings tied_softmax",
+         "tie_word_embeddings", "share_embeddings share_decoder_embeddings"),
+    _row("model.dropout", "", "transformer-dropout", "", "hidden_dropout_prob", ""),
+    _row("model.attention_dropout", "", "transformer-dropout-attention", "", "attention_probs_dropout_prob", ""),
+    _row("model.ffn_dropout", "activation-dropout relu-dropout", "transformer-dropout-ffn", "", "activation_dropout", ""),
+    _row("model.positions", "encoder-learned-pos", "transformer-train-positions", "", "position_embedding_type",
+         "position_encoding"),
+    _row("model.output.label_smoothing", "label-smoothing", "label-smoothing", "label_smoothing",
+         "label_smoothing_factor", "label_smoothing"),
+    _row("training.batch_tokens", "max-tokens update-freq", "mini-batch-words mini-batch optimizer-delay",
+         "batch_size batch_multiplier", "per_device_train_batch_size gradient_accumulation_steps",
+         "batch_size accum_count", note=WHOLE_UPDATE),
+    _row("training.schedule.peak", "lr", "learn-rate", "learning_rate", "learning_rate", "learning_rate", note=PEAK),
+    _row("training.schedule.kind", "lr-scheduler", "lr-decay-inv-sqrt", "scheduling", "lr_scheduler_type", "decay_method"),
+    _row("training.schedule.warmup", "warmup-updates", "lr-warmup", "learning_rate_warmup", "warmup_steps", "warmup_steps"),
+    _row("training.max_updates", "max-update", "after after-batches", "updates", "max_steps", "train_steps"),
+    _row("training.max_epochs", "max-epoch", "after-epochs", "epochs", "num_train_epochs", ""),
+    _row("training.clip_norm", "", "", "clip_grad_norm", "max_grad_norm", "max_grad_norm"),
+    _row("training.optimizer.beta1", "adam-betas", "optimizer-params", "adam_betas", "adam_beta1", "adam_beta1"),
+    _row("training.optimizer.beta2", "adam-betas", "optimizer-params", "adam_betas", "adam_beta2", "adam_beta2"),
+    _row("training.optimizer.weight_decay", "weight-decay", "", "weight_decay", "weight_decay", "weight_decay"),
+    _row("training.checkpoint_every", "save-interval-updates validate-interval-updates", "save-freq valid-freq",
+         "validation_freq", "save_steps eval_steps", "save_checkpoint_steps valid_steps", note="validates, then saves"),
+    _row("training.keep_last", "keep-last-epochs keep-interval-updates", "", "keep_best_ckpts", "save_total_limit",
+         "keep_checkpoint"),
+    _row("training.patience", "", "early-stopping", "", "early_stopping_patience", "early_stopping"),
+    _row("training.best_by", "best-checkpoint-metric", "valid-metrics", "early_stopping_metric", "metric_for_best_model",
+         "early_stopping_criteria"),
+    _row("training.log_every", "log-interval", "disp-freq", "logging_freq", "logging_steps", "report_every"),
+    _row("training.precision", "fp16 bf16", "fp16", "fp16", "fp16 bf16", "model_dtype"),
+    _row("training.processes", "distributed-world-size", "devices num-devices", "", "nproc_per_node", "world_size"),
+    _row("training.start_from", "finetune-from-model restore-file", "pretrained-model", "load_model",
+         "model_name_or_path", "train_from"),
+    _row("training.seed", "", "", "random_seed", "", ""),
+    _row("training.tensorboard", "tensorboard-logdir", "", "", "report_to", ""),
+    _row("decoding.beam", "", "beam-size", "beam_size", "num_beams", "beam_size"),
+    _row("decoding.length_penalty", "lenpen", "normalize", "beam_alpha", "length_penalty", ""),
+    _row("decoding.max_length", "max-len-a max-len-b", "max-length-factor", "max_output_length", "max_new_tokens", ""),
+]  # fmt: skip
+
+OPTIONS = [
+    _row("--beam", "", "beam-size", "beam_size", "num_beams", "beam_size"),
+    _row("--n-best", "nbest", "", "n_best", "num_return_sequences", "n_best"),
+    _row("--alpha", "lenpen", "normalize", "beam_alpha", "length_penalty", ""),
+    _row("--word-bonus", "", "word-penalty", "", "", ""),
+    _row("--max-length", "max-len-a max-len-b", "max-length-factor", "max_output_length", "max_new_tokens", ""),
+    _row("--batch", "batch-size", "mini-batch", "batch_size", "per_device_eval_batch_size", "batch_size"),
+    _row("--unknown", "replace-unk", "allow-unk", "replace_unk", "", "replace_unk"),
+    _row("--prefixes", "prefix-size", "force-decode", "", "forced_decoder_ids", ""),
+    _row("--alignments", "print-alignment", "alignment", "", "", "report_align"),
+    _row("--workers", "num-workers", "cpu-threads", "", "", ""),
+    _row("--device", "cpu", "devices", "use_cuda", "use_cpu", "gpu"),
+    _row("--run", "save-dir", "model", "model_dir", "output_dir", "save_model"),
+    _row("MODEL", "path", "models", "", "model_name_or_path", "model"),
+]
+
+
+def _normal(name: str) -> str:
+    return name.lstrip("-").replace("-", "_").lower()
+
+
+def _rows(table: list[OtherName], name: str) -> list[OtherName]:
+    name = _normal(name)
+    return [row for row in table if any(name in map(_normal, names.split()) for names in row.names)]
+
+
+def _suggestion(rows: list[OtherName]) -> str | None:
+    if not rows:
+        return None
+    ours = " or ".join(row.ours for row in rows)
+    note = next((row.note for row in rows if row.note), "")
+    return f"did you mean {ours}{f' ({note})' if note else ''}?"
+
+
+def markdown(table: list[OtherName]) -> str:
+    """The table as Markdown, for docs/coming_from.md."""
+    header = ["phraseloom", *TOOLKITS]
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    for row in table:
+        ours = f"`{row.ours}`" + (f": {row.note}" if row.note else "")
+        names = (", ".join(f"`{name}`" for name in names.split()) for names in row.names)
+        lines.append(f"| {' | '.join([ours, *names])} |")
+    return "\n".join(lines)
+
+
+def suggest_key(name: str, keys: Container[str]) -> str | None:
+    """`did you mean training.schedule.peak (…)?` for the last part of an unknown key, if a toolkit names it.
+
+    `keys`: the dotted keys that the recipe may have.
+    """
+    return _suggestion([row for row in _rows(KEYS, name) if row.ours in keys])
+
+
+def suggest_option(name: str, options: Container[str], *, takes_keys: bool = False) -> str | None:
+    """`did you mean --beam?` for an unknown option, if a toolkit names it.
+
+    `options`: those of the command. `takes_keys`: the command also takes `key=value`, so keys of recipes are suggested.
+    """
+    rows = [row for row in _rows(OPTIONS, name) if row.ours in options]
+    if not rows and takes_keys:
+        rows = [row._replace(ours=f"{row.ours}=VALUE") for row in _rows(KEYS, name)]
+    return _suggestion(rows)

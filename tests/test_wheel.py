@@ -1,0 +1,76 @@
+"""What the wheel holds, without building one: the command of setuptools copies the package, its assets and the recipes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import phraseloom
+from phraseloom import recipe
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_bytes().decode())["project"]
+BUILD = """
+import sys
+from setuptools import setup
+sys.argv = ["setup.py", "-q", "build_py", "--build-lib", sys.argv[1], "egg_info", "--egg-base", sys.argv[2]]
+setup()
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("setuptools")
+    lib, info = tmp_path_factory.mktemp("lib"), tmp_path_factory.mktemp("info")
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD, str(lib), str(info)], cwd=ROOT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    return lib / "phraseloom"
+
+
+def names(folder: Path, pattern: str = "*") -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob(pattern) if path.is_file()}
+
+
+def test_the_recipes_are_inside(built: Path) -> None:
+    assert names(built / "recipes") == names(ROOT / "recipes")
+
+
+def test_the_package_and_its_assets_are_inside(built: Path) -> None:
+    source = ROOT / "src" / "phraseloom"
+    assert names(source, "*.py") <= names(built)
+    assert names(source / "report" / "assets") == names(built / "report" / "assets")
+    assert (built / "py.typed").is_file()
+
+
+def test_recipes_are_found_outside_of_a_checkout(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipe, "__file__", str(built / "recipe.py"))
+    assert recipe.recipes_folder() == built / "recipes"
+    loaded = recipe.load_recipe("recipes/demo/world_phrasal.yaml")
+    assert loaded.name == "demo-world-phrasal"
+    (tmp_path / "recipes" / "demo").mkdir(parents=True)
+    mine = tmp_path / "recipes" / "demo" / "world_phrasal.yaml"
+    mine.write_bytes((ROOT / "recipes" / "demo" / "world.yaml").read_bytes())
+    assert recipe.find_recipe("recipes/demo/world_phrasal.yaml") == Path("recipes/demo/world_phrasal.yaml")
+
+
+def test_metadata() -> None:
+    assert {"urls", "classifiers", "authors", "keywords"} <= PROJECT.keys()
+    assert (ROOT / PROJECT["readme"]).is_file() and all((ROOT / name).is_file() for name in PROJECT["license-files"])
+
+
+def test_files_of_the_project_are_valid() -> None:
+    """Versions and licences agree, and the YAML files are read."""
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_bytes())
+    assert citation["version"] == PROJECT["version"] == phraseloom.__version__ and citation["license"] == "MIT"
+    workflow = yaml.safe_load((ROOT / ".github/workflows/test.yml").read_bytes())
+    matrix = workflow["jobs"]["test"]["strategy"]["matrix"]
+    assert len(matrix["os"]) == len(matrix["python"]) == 3
+    assert all(yaml.safe_load(path.read_bytes())["body"] for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
