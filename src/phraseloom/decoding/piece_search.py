@@ -15,6 +15,7 @@ from phraseloom.decoding.limits import Limits, SearchOptions
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import search, writer_of
+from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
@@ -64,8 +65,9 @@ def search_pieces(
     with torch.inference_mode():
         phrases = [p.phrases for p in pieces if p.phrases is not None] or None
         batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
-        memory = model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
-        n_best = search(model, memory, limits, options)
+        searched = fast(model, config.kernels)
+        memory = searched.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+        n_best = search(searched, memory, limits, options)
         replacing = config.unknown == "replace"
         links = writer_of(model).links
         return links(model, tokenizer, pieces, n_best, memory, config, alignments=alignments, replacing=replacing)
