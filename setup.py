@@ -4,7 +4,15 @@ import os
 
 from setuptools import Extension, setup
 
-FLAGS = ["-O3", "-std=c++17", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti", "-fno-math-errno", "-fno-trapping-math"]
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
 
 setup(
     ext_modules=[
@@ -12,7 +20,7 @@ setup(
             "phraseloom.native._kernels",
             ["src/phraseloom/native/kernels.cpp"],
             depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
-            extra_compile_args=[*FLAGS, "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
+            extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
             optional=True,
         )
     ]

@@ -7,6 +7,7 @@
 // which row of each earlier step belongs to a row now. Reordering or dropping hypotheses changes this table only.
 #include "kernels.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #define API extern "C" __attribute__((visibility("default")))
 #endif
 
-static const float NEVER = -INFINITY;
+static const float NEVER = -INFINITY, LOWEST = -FLT_MAX;
 
 static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -32,7 +33,7 @@ static void *allocate(int64_t floats) {
 }
 
 enum { NORMED, CONTEXTS, QUERIES, SCORES, POINTERS, INNER, NUM_SCRATCH };
-enum { CHUNK = 1 << 18 };
+enum { CHUNK = 1 << 18, GROUP = 240 };
 
 struct Buffer {
     float *data;
@@ -134,10 +135,11 @@ static int prepare_step(State *state) {
 struct Kernels {
     int64_t (*packed_size)(int64_t, int64_t);
     void (*pack)(const float *, int64_t, int64_t, float *);
-    int (*step)(State *, const int64_t *, const float *, const float *, float *);
+    int (*step)(State *, const int64_t *, const float *, float *);
     int (*project_memory)(const Attention *, const float *, int64_t, int64_t, float *);
     int (*encode)(const Stack *, const int64_t *, const float *, const int64_t *, int64_t, int64_t, float *);
-    int (*candidates)(const Matrix *, const float *, int64_t, int64_t, float *, int64_t *, const int64_t *, float *);
+    int (*candidates)(const Matrix *, const float *, int64_t, int64_t, const int64_t *, int64_t, double *, int64_t *, const int64_t *,
+                      double *);
     int64_t lanes;
 };
 
@@ -205,9 +207,9 @@ API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k) { return varian
 
 API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, float *out) { variant(number)->pack(w, n, k, out); }
 
-API int pl_candidates(int64_t number, const Matrix *w, const float *hidden, int64_t rows, int64_t count, float *values,
-                      int64_t *ids, const int64_t *gold, float *of_gold) {
-    return variant(number)->candidates(w, hidden, rows, count, values, ids, gold, of_gold);
+API int pl_candidates(int64_t number, const Matrix *w, const float *hidden, int64_t rows, int64_t count, const int64_t *banned,
+                      int64_t num_banned, double *log_probs, int64_t *ids, const int64_t *gold, double *of_gold) {
+    return variant(number)->candidates(w, hidden, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
 }
 
 API int pl_encode(const Stack *stack, const int64_t *tokens, const float *positions, const int64_t *lengths, int64_t sentences,
@@ -279,9 +281,9 @@ API void pl_phrases(State *state, int64_t layer, const float *keys, const float 
     own->num_phrases = phrases;
 }
 
-// Feed a token to every row (`embedded` instead if it is not null): the hidden states (rows, D).
-API int pl_step(State *state, const int64_t *tokens, const float *embedded, const float *position, float *out) {
-    return variant(state->stack->variant)->step(state, tokens, embedded, position, out);
+// Feed a token to every row: the hidden states (rows, D). `position`: the vector of this step, or null.
+API int pl_step(State *state, const int64_t *tokens, const float *position, float *out) {
+    return variant(state->stack->variant)->step(state, tokens, position, out);
 }
 
 // Row i becomes what row `rows[i]` was; the number of rows may change.

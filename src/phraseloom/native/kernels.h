@@ -70,11 +70,12 @@ struct Layer {
     Combination combination;
 };
 
-// An encoder or a decoder with the embedding of its tokens; embedding null: the caller embeds.
+// An encoder or a decoder with the embedding of its tokens: rows of `embedding`, through `project` if it is there.
 struct Stack {
     int64_t variant, width, vocabulary, num_layers;
     double scale;
     const float *embedding;
+    Matrix project;
     Norm embedding_norm, final_norm;
     const Layer *layers;
 };

@@ -94,25 +94,35 @@ class StackStruct(Structure):
         *((n, c_int64) for n in ("variant", "width", "vocabulary", "num_layers")),
         ("scale", c_double),
         ("embedding", c_void_p),
+        ("project", MatrixStruct),
         *((n, NormStruct) for n in ("embedding_norm", "final_norm")),
         ("layers", POINTER(LayerStruct)),
     ]
 
 
-_STRUCTS = (MatrixStruct, NormStruct, WindowStruct, SlotsStruct, AttentionStruct, CombinationStruct, LayerStruct, StackStruct)
+_STRUCTS = (
+    MatrixStruct,
+    NormStruct,
+    WindowStruct,
+    SlotsStruct,
+    AttentionStruct,
+    CombinationStruct,
+    LayerStruct,
+    StackStruct,
+)
 _P, _I = c_void_p, c_int64
 _FUNCTIONS = {
     "pl_lanes": (_I, [_I]),
     "pl_struct_size": (_I, [_I]),
     "pl_packed_size": (_I, [_I, _I, _I]),
     "pl_pack": (None, [_I, _P, _I, _I, _P]),
-    "pl_candidates": (c_int, [_I, _P, _P, _I, _I, _P, _P, _P, _P]),
+    "pl_candidates": (c_int, [_I, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
     "pl_encode": (c_int, [_P, _P, _P, _P, _I, _I, _P]),
     "pl_start": (_P, [_P, _I, _I]),
     "pl_end": (None, [_P]),
     "pl_memory": (c_int, [_P, _I, _P, _I, _P]),
     "pl_phrases": (None, [_P, _I, _P, _P, _I, _P]),
-    "pl_step": (c_int, [_P, _P, _P, _P, _P]),
+    "pl_step": (c_int, [_P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
 }
 

@@ -7,7 +7,7 @@ library cannot run (the encoder, the decoder, the output) stays eager.
 from __future__ import annotations
 
 import threading
-from ctypes import addressof
+from ctypes import addressof, c_int64
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -44,14 +44,14 @@ class _Compiled:
     """The programs of a model and the parameters that they were made from."""
 
     def __init__(self, model: Any) -> None:
-        self.parameters = list(model.parameters())
-        self.versions = self._versions()
+        embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
+        self._parameters, self._embedding = list(model.parameters()), embedding
+        self._made_from = self._versions()
         decoder, head_size = model.decoder, 16
         layers = getattr(decoder, "layers", ())
         if len(layers) and hasattr(layers[0], "self_attention"):
             head_size = layers[0].self_attention.score.layout.size
         self.parts = parts = Parts(best_variant(head_size))
-        embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
         self.decoder = decoder_program(parts, decoder, embedding)
         self.encoder = self.output = None
         if isinstance(model, TranslationModel) and model.phrases is None:
@@ -63,12 +63,13 @@ class _Compiled:
             self.output = parts.matrix(model.output.weight, model.output.class_bias())
 
     def _versions(self) -> list[tuple[int, int]]:
-        return [(p.data_ptr(), 0 if p.is_inference() else p._version) for p in self.parameters]
+        tensors = (*self._parameters, self._embedding.weight)  # fixed vectors are no parameters
+        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
 
     @property
     def is_current(self) -> bool:
         """Whether the parameters are still those that were packed."""
-        return self._versions() == self.versions
+        return self._versions() == self._made_from
 
 
 _programs: WeakKeyDictionary[nn.Module, _Compiled] = WeakKeyDictionary()
@@ -121,7 +122,13 @@ class NativeModel:
         states = torch.empty(sentences, length, program.width)
         check(
             self._compiled.parts.library.pl_encode(
-                addressof(program), tokens.data_ptr(), _data(positions), lengths.data_ptr(), sentences, length, states.data_ptr()
+                addressof(program),
+                tokens.data_ptr(),
+                _data(positions),
+                lengths.data_ptr(),
+                sentences,
+                length,
+                states.data_ptr(),
             )
         )
         return Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
@@ -166,7 +173,9 @@ class NativeState:
         for number, layer in enumerate(model.decoder.layers):
             if layer.cross_attention is not None:
                 states = memory.of_layer(number).contiguous()
-                _require(states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k))
+                _require(
+                    states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k)
+                )
                 check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
             keys: PhraseKeys | None = layer.project_phrases(memory.phrases, number)
             if keys is not None:
@@ -185,9 +194,7 @@ class NativeState:
                 raise IndexError("a number of phrases is outside the batch")
             self._alive.append(lengths)
         self._alive += [keys, values]
-        self._library.pl_phrases(
-            self._handle, layer, keys.data_ptr(), values.data_ptr(), keys.shape[2], _data(lengths)
-        )
+        self._library.pl_phrases(self._handle, layer, keys.data_ptr(), values.data_ptr(), keys.shape[2], _data(lengths))
 
     def advance(self, tokens_R: Tensor, embedding: Any) -> Tensor:
         """Feed one token to every row: hidden states (R, D)."""
@@ -195,14 +202,8 @@ class NativeState:
         hidden = torch.empty(self.rows, program.width)
         tokens = tokens_R.contiguous()
         _require(tokens, torch.int64, (self.rows,))
-        if program.embedding:
-            position, embedded = _positions(embedding, self.step, 1), None
-        else:
-            position, embedded = None, embedding(tokens[:, None], first=self.step)[:, 0].contiguous()
-            _require(embedded, torch.float32, (self.rows, program.width))
-        check(
-            self._library.pl_step(self._handle, tokens.data_ptr(), _data(embedded), _data(position), hidden.data_ptr())
-        )
+        position = _positions(embedding, self.step, 1)
+        check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr()))
         self.step += 1
         return hidden
 
@@ -237,32 +238,39 @@ class NativeOutput:
 
     def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
-        log_probs, ids, _ = self._run(hidden_RD, count, None)
+        log_probs, ids, _ = self._run(hidden_RD, count)
+        return log_probs.float(), ids
+
+    def allowed(self, hidden_RD: Tensor, count: int, banned: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """The same without the `banned` classes, in float64; -inf where fewer are left."""
+        log_probs, ids, _ = self._run(hidden_RD, count, banned)
         return log_probs, ids
 
     def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
         """log p of the gold class of each row, (N,)."""
-        of_gold = self._run(hidden_ND, 1, gold_N)[2]
+        of_gold = self._run(hidden_ND, 1, gold_R=gold_N)[2]
         assert of_gold is not None
-        return of_gold
+        return of_gold.float()
 
-    def _run(self, hidden_RD: Tensor, count: int, gold_R: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _run(
+        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...] = (), gold_R: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         matrix, parts = self._compiled.output, self._compiled.parts
         assert matrix is not None
         rows, count = len(hidden_RD), min(count, matrix.n)
         hidden = hidden_RD.contiguous()
         _require(hidden, torch.float32, (rows, matrix.k))
-        log_probs, ids = torch.empty(rows, count), torch.empty(rows, count, dtype=torch.int64)
+        log_probs = torch.empty(rows, count, dtype=torch.float64)
+        ids = torch.empty(rows, count, dtype=torch.int64)
         of_gold = None
         if gold_R is not None:
-            gold_R, of_gold = gold_R.contiguous(), torch.empty(rows)
+            gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64)
             _require(gold_R, torch.int64, (rows,))
-        check(
-            parts.library.pl_candidates(
-                parts.variant, addressof(matrix), hidden.data_ptr(), rows, count, log_probs.data_ptr(), ids.data_ptr(),
-                _data(gold_R), _data(of_gold),
-            )  # fmt: skip
-        )
+        code = parts.library.pl_candidates(
+            parts.variant, addressof(matrix), hidden.data_ptr(), rows, count, (c_int64 * len(banned))(*banned), len(banned),
+            log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),
+        )  # fmt: skip
+        check(code)
         return log_probs, ids, of_gold
 
 
@@ -274,7 +282,9 @@ def _positions(embedding: Any, first: int, length: int) -> Tensor | None:
 def _require(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     """Refuse a tensor that the library would read or write beyond its end."""
     if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
-        raise ValueError(f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, but {shape} {dtype} on cpu is needed")
+        raise ValueError(
+            f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, but {shape} {dtype} on cpu is needed"
+        )
 
 
 def _data(tensor: Tensor | None) -> int | None:

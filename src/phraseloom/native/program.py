@@ -24,6 +24,7 @@ from phraseloom.layers.attention.windows import Window, WindowOutput
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward, Residual
 from phraseloom.layers.phrase_representation import AttentiveCombination
+from phraseloom.layers.table import TableEmbedding
 from phraseloom.models.decoder import TransformerDecoder
 from phraseloom.models.encoder import TransformerEncoder
 from phraseloom.native.library import (
@@ -44,7 +45,7 @@ class Unsupported(Exception):
 
 
 def decoder_program(parts: Parts, decoder: Any, embedding: Any) -> StackStruct:
-    """The step of a Transformer decoder. An embedding of another kind than tokens is left to the caller."""
+    """The step of a Transformer decoder with its embedding."""
     if type(decoder) is not TransformerDecoder:
         raise Unsupported(f"decoder {type(decoder).__name__}")
     layers = (LayerStruct * len(decoder.layers))(*(_decoder_layer(parts, layer) for layer in decoder.layers))
@@ -55,8 +56,6 @@ def encoder_program(parts: Parts, encoder: Any, embedding: Any) -> StackStruct:
     """A Transformer encoder with its embedding, without source phrases."""
     if type(encoder) is not TransformerEncoder:
         raise Unsupported(f"encoder {type(encoder).__name__}")
-    if type(embedding) is not TokenEmbedding:
-        raise Unsupported(f"embedding {type(embedding).__name__}")
     layers = (LayerStruct * len(encoder.layers))()
     for struct, layer in zip(layers, encoder.layers, strict=True):
         if layer.combination is not None:
@@ -69,13 +68,16 @@ def encoder_program(parts: Parts, encoder: Any, embedding: Any) -> StackStruct:
 
 def _stack(parts: Parts, layers: Any, stack: Any, embedding: Any) -> StackStruct:
     parts.keep(layers)
-    struct = StackStruct(variant=parts.variant, num_layers=len(layers), layers=layers, final_norm=parts.norm(stack.norm))
+    struct = StackStruct(
+        variant=parts.variant, num_layers=len(layers), layers=layers, final_norm=parts.norm(stack.norm)
+    )
     struct.width = layers[0].down.n
-    if type(embedding) is TokenEmbedding:
-        if embedding.weight.shape[1] != struct.width:
-            raise Unsupported("embeddings of another width than the model")
-        struct.embedding, struct.scale = parts.pointer(embedding.weight), embedding.scale
-        struct.vocabulary, struct.embedding_norm = len(embedding.weight), parts.norm(embedding.norm)
+    if type(embedding) is TableEmbedding:
+        struct.project = parts.matrix(embedding.linear.weight, embedding.linear.bias)
+    elif type(embedding) is not TokenEmbedding or embedding.weight.shape[1] != struct.width:
+        raise Unsupported(f"{type(embedding).__name__} of another width than the model")
+    struct.embedding, struct.scale = parts.pointer(embedding.weight), embedding.scale
+    struct.vocabulary, struct.embedding_norm = len(embedding.weight), parts.norm(embedding.norm)
     parts.keep(struct)
     return struct
 
