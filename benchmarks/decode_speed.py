@@ -116,10 +116,11 @@ def own_row(
     name: str, group: str, model: Any, config: DecodingConfig, lines: list[str], options: argparse.Namespace
 ) -> Row:
     translator, clock = Translator(model, Ids(), config), CLOCKS[options.clock]
+    cores = 1 if group.endswith("one") or options.clock == "cpu" else options.cores
     calls = [[line] for line in lines] if group.endswith("one") else [lines]
 
     def work(calls: list[list[str]] = calls) -> tuple[float, int]:
-        torch.set_num_threads(options.cores)
+        torch.set_num_threads(cores)
         begin = clock()
         found = [t for call in calls for t in translator.translate(call, report=TranslationReport())]
         return clock() - begin, sum(len(t.tokens) + 1 for t in found)

@@ -17,6 +17,7 @@ from phraseloom.errors import UsageError, plural
 from phraseloom.options.decoding import (
     AlignmentMethod,
     DecodingConfig,
+    Kernels,
     LongLines,
     PenaltyName,
     SockeyePenaltyConfig,
@@ -189,6 +190,7 @@ def command(
     n_best: Annotated[int | None, model_option(DecodingConfig, "n_best")] = None,
     batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
     workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    kernels: Annotated[Kernels | None, model_option(DecodingConfig, "kernels")] = None,
     length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
     alpha: Annotated[float | None, model_option(WuPenaltyConfig, "alpha")] = None,
     beta: Annotated[float | None, model_option(SockeyePenaltyConfig, "beta")] = None,

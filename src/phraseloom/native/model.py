@@ -84,11 +84,11 @@ def _compiled(model: Any) -> _Compiled:
         raise Unsupported(f"it cannot run a {type(model).__name__}")
     if getattr(model, "fertility", None) is not None:
         raise Unsupported("it cannot run a gate over words and phrases (fertility)")
-    if model.training or any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
-        raise Unsupported("it runs float32 models on a CPU, for inference")
     with _lock:
         compiled = _programs.get(model)
-        if compiled is None or not compiled.is_current:
+        if compiled is None or model.training or not compiled.is_current:
+            if model.training or any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
+                raise Unsupported("it runs float32 models on a CPU, for inference")
             _programs[model] = compiled = _Compiled(model)
         return compiled
 
