@@ -257,7 +257,9 @@ def native_output(weight: Tensor, bias: Tensor | None = None) -> tuple[Any, Any]
 @pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 1000, 4099])
 @torch.inference_mode()
 def test_candidates_of_vocabularies_of_any_size(size: int) -> None:
-    generator = torch.Generator().manual_seed(size)  # whole numbers, whose sums are exact: the order of near ties is defined
+    generator = torch.Generator().manual_seed(
+        size
+    )  # whole numbers, whose sums are exact: the order of near ties is defined
     weight, bias = (torch.randint(-3, 4, shape, generator=generator).float() for shape in ((size, 16), (size,)))
     hidden = torch.randint(-3, 4, (11, 16), generator=generator).float()
     gold = torch.randint(0, size, (11,), generator=generator)

@@ -22,18 +22,72 @@ static const float NEVER = -INFINITY, LOWEST = -FLT_MAX;
 
 static inline int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
-// Uninitialised floats on a cache line, or null.
+// Uninitialised floats on a cache line, or null. Blocks are powers of two and are kept when they are released, up to POOLED bytes:
+// fresh pages of the system cost more than the arithmetic on them.
+enum { SMALLEST = 12, LARGEST = 30, HEADER = 64 };
+static const int64_t POOLED = 1 << 27;
+
+struct Block {
+    int64_t kind;  // log2 of its size, or 0 if it is not kept
+    Block *next;
+};
+
+static Block *pool[LARGEST + 1];
+static int64_t pooled;
+static int pool_lock;
+
+static void lock_pool() {
+    while (__atomic_exchange_n(&pool_lock, 1, __ATOMIC_ACQUIRE)) {}
+}
+
+static void unlock_pool() { __atomic_store_n(&pool_lock, 0, __ATOMIC_RELEASE); }
+
 static void *allocate(int64_t floats) {
-#if defined(_WIN32)
-    return malloc(sizeof(float) * (size_t)greatest(floats, 1));
-#else
-    void *result = 0;
-    return posix_memalign(&result, 64, sizeof(float) * (size_t)greatest(floats, 1)) ? 0 : result;
+    int64_t bytes = HEADER + (int64_t)sizeof(float) * greatest(floats, 1), kind = SMALLEST;
+    while (kind <= LARGEST && ((int64_t)1 << kind) < bytes) kind++;
+#if defined(__SANITIZE_ADDRESS__)
+    kind = LARGEST + 1;  // exact blocks, so that the sanitizer sees their ends
 #endif
+    void *raw = 0;
+    if (kind <= LARGEST) {
+        bytes = (int64_t)1 << kind;
+        lock_pool();
+        if (pool[kind]) {
+            raw = pool[kind];
+            pool[kind] = pool[kind]->next;
+            pooled -= bytes;
+        }
+        unlock_pool();
+    }
+#if defined(_WIN32)
+    if (!raw && !(raw = malloc((size_t)bytes))) return 0;
+#else
+    if (!raw && posix_memalign(&raw, HEADER, (size_t)bytes)) return 0;
+#endif
+    ((Block *)raw)->kind = kind <= LARGEST ? kind : 0;
+    return (char *)raw + HEADER;
+}
+
+static void release(void *data) {
+    if (!data) return;
+    Block *block = (Block *)((char *)data - HEADER);
+    int64_t bytes = (int64_t)1 << block->kind;
+    if (block->kind) {
+        lock_pool();
+        int keep = pooled + bytes <= POOLED;
+        if (keep) {
+            block->next = pool[block->kind];
+            pool[block->kind] = block;
+            pooled += bytes;
+        }
+        unlock_pool();
+        if (keep) return;
+    }
+    free(block);
 }
 
 enum { NORMED, CONTEXTS, QUERIES, SCORES, POINTERS, INNER, NUM_SCRATCH };
-enum { CHUNK = 1 << 18, GROUP = 240 };
+enum { CHUNK = (1 << 18) - HEADER / 4, GROUP = 240 };
 
 struct Buffer {
     float *data;
@@ -75,7 +129,7 @@ struct State {
 static float *scratch(State *state, int number, int64_t floats) {
     Buffer *buffer = state->scratch + number;
     if (buffer->room < floats) {
-        free(buffer->data);
+        release(buffer->data);
         buffer->room = floats + floats / 2;
         buffer->data = (float *)allocate(buffer->room);
         if (!buffer->data) buffer->room = 0;
@@ -103,7 +157,7 @@ static float *take(Arena *arena, int64_t floats) {
 static float *take_history(History *history, int64_t taps, int64_t step, int64_t floats) {
     int64_t place = step % taps;
     if (history->room[place] < floats) {
-        free(history->rows[place]);
+        release(history->rows[place]);
         history->room[place] = floats;
         history->rows[place] = (float *)allocate(floats);
         if (!history->rows[place]) history->room[place] = 0;
@@ -222,14 +276,14 @@ API void pl_end(State *state) {
     for (int64_t n = 0; state->layers && n < state->stack->num_layers; n++) {
         LayerState *layer = state->layers + n;
         for (int i = 0; i < MAX_TAPS; i++) {
-            free(layer->self.rows[i]);
-            free(layer->cross.rows[i]);
+            release(layer->self.rows[i]);
+            release(layer->cross.rows[i]);
         }
         free(layer->steps);
-        free(layer->memory);
+        release(layer->memory);
     }
-    for (int64_t i = 0; i < state->arena.num_chunks; i++) free(state->arena.chunks[i]);
-    for (int i = 0; i < NUM_SCRATCH; i++) free(state->scratch[i].data);
+    for (int64_t i = 0; i < state->arena.num_chunks; i++) release(state->arena.chunks[i]);
+    for (int i = 0; i < NUM_SCRATCH; i++) release(state->scratch[i].data);
     free(state->arena.chunks);
     free(state->layers);
     free(state->lengths);
@@ -263,7 +317,7 @@ API State *pl_start(const Stack *stack, int64_t sentences, int64_t capacity) {
 API int pl_memory(State *state, int64_t layer, const float *x, int64_t length, const int64_t *lengths) {
     const Attention *a = &state->stack->layers[layer].cross;
     float *memory = (float *)allocate(state->num_sentences * length * a->cache_width);
-    free(state->layers[layer].memory);
+    release(state->layers[layer].memory);
     state->layers[layer].memory = memory;
     if (!state->lengths) state->lengths = (int64_t *)malloc(sizeof(int64_t) * greatest(1, state->num_sentences));
     if (!memory || !state->lengths) return NO_MEMORY;

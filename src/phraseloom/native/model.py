@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
 from phraseloom.layers.phrase_representation import PhraseKeys
-from phraseloom.models.decoder import Memory
+from phraseloom.models.decoder import Memory, TransformerDecoder
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.translation import TranslationModel
 from phraseloom.native.library import Parts, best_variant, check, load
@@ -47,12 +47,11 @@ class _Compiled:
         embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
         self._parameters, self._embedding = list(model.parameters()), embedding
         self._made_from = self._versions()
-        decoder, head_size = model.decoder, 16
-        layers = getattr(decoder, "layers", ())
-        if len(layers) and hasattr(layers[0], "self_attention"):
-            head_size = layers[0].self_attention.score.layout.size
-        self.parts = parts = Parts(best_variant(head_size))
-        self.decoder = decoder_program(parts, decoder, embedding)
+        if not isinstance(model.decoder, TransformerDecoder):
+            raise Unsupported(f"it cannot run a {type(model.decoder).__name__}")
+        attention: Any = model.decoder.layers[0].self_attention
+        self.parts = parts = Parts(best_variant(attention.score.layout.size))
+        self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
         if isinstance(model, TranslationModel) and model.phrases is None:
             try:

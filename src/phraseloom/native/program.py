@@ -44,10 +44,8 @@ class Unsupported(Exception):
     """What the library cannot run, by name."""
 
 
-def decoder_program(parts: Parts, decoder: Any, embedding: Any) -> StackStruct:
+def decoder_program(parts: Parts, decoder: TransformerDecoder, embedding: Any) -> StackStruct:
     """The step of a Transformer decoder with its embedding."""
-    if type(decoder) is not TransformerDecoder:
-        raise Unsupported(f"decoder {type(decoder).__name__}")
     layers = (LayerStruct * len(decoder.layers))(*(_decoder_layer(parts, layer) for layer in decoder.layers))
     return _stack(parts, layers, decoder, embedding)
 
