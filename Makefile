@@ -5,7 +5,7 @@ DEMO ?= demo
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: help install demo test check format test-full bench docs wheel clean
+.PHONY: help install native demo test check format test-full bench docs wheel clean
 
 help:
 	@echo "make demo       install, train a model that attends to phrases, and show what it does (a few minutes)"
@@ -15,12 +15,19 @@ help:
 	@echo "make bench      speed and memory, as ratios within one run (peers when installed, see benchmarks/README.md)"
 	@echo "make docs       the pages of docs/ as a site in build/site; every link is checked"
 	@echo "make wheel      the package as dist/*.whl, with the recipes"
+	@echo "make native     build the compiled library for search again"
 	@echo "make format     rewrite the code in the project's format"
 	@echo "make clean      remove what make demo made"
 
 install: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml constraints.txt
+NATIVE := setup.py $(wildcard src/phraseloom/native/*.cpp src/phraseloom/native/*.h src/phraseloom/native/*.inc)
+
+native: install
+	$(BIN)/python setup.py --quiet build_ext --inplace --force
+
+# Installing builds the library of phraseloom.native where there is a C++ compiler.
+$(VENV)/.installed: pyproject.toml constraints.txt $(NATIVE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "phraseloom needs Python 3.11 or later")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

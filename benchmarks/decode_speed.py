@@ -1,13 +1,19 @@
-"""Translating speed: phraseloom and CTranslate2 on the same weights, by turns in one run.
+"""Translating speed: phraseloom and CTranslate2 on the same weights, by turns in one run, for several widths.
 
-Run: python benchmarks/decode_speed.py --model FOLDER [--text FILE | --dataset FOLDER] [--sentences 1000]
-Subword segmentation is left out on both sides: both get and give subword tokens. Both translate the same sentences in
-batches of 64 sorted by length, at most --max-length tokens out.
+Run: python benchmarks/decode_speed.py [--model FOLDER ...] [--text FILE | --dataset FOLDER] [--sentences 1000]
+Subword segmentation is left out on both sides: both get and give subword tokens. Both translate the same sentences, at most
+--max-length tokens out.
 
-beam 5      no length penalty on either side, so that both look for the most probable output
-beam 5 own  each side's own rule: phraseloom as the model says (Wu et al. 0.6), CTranslate2 its default (mean log p)
+greedy, beam 5       in batches of 64 sorted by length, without length penalty, so that both look for the most probable output
+beam 5 own           each side's own rule: phraseloom as the model says (Wu et al. 0.6), CTranslate2 its default (mean log p)
+greedy one, beam 5 one   one sentence a call, on one core: the latency (the first --one of the sentences)
+phrasal              QueryK 1-2 and ConvKV 1-2 against token attention, all ours: time ratio / FLOP ratio of models that are not
+                     trained and write outputs of one length
 
-Without --model a small one is trained on the built-in world first (some minutes; kept in the ignored local/bench).
+A ratio is the time of the other side over ours: above 1 we are faster. `--clock cpu` measures processor time, for a machine
+that has other work; then all rows have one worker.
+
+Without --model one model of each of --widths is trained on the data first (kept in the ignored local/bench).
 """
 
 from __future__ import annotations
@@ -33,13 +39,25 @@ from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.models.build import build_model
+from phraseloom.models.flops import decoding_flop
 from phraseloom.models.store import find_model, load_model, read_config
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.text.lines import read_lines
 from training_speed import own_recipe
 
-QUICK = {"world_pairs": 300, "world_subwords": 400, "rounds": 1, "sentences": 8, "max_length": 10, "train_updates": 2}
+QUICK = {
+    "world_pairs": 300,
+    "world_subwords": 400,
+    "rounds": 1,
+    "sentences": 8,
+    "one": 2,
+    "max_length": 10,
+    "train_updates": 2,
+    "widths": [16],
+}
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 PLAIN = {"length_penalty": {"kind": "none"}}
 
@@ -94,37 +112,50 @@ class Row:
     done: list[tuple[float, int]]
 
 
-def own_row(name: str, group: str, model: Any, config: DecodingConfig, lines: list[str], cores: int) -> Row:
-    translator = Translator(model, Ids(), config)
+def own_row(
+    name: str, group: str, model: Any, config: DecodingConfig, lines: list[str], options: argparse.Namespace
+) -> Row:
+    translator, clock = Translator(model, Ids(), config), CLOCKS[options.clock]
+    cores = 1 if group.endswith("one") or options.clock == "cpu" else options.cores
+    calls = [[line] for line in lines] if group.endswith("one") else [lines]
 
-    def work(given: list[str] = lines) -> tuple[float, int]:
+    def work(calls: list[list[str]] = calls) -> tuple[float, int]:
         torch.set_num_threads(cores)
-        begin = time.perf_counter()
-        found = translator.translate(given, report=TranslationReport())
-        return time.perf_counter() - begin, sum(len(t.tokens) + 1 for t in found)
+        begin = clock()
+        found = [t for call in calls for t in translator.translate(call, report=TranslationReport())]
+        return clock() - begin, sum(len(t.tokens) + 1 for t in found)
 
-    work(lines[:64])
+    work([lines[:64]])
     return Row(name, work, group, [])
 
 
 def peer_row(name: str, group: str, server: CTranslate, request: dict[str, Any]) -> Row:
     def work() -> tuple[float, int]:
-        answer = server.translate(**request, first=None)
+        answer = server.translate(**request)
         return answer["seconds"], answer["tokens"]
 
-    server.translate(**request, first=64 * request["workers"])
+    server.translate(**{**request, "first": 64 * request["workers"], "one": False})
     return Row(name, work, group, [])
 
 
 def groups(options: argparse.Namespace, generation: dict[str, Any]) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
     """For each kind of search our options and those of CTranslate2."""
     bounds = {"max_length": {"factor": 0, "constant": options.max_length}, "batch_sentences": options.batch}
-    common = {"batch": options.batch, "max_length": options.max_length}
+    common = {
+        "batch": options.batch,
+        "max_length": options.max_length,
+        "clock": options.clock,
+        "first": None,
+        "one": False,
+    }
+    one = {**common, "first": options.one, "one": True}
     own = {**generation, "n_best": 1, **bounds}
     return {
         "greedy": ({**own, **PLAIN, "beam": 1}, {**common, "beam": 1, "length_penalty": 0}),
         "beam 5": ({**own, **PLAIN, "beam": 5}, {**common, "beam": 5, "length_penalty": 0}),
         "beam 5 own": ({**own, "beam": 5}, {**common, "beam": 5, "length_penalty": 1}),
+        "greedy one": ({**own, **PLAIN, "beam": 1}, {**one, "beam": 1, "length_penalty": 0}),
+        "beam 5 one": ({**own, **PLAIN, "beam": 5}, {**one, "beam": 5, "length_penalty": 0}),
     }
 
 
@@ -132,37 +163,82 @@ def rows_of(
     options: argparse.Namespace, model: Any, generation: dict[str, Any], lines: list[str], server: CTranslate | None
 ) -> list[Row]:
     """All candidates, warmed up."""
-    cores, rows = options.cores, []
+    rows = []
     for group, (own, other) in groups(options, generation).items():
+        one = group.endswith("one")
+        cores = 1 if one or options.clock == "cpu" else options.cores
+        chosen = lines[: options.one] if one else lines
         for workers in dict.fromkeys((cores, 1)):
             config = DecodingConfig.model_validate({**own, "workers": workers})
-            name = f"phraseloom {workers} x {cores // workers}"
-            rows.append(own_row(name, group, model, config, lines, cores))
+            rows.append(own_row(f"phraseloom {workers} x {cores // workers}", group, model, config, chosen, options))
         if server is None:
             continue
-        for compute, workers in (("float32", 1), ("float32", cores), ("int8_float32", cores)):
+        for compute, workers in dict.fromkeys((("float32", 1), ("float32", cores), ("int8_float32", cores))):
             request = {**other, "compute": compute, "workers": workers, "threads": cores // workers}
             rows.append(peer_row(f"CTranslate2 {compute} {workers} x {cores // workers}", group, server, request))
     return rows
+
+
+PHRASAL = ("token", "queryk heterogeneous 1-2", "convkv heterogeneous 1-2")
+
+
+def phrasal_rows(options: argparse.Namespace, width: int, size: int) -> tuple[list[Row], dict[tuple[str, str], float]]:
+    """Untrained models of one shape that write outputs of one length; for each search and structure its FLOP over those of
+    token attention."""
+    length = min(15, options.max_length)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(4, size, (min(256, options.sentences), length), generator=generator).tolist()
+    lines = [" ".join(map(str, line)) for line in ids]
+    bounds = {"min_length": {"factor": 0, "constant": length}, "max_length": {"factor": 0, "constant": length}}
+    rows, flop = [], {}
+    for line in PHRASAL:
+        config = ModelConfig.model_validate({**shape_of(options, width), "attention": line})
+        torch.manual_seed(1)
+        model = build_model(config, size, size).eval()
+        pack_for_inference(model)
+        for group, beam in (("phrasal greedy", 1), ("phrasal beam 5", 5)):
+            decoding = {**PLAIN, **bounds, "beam": beam, "batch_sentences": options.batch, "workers": 1}
+            rows.append(own_row(line, group, model, DecodingConfig.model_validate(decoding), lines, options))
+            flop[group, line] = decoding_flop(config, size, [(length + 1, length + 1)], beam=beam)
+    return rows, {(group, line): flop[group, line] / flop[group, PHRASAL[0]] for group, line in flop}
+
+
+def compare_phrasal(rows: list[Row], flop: dict[tuple[str, str], float]) -> dict[str, float]:
+    """For each search and structure: (time over that of token attention) / (FLOP over those of token attention)."""
+    ratios = {}
+    for row in rows:
+        base = next(r for r in rows if r.group == row.group and r.name == PHRASAL[0])
+        if row is not base:
+            time_ratio = statistics.median(r[0] / b[0] for r, b in zip(row.done, base.done, strict=True))
+            ratios[f"{row.group} {row.name}: time ratio / FLOP ratio {flop[row.group, row.name]:.2f}"] = (
+                time_ratio / flop[row.group, row.name]
+            )
+    return ratios
+
+
+def shape_of(options: argparse.Namespace, width: int) -> dict[str, Any]:
+    """The reference shape with this width."""
+    shape = reference_shape(options)
+    return shape if options.quick else {**shape, "width": width, "heads": max(4, width // 64), "ffn_width": 4 * width}
 
 
 def agreement(options: argparse.Namespace, model: Any, lines: list[str], server: CTranslate) -> float:
     """The share of equal greedy outputs, which shows whether both have the same model."""
     own, other = groups(options, {})["greedy"]
     found = Translator(model, Ids(), DecodingConfig.model_validate(own)).translate(lines, report=TranslationReport())
-    request = {**other, "compute": "float32", "workers": 1, "threads": options.cores}
-    theirs = server.translate(**request, first=None, outputs=True)["outputs"]
+    request = {**other, "compute": "float32", "workers": 1, "threads": options.cores, "outputs": True}
+    theirs = server.translate(**request)["outputs"]
     return sum(t.text == o for t, o in zip(found, theirs, strict=True)) / len(lines)
 
 
-def stand_in(options: argparse.Namespace) -> Path:
-    """A model of the reference shape, trained for a few minutes on the data of the options."""
+def stand_in(options: argparse.Namespace, width: int) -> Path:
+    """A model of the reference shape with this width, trained for some minutes on the data of the options."""
     dataset = open_data(options)
     updates = options.train_updates
-    run = WORK / "models" / f"{dataset.fingerprint[:16]}-{updates}"
+    run = WORK / "models" / f"{dataset.fingerprint[:16]}-{width}-{updates}"
     if not (run / "last" / "manifest.json").is_file():
-        print(f"training a model for {updates} updates in {run}", flush=True)
-        recipe = own_recipe(reference_shape(options), dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
+        print(f"training a model of width {width} for {updates} updates in {run}", flush=True)
+        recipe = own_recipe(shape_of(options, width), dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
         changes = [f"training.{k}" for k in (f"max_updates={updates}", f"checkpoint_every={updates}", "log_every=50")]
         subprocess.run(
             [sys.executable, "-m", "phraseloom", "train", str(recipe), *changes, "--run", str(run)], check=True
@@ -196,29 +272,42 @@ def compare(rows: list[Row]) -> dict[str, float]:
 def main() -> None:
     arguments = parser(__doc__, quick=QUICK)
     add_data_options(arguments)
-    arguments.add_argument("--model", type=Path, help="model or run folder")
+    arguments.add_argument("--model", type=Path, nargs="+", help="model or run folders")
     arguments.add_argument("--text", type=Path, help="sentences to translate, raw text")
     arguments.add_argument("--sentences", type=int, default=1000)
+    arguments.add_argument("--one", type=int, default=100, help="sentences for the latency of one sentence a call")
     arguments.add_argument("--batch", type=int, default=64)
     arguments.add_argument("--max-length", type=int, default=100)
     arguments.add_argument("--rounds", type=int, default=3)
+    arguments.add_argument("--clock", choices=sorted(CLOCKS), default="wall")
     arguments.add_argument(
-        "--train-updates", type=int, default=300, help="updates of the model that is trained without --model"
+        "--widths", type=int, nargs="+", default=[128, 256, 512], help="of the models without --model"
+    )
+    arguments.add_argument(
+        "--train-updates", type=int, default=300, help="updates of the models that are trained without --model"
     )
     options = arguments.parse_args()
     options.cores = take_cores(options.cores)
     os.environ.setdefault("OMP_NUM_THREADS", str(options.cores))
-    folder = find_model(options.model if options.model is not None else stand_in(options))
+    ratios: dict[str, float] = {}
+    figures: list[dict[str, Any]] = []
+    for folder in options.model or [stand_in(options, width) for width in options.widths]:
+        measure(options, find_model(folder), ratios, figures)
+    finish("decode_speed", options, ratios=ratios, figures=figures)
+
+
+def measure(options: argparse.Namespace, folder: Path, ratios: dict[str, float], figures: list[dict[str, Any]]) -> None:
+    """One model and the phrasal models of its width."""
     model, tokenizer, generation = load_model(folder)
     pack_for_inference(model)  # as Translator.from_pretrained does
     _, config = read_config(folder)
     if not isinstance(config, ModelConfig):
         raise SystemExit(f"{folder} is a language model; give a translation model")
-    lines = sentences(options, tokenizer)
-    scratch = WORK / "decode_speed"
+    lines, scratch = sentences(options, tokenizer), WORK / "decode_speed"
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     atomic_write_text(scratch / "sentences", "".join(line + "\n" for line in lines))
+    print(f"width {config.width}: {folder}", flush=True)
     with contextlib.ExitStack() as stack:
         server = connect(config, scratch)
         if server is not None:
@@ -228,12 +317,15 @@ def main() -> None:
             share = agreement(options, model, lines, server)
             print(f"CTranslate2 {version}; {100 * share:.1f} % of the greedy outputs are equal")
         rows = rows_of(options, model, generation, lines, server)
+        phrasal, flop = phrasal_rows(options, config.width, len(tokenizer.target.vocabulary))
         for number in range(options.rounds):
-            for row in rows:
+            for row in (*rows, *phrasal):
                 row.done.append(row.work())
             print(f"round {number + 1} of {options.rounds}", flush=True)
     shutil.rmtree(scratch, ignore_errors=True)
-    report(options, rows, len(lines))
+    report(options, config.width, rows + phrasal, figures)
+    for name, value in {**compare(rows), **compare_phrasal(phrasal, flop)}.items():
+        ratios[f"{config.width} {name}"] = value
 
 
 def connect(config: ModelConfig, scratch: Path) -> CTranslate | None:
@@ -246,16 +338,16 @@ def connect(config: ModelConfig, scratch: Path) -> CTranslate | None:
     return CTranslate(interpreter, scratch / "sentences", scratch)
 
 
-def report(options: argparse.Namespace, rows: list[Row], count: int) -> None:
-    figures, cells = [], []
+def report(options: argparse.Namespace, width: int, rows: list[Row], figures: list[dict[str, Any]]) -> None:
+    cells = []
     for row in rows:
-        seconds = statistics.median(s for s, _ in row.done)
-        tokens = row.done[0][1]
-        cells.append([row.group, row.name, count / seconds, tokens / seconds, tokens / count])
-        figures.append(dict(zip(("search", "system", "sentences", "tokens", "length"), cells[-1], strict=True)))
-    print(f"{count} sentences, batches of {options.batch}; workers x threads")
-    table(["search", "system", "sentences/s", "tokens/s", "tokens/sentence"], cells)
-    finish("decode_speed", options, ratios=compare(rows), figures=figures)
+        seconds, tokens = statistics.median(s for s, _ in row.done), row.done[0][1]
+        count = options.one if row.group.endswith("one") else options.sentences
+        cells.append([row.group, row.name, tokens / seconds, 1000 * seconds / tokens])
+        figures.append({"width": width, "count": count, "seconds": seconds, "tokens": tokens})
+        figures[-1].update(search=row.group, system=row.name)
+    print(f"width {width}, batches of {options.batch}; workers x threads; {options.clock} time")
+    table(["search", "system", "tokens/s", "ms/token"], cells)
 
 
 if __name__ == "__main__":

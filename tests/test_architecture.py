@@ -40,7 +40,8 @@ ALLOWED: dict[str, set[str]] = {
     "metrics": {"errors", "text", "align"},
     "hub": BASE,
     "models": TEXT | MODEL | {"hub", "data", "phrases"},
-    "decoding": TEXT | MODEL | {"align", "phrases", "data"},
+    "native": TEXT | MODEL,
+    "decoding": TEXT | MODEL | {"align", "phrases", "data", "native"},
     "training": TEXT | MODEL | {"align", "phrases", "data", "decoding", "metrics", "recipe"},
     "analysis": TEXT | MODEL | {"align", "phrases", "world", "data", "decoding", "metrics", "training"},
     "npmt": TEXT | MODEL | {"data", "decoding", "metrics", "analysis"},
@@ -51,7 +52,19 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"decoding"},
     "__main__": {"cli"},
 }
-WITH_TORCH = {"layers", "losses", "outputs", "models", "npmt", "decoding", "training", "analysis", "serving", "bridges"}
+WITH_TORCH = {
+    "layers",
+    "losses",
+    "outputs",
+    "models",
+    "npmt",
+    "native",
+    "decoding",
+    "training",
+    "analysis",
+    "serving",
+    "bridges",
+}
 
 
 def name_of(path: Path) -> str:

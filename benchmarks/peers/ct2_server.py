@@ -4,7 +4,9 @@ Runs under the interpreter of PHRASELOOM_PEER_CT2: ct2_server.py SENTENCES (ids,
 
     {"convert": "x.npz", "out": FOLDER, "heads": 4, "epsilon": 1e-6}  → {}
     {"model": FOLDER, "compute": "float32", "workers": 1, "threads": 2, "beam": 5, "length_penalty": 0, "batch": 64,
-     "max_length": 100, "first": 64 or null, "outputs": true}           → {"seconds", "tokens", "outputs"?}
+     "max_length": 100, "first": 64 or null, "one": false, "clock": "wall", "outputs": true}
+        → {"seconds", "tokens", "outputs"?}
+`one`: one sentence a call. `clock`: wall, or cpu for processor time.
 Loading is not part of the seconds. Tokens count one end symbol a sentence.
 """
 
@@ -27,18 +29,23 @@ def translate(request: dict[str, Any], loaded: dict[Any, Any], sentences: list[l
             model, device="cpu", compute_type=compute, inter_threads=workers, intra_threads=threads
         )
     given = sentences[: request["first"]]
-    begin = time.perf_counter()
-    results = loaded[key].translate_batch(
-        given,
-        beam_size=request["beam"],
-        length_penalty=request["length_penalty"],
-        max_batch_size=request["batch"],
-        batch_type="examples",
-        max_input_length=0,
-        max_decoding_length=request["max_length"],
-    )
+    clock = {"wall": time.perf_counter, "cpu": time.process_time}[request["clock"]]
+    begin = clock()
+    results = [
+        result
+        for call in ([[sentence] for sentence in given] if request["one"] else [given])
+        for result in loaded[key].translate_batch(
+            call,
+            beam_size=request["beam"],
+            length_penalty=request["length_penalty"],
+            max_batch_size=request["batch"],
+            batch_type="examples",
+            max_input_length=0,
+            max_decoding_length=request["max_length"],
+        )
+    ]
     outputs = [r.hypotheses[0] for r in results]
-    answer: dict[str, Any] = {"seconds": time.perf_counter() - begin, "tokens": sum(len(o) + 1 for o in outputs)}
+    answer: dict[str, Any] = {"seconds": clock() - begin, "tokens": sum(len(o) + 1 for o in outputs)}
     if request.get("outputs"):
         answer["outputs"] = [" ".join(o) for o in outputs]
     return answer

@@ -16,7 +16,7 @@ def command(
     output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
 ) -> int:
     """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products,
-    whether a new model tells tokens apart, and from which length on fused attention is faster.
+    the compiled library for search, whether a new model tells tokens apart, and from which length on fused attention is faster.
 
     The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
@@ -27,7 +27,7 @@ def command(
         raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
     findings = examine(probe=not quick)
     if not quick and all(f.state != "fail" for f in findings):
-        findings += [start_of_training(), attention_backend()]
+        findings += [native_kernels(), start_of_training(), attention_backend()]
     if output == "json":
         print(json.dumps([vars(f) for f in findings], ensure_ascii=False))
     else:
@@ -50,6 +50,18 @@ def start_of_training() -> Finding:
         report = measure_start(build_model(config, 1000, 1000), source_size=1000, target_size=1000)
     text = f"{report} (model.init: {config.init.kind}, source phrases)"
     return Finding("start of training", "note" if report.collapsed else "ok", text)
+
+
+def native_kernels() -> Finding:
+    """Whether the compiled library for search is there, and for which instruction sets."""
+    from phraseloom.native.library import VARIANTS, variants
+    from phraseloom.report.run.machine import Finding
+
+    names = [VARIANTS[number] for number in variants()]
+    if names:
+        return Finding("native kernels", "ok", f"{', '.join(names)}; kernels: auto takes {names[-1]}")
+    text = "not built, so search runs in eager torch, several times slower; reinstall where a C++ compiler (g++) is at hand"
+    return Finding("native kernels", "note", text)
 
 
 def attention_backend() -> Finding:

@@ -79,10 +79,11 @@ def greedy_steps(
     for step in range(last_step + 1):
         raise_if_cancelled(options.should_cancel)
         decoded = model.step(tokens, state)
-        repeats = repeated_tokens(history[:step, active].T, options.no_repeat_ngram_size)
-        count = 1 + len(options.banned) + int(step < most_shortest) + most_repeated(repeats)
-        log_probs, ids = model.output.candidates(decoded.hidden, count, decoded.word_share)
-        log_probs = ban(log_probs, ids, options.banned)
+        written = history[:step, active] if options.no_repeat_ngram_size else history[:0]
+        repeats = repeated_tokens(written.T, options.no_repeat_ngram_size)
+        log_probs, ids = _allowed(
+            model, decoded, 1 + int(step < most_shortest) + most_repeated(repeats), options.banned
+        )
         ban_repeats_(log_probs, ids, repeats, options.end)
         if step < most_shortest:
             log_probs.masked_fill_((ids == options.end) & (limits.shortest[active] > step)[:, None], NEVER)
@@ -103,8 +104,12 @@ def greedy_steps(
                 end_log_probs = _log_probs_of(model, decoded.rows(rows), tokens[rows])
                 best[rows] = end_log_probs.masked_fill(end_log_probs == NEVER, 0.0)
                 cut_B[active[rows]] = True
-        total_B[active] += best
-        history[step, active] = tokens
+        if len(active) == num:
+            total_B += best
+            history[step] = tokens
+        else:
+            total_B[active] += best
+            history[step, active] = tokens
         yield tokens
         done = tokens == options.end
         if bool(done.any()):
@@ -115,6 +120,17 @@ def greedy_steps(
             state.keep(live)
     refuse_nan(total_B)
     return _hypotheses(history, total_B, cut_B, options)
+
+
+def _allowed(model: SearchModel, decoded: DecoderOutput, count: int, banned: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """log p (float64) and ids of at least the `count` best tokens of each row that are not banned, best first; banned ones may
+    stand among them with -inf."""
+    allowed = getattr(model.output, "allowed", None)
+    if allowed is not None:
+        result: tuple[Tensor, Tensor] = allowed(decoded.hidden, count, banned)
+        return result
+    log_probs, ids = model.output.candidates(decoded.hidden, count + len(banned), decoded.word_share)
+    return ban(log_probs, ids, banned), ids
 
 
 def _log_probs_of(model: SearchModel, decoded: DecoderOutput, tokens_N: Tensor) -> Tensor:
@@ -200,12 +216,9 @@ class _BeamSearch:
         end, banned, limits = self.options.end, self.options.banned, self.limits
         num, live = self.scores.shape
         repeats = repeated_tokens(self.written.flatten(0, 1), self.options.no_repeat_ngram_size)
-        count = self.options.beam + 1 + len(banned) + most_repeated(repeats)
-        log_probs, ids = self.model.output.candidates(decoded.hidden, count, decoded.word_share)
-        log_probs = ban(log_probs, ids, banned)
+        log_probs, ids = _allowed(self.model, decoded, self.options.beam + 1 + most_repeated(repeats), banned)
         ban_repeats_(log_probs, ids, repeats, end)
-        log_probs = log_probs.view(num, live, -1)
-        ids = ids.view(num, live, -1)
+        log_probs, ids = log_probs.view(num, live, -1), ids.view(num, live, -1)
         totals = log_probs + self.scores[:, :, None]
         best_ids = ids.gather(2, log_probs.argmax(2, keepdim=True))[:, :, 0]
         if step < self.most_shortest:

@@ -18,6 +18,7 @@ from phraseloom.decoding.mbr import expected_similarity
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import search, writer_of
+from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
 from phraseloom.text.vocabulary import BOS, PAD, UNK
@@ -49,13 +50,14 @@ def search_pieces(
     """
     with torch.inference_mode():
         model = averaged(model, config.ensemble_mean)
-        memory = encode_pieces(model, pieces, device)
+        searched = fast(model, config.kernels)
+        memory = encode_pieces(searched, pieces, device)
         limits, options = limits_of(pieces, config, device), search_options(tokenizer, pieces, config, should_cancel)
         trackers = [p.tracker for p in pieces if p.tracker is not None]
         if trackers:
-            n_best = constrained_search(model, memory, limits, options, trackers)
+            n_best = constrained_search(searched, memory, limits, options, trackers)
         else:
-            n_best = search(model, memory, limits, options)
+            n_best = search(searched, memory, limits, options)
         if config.samples:
             n_best = [
                 rank_samples(tokenizer.target, piece, samples, config, should_cancel)

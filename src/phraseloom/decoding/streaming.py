@@ -23,6 +23,7 @@ from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.piece_search import encode_pieces, limits_of, link_pieces, search_options
 from phraseloom.decoding.sampling import sample_steps
 from phraseloom.errors import UsageError
+from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.subwords import ESCAPE
 from phraseloom.text.tokenizer import Side, Tokenizer
@@ -113,10 +114,11 @@ def _steps(
 ) -> Generator[int, None, PieceResult]:  # fmt: skip
     """Yield the tokens of one piece; return its result. The mode of torch holds only while this generator runs."""
     model = averaged(model, config.ensemble_mean)
-    memory = encode_pieces(model, [piece], device)
+    searched = fast(model, config.kernels)
+    memory = encode_pieces(searched, [piece], device)
     options = search_options(tokenizer, [piece], config, should_cancel)
     search = greedy_steps if options.sampling is None else sample_steps
-    steps = search(model, memory, limits_of([piece], config, device), options)
+    steps = search(searched, memory, limits_of([piece], config, device), options)
     while True:
         try:
             tokens = next(steps)

@@ -50,6 +50,7 @@ AlignmentMethod = Literal[
 UnknownMethod = Literal["forbid", "keep", "replace"]
 LongLines = Literal["crop", "split"]
 StopRule = Literal["finished", "exact", "transformers"]
+Kernels = Literal["auto", "eager", "native"]
 PenaltyName = Literal["wu", "sockeye", "none"]
 EnsembleMean = Literal["probabilities", "log_probabilities"]
 MbrMetric = Literal["chrf", "bleu"]
@@ -168,6 +169,11 @@ class DecodingConfig(Config):
     batch_sentences: AutoBatch = Field("auto", description="Sentences per batch.")
     batch_tokens: BatchTokens = 8192
     workers: Workers = "auto"
+    kernels: Kernels = Field(
+        "auto",
+        description="What computes the search. auto: the compiled library where it is built and can run the model; native: "
+        "require it; eager: torch.",
+    )
     max_input_tokens: int = Field(
         LINE_TOKENS, ge=1, le=1_000_000, description="Most subwords of a line. Longer lines are cropped (or split)."
     )

@@ -71,9 +71,9 @@ class SoftmaxOutput(nn.Module):
 
     def pack(self) -> None:
         """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, self._bias())
+        self._packed = Packed(self.weight, self.class_bias())
 
-    def _bias(self) -> Tensor | None:
+    def class_bias(self) -> Tensor | None:
         """The bias, with -inf for the excluded classes."""
         if self.bias is None or not self.excluded:
             return self.bias
@@ -85,7 +85,7 @@ class SoftmaxOutput(nn.Module):
         objective, nll = cross_entropy(
             hidden_ND,
             self.weight,
-            self._bias(),
+            self.class_bias(),
             gold_N,
             epsilon=self.label_smoothing,
             smoothing=self.smoothing,
@@ -97,7 +97,7 @@ class SoftmaxOutput(nn.Module):
         """Unnormalised scores (R, V)."""
         if self._packed is not None and self._packed.fits(hidden_RD, self.weight):
             return self._packed(hidden_RD)
-        return F.linear(hidden_RD, self.weight, self._bias())
+        return F.linear(hidden_RD, self.weight, self.class_bias())
 
     def log_probs(self, hidden_RD: Tensor, word_share_R: Tensor | None = None) -> Tensor:
         """log p of every class, (R, V)."""

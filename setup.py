@@ -1,0 +1,27 @@
+"""The compiled library of `phraseloom.native`, where a compiler is at hand; without one the package works in eager torch."""
+
+import os
+
+from setuptools import Extension, setup
+
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-fvisibility=hidden",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+]
+
+setup(
+    ext_modules=[
+        Extension(
+            "phraseloom.native._kernels",
+            ["src/phraseloom/native/kernels.cpp"],
+            depends=["src/phraseloom/native/kernels.h", "src/phraseloom/native/body.inc"],
+            extra_compile_args=[*FLAGS, "-g0", "-Wno-psabi", *os.environ.get("PHRASELOOM_KERNEL_FLAGS", "").split()],
+            optional=True,
+        )
+    ]
+)

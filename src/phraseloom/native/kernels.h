@@ -1,0 +1,81 @@
+// The structures that `kernels.cpp` reads; `structs.py` declares the same ones for ctypes. Plain C, no torch headers.
+//
+// All tensors are contiguous float32. Offsets and columns count floats. The caller keeps every pointer alive and checks every
+// size; a function returns 0, or a negative error code.
+#pragma once
+#include <stdint.h>
+
+enum { NO_MEMORY = -1, BAD_TOKEN = -2, BAD_ROW = -3 };
+enum { LINEAR = 0, RELU = 1, SWISH = 2, GELU = 3, SIGMOID = 4 };
+enum { MAX_TAPS = 8 };
+
+// y = x W' + b, W (n, k) packed by `pl_pack`; b may be null.
+struct Matrix {
+    const float *packed, *bias;
+    int64_t n, k;
+};
+
+// Layer normalisation; weight null: none.
+struct Norm {
+    const float *weight, *bias;
+    int64_t width;
+    double epsilon;
+};
+
+// One block of an output of `layers/attention/windows.py`: the sum of `taps` columns of the product of the last tokens, the
+// oldest first, goes to `offset` of the row of queries (to_cache 0) or of keys and values (to_cache 1).
+struct Window {
+    int64_t to_cache, offset, width, taps, columns[MAX_TAPS];
+};
+
+// The slots of one block for one head: scores are sums over taps of queries (offsets, query order by query order) times keys.
+struct Slots {
+    int64_t order, taps, key, value;
+    const int64_t *queries;
+};
+
+// An attention block (layers/attention/multihead.py). Self-attention: `in` makes queries, keys and values. Cross-attention:
+// `in` makes the queries and `memory` keys and values of the source.
+struct Attention {
+    Matrix in, memory, out;
+    int64_t heads, size, blocks, num_orders;
+    const int64_t *orders;      // of the queries
+    int64_t zero_extended;
+    int64_t query_width;        // 0: every query is one tap and is read from the product itself
+    int64_t cache_width;        // keys and values of one token
+    int64_t history;            // the longest window of `windows`
+    const Window *windows, *memory_windows;
+    int64_t num_windows, num_memory_windows;
+    const Slots *slots;         // (heads, blocks)
+    const float *gate;          // (heads), or null
+    int64_t gate_block, gate_order;
+    const float *key_table, *value_table;  // relative positions (2 clip + 1, size), or null
+    int64_t clip;
+    int64_t num_reads;          // contexts that an output reads: their query order, and how many tokens ahead
+    const int64_t *read_order, *read_ahead;
+};
+
+// The attentive combination network (layers/phrase_representation.py).
+struct Combination {
+    Norm norm;
+    Matrix query, output, hidden, down;
+    int64_t heads, size, add_attended;
+};
+
+struct Layer {
+    int64_t pre, has_cross, has_combination, activation;
+    Norm self_norm, cross_norm, feed_forward_norm;
+    Attention self, cross;
+    Matrix up, down;
+    Combination combination;
+};
+
+// An encoder or a decoder with the embedding of its tokens: rows of `embedding`, through `project` if it is there.
+struct Stack {
+    int64_t variant, width, vocabulary, num_layers;
+    double scale;
+    const float *embedding;
+    Matrix project;
+    Norm embedding_norm, final_norm;
+    const Layer *layers;
+};

@@ -1,0 +1,290 @@
+"""A model for search whose encoder, decoder steps and output run in the library: `fast(model, kernels)`.
+
+The hidden states are within 1e-5 of those of eager torch, and are the same bits in every batch. Each part of a model that the
+library cannot run (the encoder, the decoder, the output) stays eager.
+"""
+
+from __future__ import annotations
+
+import threading
+from ctypes import addressof, c_int64
+from typing import Any
+from weakref import WeakKeyDictionary, finalize
+
+import torch
+from torch import Tensor, nn
+
+from phraseloom.errors import UsageError
+from phraseloom.layers.phrase_representation import PhraseKeys
+from phraseloom.models.decoder import Memory, TransformerDecoder
+from phraseloom.models.language_model import LanguageModel
+from phraseloom.models.translation import TranslationModel
+from phraseloom.native.library import Parts, best_variant, check, load
+from phraseloom.native.program import Unsupported, decoder_program, encoder_program
+from phraseloom.options.decoding import Kernels
+from phraseloom.outputs import DecoderOutput, SoftmaxOutput
+
+
+def fast(model: Any, kernels: Kernels = "auto") -> Any:
+    """`model` for search with these kernels: itself for `eager`, and for `auto` where the library cannot run its decoder.
+
+    Raises UsageError for `native` if the library was not built or cannot run the decoder.
+    """
+    if kernels == "eager":
+        return model
+    try:
+        return NativeModel(model, _compiled(model))
+    except Unsupported as reason:
+        if kernels == "auto":
+            return model
+        raise UsageError(f"kernels: native is not possible: {reason}", hint="use kernels: auto") from None
+
+
+class _Compiled:
+    """The programs of a model and the parameters that they were made from."""
+
+    def __init__(self, model: Any) -> None:
+        embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
+        self._parameters, self._embedding = list(model.parameters()), embedding
+        self._made_from = self._versions()
+        if not isinstance(model.decoder, TransformerDecoder):
+            raise Unsupported(f"it cannot run a {type(model.decoder).__name__}")
+        attention: Any = model.decoder.layers[0].self_attention
+        self.parts = parts = Parts(best_variant(attention.score.layout.size))
+        self.decoder = decoder_program(parts, model.decoder, embedding)
+        self.encoder = self.output = None
+        if isinstance(model, TranslationModel) and model.phrases is None:
+            try:
+                self.encoder = encoder_program(parts, model.encoder, model.source_embedding)
+            except Unsupported:
+                self.encoder = None
+        if type(model.output) is SoftmaxOutput:
+            self.output = parts.matrix(model.output.weight, model.output.class_bias())
+
+    def _versions(self) -> list[tuple[int, int]]:
+        tensors = (*self._parameters, self._embedding.weight)  # fixed vectors are no parameters
+        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the parameters are still those that were packed."""
+        return self._versions() == self._made_from
+
+
+_programs: WeakKeyDictionary[nn.Module, _Compiled] = WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _compiled(model: Any) -> _Compiled:
+    """The programs of a model, made when it is first searched or when its parameters have changed."""
+    if load() is None:
+        raise Unsupported("the compiled library is not there; `phraseloom doctor` tells how to build it")
+    if type(model) not in (TranslationModel, LanguageModel):
+        raise Unsupported(f"it cannot run a {type(model).__name__}")
+    if getattr(model, "fertility", None) is not None:
+        raise Unsupported("it cannot run a gate over words and phrases (fertility)")
+    with _lock:
+        compiled = _programs.get(model)
+        if compiled is None or model.training or not compiled.is_current:
+            if model.training or any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
+                raise Unsupported("it runs float32 models on a CPU, for inference")
+            _programs[model] = compiled = _Compiled(model)
+        return compiled
+
+
+class NativeModel:
+    """A `SearchModel` (`decoding/limits.py`) over the programs of a model; everything else is the model's."""
+
+    writes = "tokens"
+
+    def __init__(self, model: Any, compiled: _Compiled) -> None:
+        self.model, self._compiled = model, compiled
+        self.output = model.output if compiled.output is None else NativeOutput(model.output, compiled)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def encode(self, source_BS: Tensor, lengths_B: Tensor | None, phrase_sizes_BP: Tensor | None = None) -> Memory:
+        """See `TranslationModel.encode`."""
+        program = self._compiled.encoder
+        if program is None:
+            memory: Memory = self.model.encode(source_BS, lengths_B, phrase_sizes_BP)
+            return memory
+        sentences, length = source_BS.shape
+        tokens = source_BS.contiguous()
+        lengths = torch.full((sentences,), length) if lengths_B is None else lengths_B.contiguous()
+        _require(tokens, torch.int64, (sentences, length))
+        _require(lengths, torch.int64, (sentences,))
+        if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
+            raise IndexError("a length is outside the batch")
+        positions = _positions(self.model.source_embedding, 0, length)
+        states = torch.empty(sentences, length, program.width)
+        check(
+            self._compiled.parts.library.pl_encode(
+                addressof(program),
+                tokens.data_ptr(),
+                _data(positions),
+                lengths.data_ptr(),
+                sentences,
+                length,
+                states.data_ptr(),
+            )
+        )
+        return Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
+
+    def start(self, memory: Any, *, beam: int = 1, max_length: int = 64) -> NativeState:
+        """The state of search before the first step, `beam` hypotheses a sentence."""
+        state = NativeState(self._compiled, memory, max_length, self.model)
+        if beam > 1:
+            state.expand(beam)
+        return state
+
+    def step(self, tokens_R: Tensor, state: NativeState) -> DecoderOutput:
+        """Feed one token to every row: hidden (R, D). There are no attention weights."""
+        return DecoderOutput(state.advance(tokens_R, self._embedding))
+
+    @property
+    def _embedding(self) -> Any:
+        return self.model.embedding if isinstance(self.model, LanguageModel) else self.model.target_embedding
+
+
+class NativeState:
+    """The state of a search; row = sentence * beam + hypothesis."""
+
+    def __init__(self, compiled: _Compiled, memory: Any, capacity: int, model: Any) -> None:
+        self._compiled, self._library = compiled, compiled.parts.library
+        self.rows = sentences = memory if isinstance(memory, int) else len(memory.states_BSD)
+        self.beam, self.step = 1, 0
+        self._handle = self._library.pl_start(addressof(compiled.decoder), sentences, max(1, capacity))
+        if not self._handle:
+            raise MemoryError("no memory for the caches of search; make batch_sentences smaller")
+        finalize(self, self._library.pl_end, self._handle)
+        self._alive: list[Tensor] = []
+        if not isinstance(memory, int):
+            self._read(memory, model)
+
+    def _read(self, memory: Memory, model: Any) -> None:
+        sentences, length, width = memory.states_BSD.shape
+        lengths = torch.full((sentences,), length) if memory.lengths_B is None else memory.lengths_B.contiguous()
+        _require(lengths, torch.int64, (sentences,))
+        if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
+            raise IndexError("a length is outside the batch")
+        for number, layer in enumerate(model.decoder.layers):
+            if layer.cross_attention is not None:
+                states = memory.of_layer(number).contiguous()
+                _require(
+                    states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k)
+                )
+                check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
+            keys: PhraseKeys | None = layer.project_phrases(memory.phrases, number)
+            if keys is not None:
+                self._read_phrases(number, keys, sentences, width)
+
+    def _read_phrases(self, layer: int, phrases: PhraseKeys, sentences: int, width: int) -> None:
+        keys, values, lengths = phrases.keys.contiguous(), phrases.values.contiguous(), phrases.visibility.lengths_B
+        combination = self._compiled.decoder.layers[layer].combination
+        shape = (sentences, combination.heads, keys.shape[2], combination.size)
+        for tensor in (keys, values):
+            _require(tensor, torch.float32, shape)
+        if lengths is not None:
+            lengths = lengths.contiguous()
+            _require(lengths, torch.int64, (sentences,))
+            if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= keys.shape[2]:
+                raise IndexError("a number of phrases is outside the batch")
+            self._alive.append(lengths)
+        self._alive += [keys, values]
+        self._library.pl_phrases(self._handle, layer, keys.data_ptr(), values.data_ptr(), keys.shape[2], _data(lengths))
+
+    def advance(self, tokens_R: Tensor, embedding: Any) -> Tensor:
+        """Feed one token to every row: hidden states (R, D)."""
+        program = self._compiled.decoder
+        hidden = torch.empty(self.rows, program.width)
+        tokens = tokens_R.contiguous()
+        _require(tokens, torch.int64, (self.rows,))
+        position = _positions(embedding, self.step, 1)
+        check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr()))
+        self.step += 1
+        return hidden
+
+    def reorder(self, rows_R: Tensor) -> None:
+        """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
+        rows = rows_R.contiguous()
+        _require(rows, torch.int64, (len(rows),))
+        check(self._library.pl_reorder(self._handle, rows.data_ptr(), len(rows)))
+        self.rows = len(rows)
+
+    def expand(self, beam: int) -> None:
+        """From one hypothesis a sentence to `beam` equal ones."""
+        assert self.beam == 1
+        self.beam = beam
+        self.reorder(torch.arange(self.rows).repeat_interleave(beam))
+
+    def keep(self, sentences_B: Tensor) -> None:
+        """Keep these sentences only, with all their hypotheses, in this order."""
+        if self.beam > 1:
+            sentences_B = (sentences_B[:, None] * self.beam + torch.arange(self.beam)).flatten()
+        self.reorder(sentences_B)
+
+
+class NativeOutput:
+    """A softmax output whose best classes and scores come from the library, chunk by chunk; all else is the output's."""
+
+    def __init__(self, output: SoftmaxOutput, compiled: _Compiled) -> None:
+        self.eager, self._compiled = output, compiled
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.eager, name)
+
+    def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
+        log_probs, ids, _ = self._run(hidden_RD, count)
+        return log_probs.float(), ids
+
+    def allowed(self, hidden_RD: Tensor, count: int, banned: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """The same without the `banned` classes, in float64; -inf where fewer are left."""
+        log_probs, ids, _ = self._run(hidden_RD, count, banned)
+        return log_probs, ids
+
+    def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
+        """log p of the gold class of each row, (N,)."""
+        of_gold = self._run(hidden_ND, 1, gold_R=gold_N)[2]
+        assert of_gold is not None
+        return of_gold.float()
+
+    def _run(
+        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...] = (), gold_R: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        matrix, parts = self._compiled.output, self._compiled.parts
+        assert matrix is not None
+        rows, count = len(hidden_RD), min(count, matrix.n)
+        hidden = hidden_RD.contiguous()
+        _require(hidden, torch.float32, (rows, matrix.k))
+        log_probs = torch.empty(rows, count, dtype=torch.float64)
+        ids = torch.empty(rows, count, dtype=torch.int64)
+        of_gold = None
+        if gold_R is not None:
+            gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64)
+            _require(gold_R, torch.int64, (rows,))
+        code = parts.library.pl_candidates(
+            parts.variant, addressof(matrix), hidden.data_ptr(), rows, count, (c_int64 * len(banned))(*banned), len(banned),
+            log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),
+        )  # fmt: skip
+        check(code)
+        return log_probs, ids, of_gold
+
+
+def _positions(embedding: Any, first: int, length: int) -> Tensor | None:
+    positions: Tensor | None = None if embedding.positions is None else embedding.positions(first, length).contiguous()
+    return positions
+
+
+def _require(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    """Refuse a tensor that the library would read or write beyond its end."""
+    if tensor.shape != shape or tensor.dtype != dtype or tensor.device.type != "cpu":
+        raise ValueError(
+            f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, but {shape} {dtype} on cpu is needed"
+        )
+
+
+def _data(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -1,0 +1,242 @@
+"""Modules of a model → the structures that the library runs: weights packed, windows and slots as tables of offsets.
+
+What the library cannot run raises `Unsupported` with its name; `docs/decoding.md` lists it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from phraseloom.layers.attention.convkv import ConvKVScore
+from phraseloom.layers.attention.gate import opening
+from phraseloom.layers.attention.heterogeneous import HeterogeneousArrangement
+from phraseloom.layers.attention.homogeneous import HomogeneousArrangement
+from phraseloom.layers.attention.interleaved import InterleavedArrangement
+from phraseloom.layers.attention.multihead import MultiHeadAttention
+from phraseloom.layers.attention.queryk import QueryKScore
+from phraseloom.layers.attention.relative import RelativeScore
+from phraseloom.layers.attention.score import AttentionScore
+from phraseloom.layers.attention.token import TokenScore
+from phraseloom.layers.attention.windows import Window, WindowOutput
+from phraseloom.layers.embeddings import TokenEmbedding
+from phraseloom.layers.feedforward import FeedForward, Residual
+from phraseloom.layers.phrase_representation import AttentiveCombination
+from phraseloom.layers.table import TableEmbedding
+from phraseloom.models.decoder import TransformerDecoder
+from phraseloom.models.encoder import TransformerEncoder
+from phraseloom.native.library import (
+    ACTIVATIONS,
+    MAX_TAPS,
+    AttentionStruct,
+    CombinationStruct,
+    LayerStruct,
+    Parts,
+    SlotsStruct,
+    StackStruct,
+    WindowStruct,
+)
+
+
+class Unsupported(Exception):
+    """What the library cannot run, by name."""
+
+
+def decoder_program(parts: Parts, decoder: TransformerDecoder, embedding: Any) -> StackStruct:
+    """The step of a Transformer decoder with its embedding."""
+    layers = (LayerStruct * len(decoder.layers))(*(_decoder_layer(parts, layer) for layer in decoder.layers))
+    return _stack(parts, layers, decoder, embedding)
+
+
+def encoder_program(parts: Parts, encoder: Any, embedding: Any) -> StackStruct:
+    """A Transformer encoder with its embedding, without source phrases."""
+    if type(encoder) is not TransformerEncoder:
+        raise Unsupported(f"encoder {type(encoder).__name__}")
+    layers = (LayerStruct * len(encoder.layers))()
+    for struct, layer in zip(layers, encoder.layers, strict=True):
+        if layer.combination is not None:
+            raise Unsupported("source phrases in the encoder")
+        struct.own = attention(parts, layer.attention, cross=False)
+        _residual(parts, struct, "self_norm", layer.attention_residual)
+        _feed_forward(parts, struct, layer.feed_forward, layer.feed_forward_residual)
+    return _stack(parts, layers, encoder, embedding)
+
+
+def _stack(parts: Parts, layers: Any, stack: Any, embedding: Any) -> StackStruct:
+    parts.keep(layers)
+    struct = StackStruct(
+        variant=parts.variant, num_layers=len(layers), layers=layers, final_norm=parts.norm(stack.norm)
+    )
+    struct.width = layers[0].down.n
+    if type(embedding) is TableEmbedding:
+        struct.project = parts.matrix(embedding.linear.weight, embedding.linear.bias)
+    elif type(embedding) is not TokenEmbedding or embedding.weight.shape[1] != struct.width:
+        raise Unsupported(f"{type(embedding).__name__} of another width than the model")
+    struct.embedding, struct.scale = parts.pointer(embedding.weight), embedding.scale
+    struct.vocabulary, struct.embedding_norm = len(embedding.weight), parts.norm(embedding.norm)
+    parts.keep(struct)
+    return struct
+
+
+def _decoder_layer(parts: Parts, layer: Any) -> LayerStruct:
+    struct = LayerStruct(has_cross=layer.cross_attention is not None, has_combination=layer.combination is not None)
+    struct.own = attention(parts, layer.self_attention, cross=False)
+    _residual(parts, struct, "self_norm", layer.self_residual)
+    if layer.cross_attention is not None:
+        struct.cross = attention(parts, layer.cross_attention, cross=True)
+        _residual(parts, struct, "cross_norm", layer.cross_residual)
+    if layer.combination is not None:
+        struct.combination = _combination(parts, layer.combination)
+    _feed_forward(parts, struct, layer.feed_forward, layer.feed_forward_residual)
+    return struct
+
+
+def _residual(parts: Parts, struct: LayerStruct, name: str, residual: Residual) -> None:
+    if type(residual) is not Residual:
+        raise Unsupported(f"residual {type(residual).__name__}")
+    setattr(struct, name, parts.norm(residual.norm))
+    struct.pre = residual.pre
+
+
+def _feed_forward(parts: Parts, struct: LayerStruct, feed_forward: Any, residual: Residual) -> None:
+    if type(feed_forward) is not FeedForward or feed_forward.activation not in ACTIVATIONS:
+        raise Unsupported(f"feed-forward {type(feed_forward).__name__}")
+    struct.up = parts.matrix(feed_forward.up.weight, feed_forward.up.bias)
+    struct.down = parts.matrix(feed_forward.down.weight, feed_forward.down.bias)
+    struct.activation = ACTIVATIONS[feed_forward.activation]
+    _residual(parts, struct, "feed_forward_norm", residual)
+
+
+def _combination(parts: Parts, combination: AttentiveCombination) -> CombinationStruct:
+    size = combination.query.weight.shape[0] // combination.heads
+    return CombinationStruct(
+        norm=parts.norm(combination.residual.norm),
+        query=parts.matrix(combination.query.weight * size**-0.5),
+        output=parts.matrix(combination.output.weight),
+        hidden=parts.matrix(combination.hidden.weight, combination.hidden.bias),
+        down=parts.matrix(combination.down.weight),
+        heads=combination.heads,
+        size=size,
+        add_attended=combination.add_attended,
+    )
+
+
+SCORES = (TokenScore, RelativeScore, ConvKVScore, QueryKScore)
+ARRANGEMENTS = (HomogeneousArrangement, HeterogeneousArrangement, InterleavedArrangement)
+
+
+def attention(parts: Parts, block: Any, *, cross: bool) -> AttentionStruct:
+    """An attention block: its matrices with the scales of the queries in them, its windows, and the slots of every head."""
+    if type(block) is not MultiHeadAttention:
+        raise Unsupported(f"attention {type(block).__name__}")
+    score, arrangement, structure = block.score, block.arrangement, block.structure
+    if type(score) not in SCORES or type(arrangement) not in ARRANGEMENTS:
+        raise Unsupported(f"attention with {type(score).__name__} and {type(arrangement).__name__}")
+    layout, size = score.layout, score.layout.size
+    if max(output.taps for output in layout.queries + layout.keys + layout.values) > MAX_TAPS:
+        raise Unsupported(f"n-grams longer than {MAX_TAPS}")
+    weight, bias = _scaled(score.weight, block.bias, layout.queries, size)
+    split = layout.split if cross else 0
+    struct = AttentionStruct(heads=structure.heads, size=size, blocks=len(structure.blocks))
+    struct.into = parts.matrix(weight[: split or None], None if bias is None else bias[: split or None])
+    if cross:
+        struct.memory = parts.matrix(weight[split:], None if bias is None else bias[split:])
+    struct.out = parts.matrix(arrangement.weight, arrangement.bias)
+    struct.num_orders, struct.orders = len(structure.query_orders), parts.integers(list(structure.query_orders))
+    struct.zero_extended = structure.zero_extended
+
+    of_cache = _Places(layout.keys + layout.values, size)
+    of_queries = _Places(layout.queries, size)
+    single = all(output.taps == 1 for output in layout.queries)
+    query_windows = [] if single else of_queries.windows(to_cache=False)
+    cache_windows = of_cache.windows(to_cache=True, start=split)
+    struct.query_width, struct.cache_width = 0 if single else of_queries.width, of_cache.width
+    own_windows = query_windows if cross else query_windows + cache_windows
+    struct.windows, struct.num_windows = _array(parts, WindowStruct, own_windows), len(own_windows)
+    struct.history = max([window.taps for window in own_windows], default=1)
+    if cross:
+        struct.memory_windows = _array(parts, WindowStruct, cache_windows)
+        struct.num_memory_windows = len(cache_windows)
+
+    products = AttentionScore.products.fget(score) if isinstance(score, RelativeScore) else score.products  # type: ignore[attr-defined]
+    slots: list[SlotsStruct] = [SlotsStruct()] * (structure.heads * len(structure.blocks))
+    for product in products:
+        part = product.part
+        for head in range(part.first, part.last):
+            local = product.first_head + head - part.first
+            rows = range(product.row, product.row + len(structure.query_orders) * product.taps)
+            place = of_queries.column if single else of_queries.offset
+            slots[head * len(structure.blocks) + product.block] = SlotsStruct(
+                order=part.order,
+                taps=product.taps,
+                key=of_cache.offset(product.source, product.key_block, local),
+                value=of_cache.offset(len(layout.keys), product.block, head),
+                queries=parts.integers([place(product.source, row, local) for row in rows]),
+            )
+    struct.slots = _array(parts, SlotsStruct, slots)
+
+    if block.gate is not None:
+        struct.gate = parts.pointer(opening(block.gate.detach()))
+        struct.gate_block = next(g for g, block_parts in enumerate(structure.blocks) if block_parts[0].order == 1)
+        struct.gate_order = structure.query_orders.index(1)
+    if isinstance(score, RelativeScore):
+        struct.key_table, struct.value_table = parts.pointer(score.key_table), parts.pointer(score.value_table)
+        struct.clip = score.clip
+    reads = arrangement.taps if isinstance(arrangement, InterleavedArrangement) else [(0, 0)]
+    struct.num_reads = len(reads)
+    struct.read_order, struct.read_ahead = (parts.integers(list(column)) for column in zip(*reads, strict=True))
+    return struct
+
+
+def _scaled(
+    weight: Tensor, bias: Tensor | None, queries: tuple[WindowOutput, ...], size: int
+) -> tuple[Tensor, Tensor | None]:
+    """The packed matrix and its bias with the scales of the query windows."""
+    scales = torch.ones(len(weight))
+    for window in (window for output in queries for window in output.windows):
+        for column in window.columns:
+            scales[column : column + (window.last - window.first) * size] = window.scale
+    return weight.detach() * scales[:, None], None if bias is None else bias.detach() * scales
+
+
+def _array(parts: Parts, kind: Any, items: list[Any]) -> Any:
+    array = (kind * max(1, len(items)))(*items)
+    parts.keep(array)
+    return array
+
+
+class _Places:
+    """Where the numbers of several outputs lie in one row: output by output, block by block, head by head."""
+
+    def __init__(self, outputs: tuple[WindowOutput, ...], size: int) -> None:
+        self.outputs, self.size = outputs, size
+        self.starts, self.width = [], 0
+        for output in outputs:
+            self.starts.append(self.width)
+            self.width += output.blocks * output.heads * size
+
+    def offset(self, output: int, block: int, head: int) -> int:
+        """Where a head of a block of an output begins."""
+        return self.starts[output] + (block * self.outputs[output].heads + head) * self.size
+
+    def column(self, output: int, block: int, head: int) -> int:
+        """Where it begins in the product, if it is a window of one tap."""
+        windows = self.outputs[output].windows
+        window = next(w for w in windows if w.block == block and w.first <= head < w.last)
+        return window.columns[0] + (head - window.first) * self.size
+
+    def windows(self, *, to_cache: bool, start: int = 0) -> list[WindowStruct]:
+        """The windows that make the row from a product that begins at column `start` of the packed matrix."""
+        return [
+            self._window(number, window, to_cache, start)
+            for number, output in enumerate(self.outputs)
+            for window in output.windows
+        ]
+
+    def _window(self, output: int, window: Window, to_cache: bool, start: int) -> WindowStruct:
+        struct = WindowStruct(to_cache=to_cache, offset=self.offset(output, window.block, window.first))
+        struct.width, struct.taps = (window.last - window.first) * self.size, len(window.columns)
+        struct.columns[: len(window.columns)] = [column - start for column in window.columns]
+        return struct

@@ -1,0 +1,403 @@
+"""The compiled library against eager torch: the same numbers within 1e-5, the same outputs, the same bits in every batch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from phraseloom.data.tensors import make_batch
+from phraseloom.decoding.limits import Limits, SearchOptions
+from phraseloom.decoding.penalties import WuPenalty
+from phraseloom.decoding.search import search
+from phraseloom.errors import ModelError, UsageError
+from phraseloom.layers.table import TargetTable
+from phraseloom.models.build import build_language_model, build_model
+from phraseloom.native import library, model
+from phraseloom.native.model import NativeModel, fast
+from phraseloom.options.language_model import LanguageModelConfig
+from phraseloom.options.model import ModelConfig
+
+needs_library = pytest.mark.skipif(
+    library.load() is None, reason="the compiled library is not built: python setup.py build_ext --inplace"
+)
+pytestmark = needs_library
+
+SIZE, CLOSE = 50, 1e-5
+NO_ENCODER = {"encoder": {"kind": "none"}}
+BIASES = {"attention_bias": True, "activation": "swish", "norm": "post"}
+CASES: dict[str, dict[str, Any]] = {
+    "token": {},
+    "relative": {"attention": {"decoder_self": "relative", "encoder_self": "relative"}},
+    "relative-short": {"attention": {"decoder_self": {"score": {"kind": "relative", "clip": 2, "on_values": False}}}},
+    **{
+        line.replace(" ", "-"): {"attention": line}
+        for line in (
+            "convkv heterogeneous 1-2",
+            "convkv heterogeneous 2-3",
+            "convkv homogeneous 22",
+            "convkv interleaved 1-2",
+            "convkv interleaved 1-2 gated",
+            "queryk heterogeneous 1-2",
+            "queryk heterogeneous 1-2-3",
+            "queryk heterogeneous 1-2 keys-per-order",
+            "queryk heterogeneous 1-2 gated",
+            "queryk homogeneous 211",
+            "queryk interleaved 1-2-3",
+        )
+    },
+    "post-norm": {"norm": "post"},
+    "marian": {**BIASES, "scale_embeddings": True, "positions": {"kind": "none"}},
+    "biases-queryk": {**BIASES, "attention": "queryk heterogeneous 1-2"},
+    "biases-interleaved": {**BIASES, "attention": "convkv interleaved 1-2"},
+    "gelu": {"activation": "gelu"},
+    "embedding-norm": {"embedding_norm": True},
+    "phrases": {"phrases": {}},
+    "phrases-post-norm": {"phrases": {"residual": "token", "transparent": True}, "norm": "post"},
+    "no-encoder": NO_ENCODER,
+    "no-encoder-queryk": {**NO_ENCODER, "attention": "queryk heterogeneous 1-2"},
+    "lstm-encoder": {"encoder": {"kind": "recurrent", "layers": 2}},
+    "heads-of-4": {"width": 16},
+    "heads-of-6": {"width": 24},
+    "heads-of-16": {"width": 64, "attention": "queryk heterogeneous 1-2"},
+    "continuous": {"output": {"kind": "continuous"}, "tied": "two_way"},
+}
+each = pytest.mark.parametrize("name", CASES)
+SOURCES = [
+    [5, 6, 7, 8, 9, 10, 11, 12],
+    [4],
+    [7, 7, 9],
+    [30, 31, 32, 33],
+    [40, 12, 13, 5, 6, 7, 8, 20],
+    [9, 9],
+    [21, 22, 23],
+]
+
+
+def randomised(module: Any) -> Any:
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.add_(noise * 0.1) if "norm" in name else parameter.copy_(noise * 0.2)
+    return module.eval()
+
+
+@cache
+def built(name: str) -> Any:
+    config = {
+        "width": 32,
+        "heads": 4,
+        "ffn_width": 48,
+        "encoder": {"layers": 2},
+        "decoder": {"layers": 2},
+        "tied": "none",
+    }
+    table = TargetTable(
+        nn.functional.normalize(torch.randn(SIZE, 10, generator=torch.Generator().manual_seed(8)), dim=-1)
+    )
+    case = {"output": {"bias": True}, **config, **CASES[name]}
+    return randomised(build_model(ModelConfig.model_validate(case), SIZE, SIZE, table))
+
+
+def encoded(searched: Any, sources: list[list[int]]) -> Any:
+    batch = make_batch(sources, [[] for _ in sources])
+    return searched.encode(batch.source_BS, batch.source_lengths_B)
+
+
+def walk(searched: Any, sources: list[list[int]] = SOURCES, *, capacity: int = 3) -> list[Tensor]:
+    """Hidden states of nine steps while rows are multiplied, reordered and dropped, from the encoder on."""
+    generator = torch.Generator().manual_seed(5)
+    state = searched.start(encoded(searched, sources), beam=1, max_length=capacity)
+    hidden, rows = [], len(sources)
+    for step in range(9):
+        tokens = torch.randint(0, SIZE, (rows,), generator=generator)
+        hidden.append(searched.step(tokens, state).hidden)
+        if step == 1:
+            state.expand(3)
+            rows *= 3
+        elif step == 5:
+            remaining = torch.arange(0, rows // 3, 2)
+            state.keep(remaining)
+            rows = 3 * len(remaining)
+        elif step > 1:
+            chosen = torch.randint(0, 3, (rows // 3, 3), generator=generator)
+            state.reorder((torch.arange(0, rows, 3)[:, None] + chosen).flatten())
+    return hidden
+
+
+def assert_close(got: Tensor, expected: Tensor) -> None:
+    """The stated rule: within 1e-5 of the reference, relative to the largest number of it where that is above 1."""
+    assert got.shape == expected.shape
+    assert float((got - expected).abs().max()) <= CLOSE * max(1.0, float(expected.abs().max()))
+
+
+@each
+@torch.inference_mode()
+def test_encoder_and_steps_agree_with_eager(name: str) -> None:
+    reference = built(name)
+    native = fast(reference, "native")
+    assert isinstance(native, NativeModel)
+    eager_memory, memory = encoded(reference, SOURCES), encoded(native, SOURCES)
+    real = torch.arange(memory.states_BSD.shape[1]) < eager_memory.lengths_B[:, None]
+    assert_close(memory.states_BSD[real], eager_memory.states_BSD[real])
+    for got, expected in zip(walk(native), walk(reference), strict=True):
+        assert_close(got, expected)
+
+
+@each
+@torch.inference_mode()
+def test_no_row_depends_on_its_batch(name: str) -> None:
+    native = fast(built(name), "native")
+    together = encoded(native, SOURCES * 46)
+    state = native.start(together, beam=1, max_length=3)
+    tokens = torch.arange(len(SOURCES) * 46) % SIZE
+    hidden = [native.step(tokens, state).hidden for _ in range(5)]
+    scores = native.output.candidates(hidden[-1], 7)
+    for number in (0, 1, 2, 3, 160, 321):
+        alone = encoded(native, [SOURCES[number % len(SOURCES)]])
+        if native._compiled.encoder is not None:
+            length = alone.states_BSD.shape[1]
+            assert torch.equal(alone.states_BSD[0], together.states_BSD[number, :length])
+            state = native.start(alone, beam=1, max_length=9)
+            for step in range(5):
+                got = native.step(tokens[number : number + 1], state).hidden
+                assert torch.equal(got[0], hidden[step][number]), step
+        if native._compiled.output is not None:
+            got_log_probs, got_ids = native.output.candidates(hidden[-1][number : number + 1].clone(), 7)
+            assert torch.equal(got_ids[0], scores[1][number])
+            assert torch.equal(got_log_probs[0], scores[0][number])
+
+
+@pytest.mark.parametrize("variant", library.variants())
+@torch.inference_mode()
+def test_every_variant_of_the_kernels_agrees(variant: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "best_variant", lambda head_size: variant)
+    monkeypatch.setattr(model, "_programs", {})
+    for name in ("token", "queryk-heterogeneous-1-2", "convkv-interleaved-1-2", "heads-of-16", "phrases", "heads-of-6"):
+        native = fast(built(name), "native")
+        assert native._compiled.parts.variant == variant
+        for got, expected in zip(walk(native), walk(built(name)), strict=True):
+            assert_close(got, expected)
+        hidden = walk(built(name))[-1]
+        log_probs, ids = native.output.candidates(hidden, 5)
+        expected_log_probs, expected_ids = built(name).output.candidates(hidden, 5)
+        assert torch.equal(ids, expected_ids)
+        assert_close(log_probs, expected_log_probs)
+
+
+@pytest.mark.parametrize("line", ["token", "queryk heterogeneous 1-2"])
+@torch.inference_mode()
+def test_language_models_step_natively(line: str) -> None:
+    config = {"width": 32, "heads": 4, "ffn_width": 48, "decoder": {"layers": 2}, "attention": {"decoder_self": line}}
+    reference = randomised(build_language_model(LanguageModelConfig.model_validate(config), SIZE))
+    native, tokens = fast(reference, "native"), torch.tensor([4, 5, 6])
+    states = [searched.start(3, beam=1, max_length=2) for searched in (native, reference)]
+    for _ in range(4):
+        assert_close(native.step(tokens, states[0]).hidden, reference.step(tokens, states[1]).hidden)
+
+
+@cache
+def trained(line: str) -> Any:
+    """A small model that has learned to write its source backwards."""
+    torch.manual_seed(1)
+    config = {
+        "width": 32,
+        "heads": 2,
+        "ffn_width": 64,
+        "encoder": {"layers": 1},
+        "decoder": {"layers": 2},
+        "attention": line,
+    }
+    toy = build_model(ModelConfig.model_validate({**config, "dropout": 0.0, "attention_dropout": 0.0}), 24, 24).train()
+    adam = torch.optim.Adam(toy.parameters(), lr=3e-3)
+    for _ in range(150):
+        sources = [torch.randint(4, 24, (int(n),)).tolist() for n in torch.randint(1, 8, (32,))]
+        loss = toy.loss(make_batch(sources, [s[::-1] for s in sources]))
+        adam.zero_grad()
+        (loss.objective / loss.tokens).backward()
+        adam.step()
+    return toy.eval()
+
+
+@pytest.mark.parametrize("line", ["token", "convkv heterogeneous 1-2", "queryk heterogeneous 1-2"])
+def test_trained_models_write_the_same(line: str) -> None:
+    reference = trained(line)
+    sources = [
+        torch.randint(4, 24, (1 + n % 9,), generator=torch.Generator().manual_seed(n)).tolist() for n in range(40)
+    ]
+    for beam, exact in ((1, True), (4, True), (4, False)):
+        results = []
+        for searched in (reference, fast(reference, "native")):
+            limits = Limits.of([2 * len(s) + 3 for s in sources], [1] * len(sources), [[4, 5]] + [[]] * 39)
+            options = SearchOptions(beam=beam, n_best=beam, penalty=WuPenalty(0.6), exact=exact)
+            with torch.inference_mode():
+                results.append(search(searched, encoded(searched, sources), limits, options))
+        for expected, got in zip(*results, strict=True):
+            assert [h.tokens for h in got] == [h.tokens for h in expected]
+            assert [h.cut for h in got] == [h.cut for h in expected]
+            assert [h.score for h in got] == pytest.approx([h.score for h in expected], abs=1e-4)
+
+
+def native_output(weight: Tensor, bias: Tensor | None = None) -> tuple[Any, Any]:
+    """The softmax output of a model with this matrix, native and eager."""
+    config = {"width": weight.shape[1], "heads": 1, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    options = {"tied": "none", "output": {"bias": bias is not None}}
+    reference = build_model(ModelConfig.model_validate({**config, **options}), 9, len(weight)).eval()
+    with torch.no_grad():
+        reference.output.weight.copy_(weight)
+        if bias is not None:
+            reference.output.bias.copy_(bias)
+    return fast(reference, "native").output, reference.output
+
+
+@pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 1000, 4099])
+@torch.inference_mode()
+def test_candidates_of_vocabularies_of_any_size(size: int) -> None:
+    generator = torch.Generator().manual_seed(
+        size
+    )  # whole numbers, whose sums are exact: the order of near ties is defined
+    weight, bias = (torch.randint(-3, 4, shape, generator=generator).float() for shape in ((size, 16), (size,)))
+    hidden = torch.randint(-3, 4, (11, 16), generator=generator).float()
+    gold = torch.randint(0, size, (11,), generator=generator)
+    native, eager = native_output(weight, bias)
+    for count in (1, 6, 2000):
+        log_probs, ids = native.candidates(hidden, count)
+        expected_log_probs, expected_ids = eager.candidates(hidden, count)
+        assert torch.equal(ids, expected_ids)
+        assert_close(log_probs, expected_log_probs)
+    assert_close(native.gold_log_probs(hidden, gold), eager.gold_log_probs(hidden, gold))
+
+
+@torch.inference_mode()
+def test_equal_scores_go_to_the_lower_id() -> None:
+    weight = torch.ones(300, 4)
+    weight[200:] = 2.0
+    native, _ = native_output(weight)
+    ids = native.candidates(torch.ones(2, 4), 102)[1]
+    assert ids.tolist() == [[*range(200, 300), 0, 1]] * 2
+
+
+@torch.inference_mode()
+def test_banned_classes_are_no_candidates_and_keep_their_probability() -> None:
+    weight, hidden = torch.arange(20.0)[:, None].expand(20, 4) * 0.1, torch.ones(1, 4)
+    native, eager = native_output(weight)
+    log_probs, ids = native.allowed(hidden, 3, (19, 17))
+    assert ids.tolist() == [[18, 16, 15]]
+    assert_close(log_probs.float(), eager.log_probs(hidden)[:, [18, 16, 15]])
+    log_probs, _ = native.allowed(hidden, 20, (19, 17))
+    assert log_probs[0, -2:].tolist() == [float("-inf")] * 2
+
+
+@torch.inference_mode()
+def test_impossible_classes_and_nan() -> None:
+    bias = torch.zeros(70)
+    bias[:60] = float("-inf")
+    native, eager = native_output(torch.randn(70, 8, generator=torch.Generator().manual_seed(1)), bias)
+    hidden = torch.randn(3, 8, generator=torch.Generator().manual_seed(2))
+    log_probs, ids = native.candidates(hidden, 12)
+    expected_log_probs, expected_ids = eager.candidates(hidden, 12)
+    assert torch.equal(ids, expected_ids)
+    assert torch.allclose(log_probs, expected_log_probs, atol=CLOSE)
+    hidden[1, 2] = float("nan")
+    log_probs, _ = native.candidates(hidden, 2)
+    assert log_probs.isnan().any(1).tolist() == [False, True, False]
+
+
+def test_a_broken_model_is_refused() -> None:
+    broken = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+    with torch.no_grad():
+        broken.decoder.layers[0].feed_forward.up.weight[3, 2] = float("nan")
+    searched = fast(broken, "native")
+    with torch.inference_mode(), pytest.raises(ModelError, match="NaN"):
+        search(searched, encoded(searched, SOURCES), Limits.of([5] * 7), SearchOptions())
+
+
+@torch.inference_mode()
+def test_wrong_tensors_are_refused_before_they_reach_the_library() -> None:
+    native = fast(built("token"), "native")
+    state = native.start(encoded(native, SOURCES), beam=1, max_length=4)
+    for tokens in (
+        torch.zeros(6, dtype=torch.long),
+        torch.zeros(7, dtype=torch.int32),
+        torch.zeros(7, 1, dtype=torch.long),
+    ):
+        with pytest.raises(ValueError, match="is needed"):
+            native.step(tokens, state)
+    for token in (-1, SIZE):
+        with pytest.raises(IndexError, match="vocabulary"):
+            native.step(torch.full((7,), token), state)
+        with pytest.raises(IndexError, match="vocabulary"):
+            native.output.gold_log_probs(torch.zeros(1, 32), torch.tensor([token]))
+        with pytest.raises(IndexError, match="vocabulary"):
+            native.encode(torch.full((2, 3), token), None)
+    for rows in ([0, 7], [-1]):
+        with pytest.raises(IndexError, match="row"):
+            state.reorder(torch.tensor(rows))
+    with pytest.raises(IndexError, match="length"):
+        native.encode(torch.full((2, 3), 5), torch.tensor([3, 4]))
+    with pytest.raises(ValueError, match="is needed"):
+        native.output.candidates(torch.zeros(2, 31), 3)
+
+
+def test_changed_weights_are_packed_again() -> None:
+    changing = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+    before = walk(fast(changing, "native"))
+    with torch.no_grad():
+        changing.decoder.layers[0].feed_forward.up.weight.mul_(1.5)
+    after = walk(fast(changing, "native"))
+    assert not torch.equal(before[0], after[0])
+    assert_close(after[0], walk(changing)[0].detach())
+
+
+def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
+    gone = randomised(build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE))
+    fast(gone, "native")
+    before = len(model._programs)
+    del gone
+    assert len(model._programs) == before - 1
+
+
+GATE = {"kind": "word_or_phrase", "fertility": {"classes": 4, "widths": [5]}}
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        (
+            {"encoder": {"kind": "recurrent", "layers": 1}, "decoder": {"kind": "recurrent", "layers": 1}},
+            "RecurrentDecoder",
+        ),
+        ({"output": GATE, "tied": "two_way"}, "fertility"),
+        ({"attention": "convkv heterogeneous 1-9"}, "n-grams longer than 8"),
+    ],
+)
+def test_what_the_library_cannot_run_is_named_and_stays_eager(case: dict[str, Any], reason: str) -> None:
+    config = {"width": 32, "heads": 2, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}, **case}
+    table = TargetTable(nn.functional.normalize(torch.randn(SIZE, 10), dim=-1), SIZE - 3)
+    other = build_model(ModelConfig.model_validate(config), SIZE, SIZE, table).eval()
+    assert fast(other, "auto") is other
+    with pytest.raises(UsageError, match=reason):
+        fast(other, "native")
+
+
+def test_other_types_and_training_stay_eager() -> None:
+    reference = build_model(ModelConfig.model_validate({"preset": "tiny"}), SIZE, SIZE)
+    for other in (reference.train(), reference.eval().double()):
+        assert fast(other, "auto") is other
+        with pytest.raises(UsageError, match="float32"):
+            fast(other, "native")
+
+
+def test_without_the_library_everything_is_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "load", lambda: None)
+    assert fast(built("token"), "auto") is built("token")
+    with pytest.raises(UsageError, match="phraseloom doctor"):
+        fast(built("token"), "native")
+
+
+def test_eager_is_the_model_itself() -> None:
+    assert fast(built("token"), "eager") is built("token")
