@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 
 from phraseloom.errors import DataError
+from phraseloom.options.training import pieces_of_update
 
 __all__ = ["BatchPlan", "EpochPlan", "evaluation_batches", "mix"]
 
@@ -80,9 +81,7 @@ class BatchPlan:
         self.seed, self.max_micro_tokens = seed, max_micro_tokens
         self.tokens = int(self.target.sum(dtype=np.int64)) + len(self.target)
         self.updates_per_epoch = max(1, min(len(self.target), round(self.tokens / batch_tokens)))
-        if max_micro_tokens is not None:
-            micro_batches = max(micro_batches, -(-batch_tokens // max_micro_tokens))
-        self.micro_batches = micro_batches
+        self.micro_batches = pieces_of_update(micro_batches, batch_tokens, max_micro_tokens)
         self.num_pools = max(1, round(self.updates_per_epoch / pool_updates))
         self._epoch: tuple[int, EpochPlan] | None = None
 
