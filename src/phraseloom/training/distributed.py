@@ -8,7 +8,7 @@ only. If one dies, the others see its connections close; if one hangs, `watch.py
 
 **The sum of gradients** is taken in the order of the micro-batches, ((g_0 + g_1) + g_2) + …, so on CPUs the number of
 processes does not change a bit of it. Processes take micro-batches in rounds: micro-batch i goes to process i mod P, in round
-i div P; after each round its gradients are added to the total. GPUs add up their own micro-batches first: one exchange an update.
+i div P; after each round its gradients are added to the total. GPUs add up their own micro-batches first.
 
 **Shared memory** replaces sockets for gradients on one machine. Each process has its gradient in a slot of a common block.
 Process r adds up slice r of all slots, in the order of the slots, into a common total; then each process copies the total. The
