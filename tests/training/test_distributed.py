@@ -155,7 +155,7 @@ def test_more_processes_than_the_machine_can_run_are_not_started(monkeypatch: py
 
 
 def test_fewer_processes_than_asked_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "choose_processes", lambda config, device: 1)
+    monkeypatch.setattr(distributed, "choose_processes", lambda config, device, pieces: 1)
     threads = torch.get_num_threads()
     world = distributed.launch(toy.config(processes=400, micro_batches=400))
     torch.set_num_threads(threads)

@@ -412,7 +412,7 @@ class SplitFiles:
         self._folder, self.shards, self._sizes = folder, shards, sizes
         self._kinds = (kind, kind, PHRASE_TYPE)
         self._maps: dict[str, JoinedFiles] = {}
-        self._checked: dict[tuple[int, int], float] = {}
+        self._checked = np.full((len(SEQUENCES), len(shards)), -math.inf)
 
     def _file_sizes(self, shard: ShardInfo) -> dict[str, int]:
         counts = [shard.source_tokens, shard.target_tokens, shard.source_phrases]
@@ -480,16 +480,15 @@ class SplitFiles:
         result = np.full(filled.shape, padding, dtype=np.int64)
         result[filled] = values.values[(starts[:, None] + columns)[filled]]
         if sequence != PHRASES and result.max(initial=0) >= (size := self._sizes[sequence]):
-            row = int(result.argmax()) // result.shape[1]
+            row = int(result.argmax()) // (result.size // len(result))
             what = f"holds ids beyond the vocabulary of {size} pieces"
             raise CorruptError(what, file=values.paths[int(shards[row])])
         return result
 
     def _check_truncated(self, sequence: int, shards: Ids) -> None:
         """Check the files of shards that have not been checked for `CHECK_SECONDS`."""
-        now = time.monotonic()
-        for shard in np.unique(shards).tolist():
-            if now - self._checked.get((sequence, shard), -math.inf) >= CHECK_SECONDS:
-                self._checked[sequence, shard] = now
-                for name in SEQUENCES[sequence]:
-                    self.file(name).check(shard)
+        now, checked = time.monotonic(), self._checked[sequence]
+        for shard in np.unique(shards[now - checked[shards] >= CHECK_SECONDS]).tolist():
+            checked[shard] = now
+            for name in SEQUENCES[sequence]:
+                self.file(name).check(shard)
