@@ -220,12 +220,13 @@ class ClusterExecution:
 
     def _has_ended(self, running: _Job) -> bool:
         job = running.job
+        if self.on == "local":
+            return str(job.state) in ENDED  # and so is submitit's own process
         if job.paths.result_pickle.exists():
             return True
-        if self.on == "slurm":
-            job.watcher.update()
-        state = str(job.watcher.get_state(job.job_id, mode="cache") if self.on == "slurm" else job.state)
-        running.gone = running.gone + 1 if state.split(" ")[0] in ENDED or state in ENDED else 0
+        job.watcher.update()
+        state = job.watcher.get_state(job.job_id, mode="cache").split(" ")[0]  # `CANCELLED by 123`
+        running.gone = running.gone + 1 if state in ENDED else 0
         return running.gone >= 3  # a result may reach a shared folder a little later
 
     def _cancel(self, pause: float) -> None:

@@ -81,8 +81,6 @@ class Execution:
         Raises InterruptedRun after a signal, FileProblem if the folder is not writable.
         """
         self.records = {step.identity: read_record(step) for step in self.steps}
-        for need in (need for step in self.steps for need in step.needs):
-            self.records.setdefault(need.identity, read_record(need))  # of a step that is run alone
         waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
         number = len(self.steps) - len(waiting)
         if number:
@@ -118,8 +116,13 @@ class Execution:
                 left.append(step)
         return left
 
+    def _need(self, step: Step) -> Record:
+        return self.records[step.identity] if step.identity in self.records else read_record(step)
+
     def _is_done(self, step: Step) -> bool:
-        return self.records[step.identity].state == "done" and step.identity not in self._running
+        """Whether a step is done. What is not among `steps` is: the caller runs a single step only after its needs."""
+        record = self.records.get(step.identity)
+        return record is None or (record.state == "done" and step.identity not in self._running)
 
     def _launch(self, step: Step) -> bool:
         """Start a step, unless another command has run it. False if another command is running it."""
@@ -149,7 +152,7 @@ class Execution:
             remove_marked(step.folder, RECORD)
         files.disk.mkdir(step.folder)
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        inputs = noted(step, [self.records[need.identity].content.get("inputs", {}) for need in step.needs])
+        inputs = noted(step, [self._need(need).content.get("inputs", {}) for need in step.needs])
         content = begin(step, old, inputs=inputs, flop=self.flop.get(step.identity), began=began)
         position = 1 + next(i for i, s in enumerate(self.steps) if s.identity == step.identity)
         line = " ".join(step.argv)
