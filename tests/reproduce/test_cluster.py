@@ -22,7 +22,7 @@ from phraseloom.reproduce.execute import Execution, lease_path
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import read_record
 from phraseloom.reproduce.steps import Step, in_order
-from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_data, run_step
+from phraseloom.reproduce.table_run import TableOptions, merge, open_plan, plan_data, run_step
 
 from . import slurm
 from .fakes import make_steps, make_table, one, program, table_data
@@ -235,3 +235,24 @@ def test_one_step_of_the_plan(tmp_path: Path) -> None:
         call("zz")
     assert [call(data), call(translate)] == ["done", "done"]
     assert [step["state"] for step in plan_data(plan(), options)["steps"][:2]] == ["done", "done"]
+
+
+def test_finished_steps_of_another_machine_are_copied(tmp_path: Path) -> None:
+    make_table(tmp_path, table_data(CHAIN))
+    folders = [tmp_path / name for name in ("there", "here")]
+    there, here = (TableOptions(folder=folder, program=program(tmp_path), flops=1e9) for folder in folders)
+
+    def plan(options: TableOptions) -> Any:
+        return open_plan("table", tmp_path / "recipes", options)
+
+    steps = plan(there).ordered
+    Execution(steps, say=lambda _: None, program=program(tmp_path)).run()
+    (steps[-1].folder / "out.txt").unlink()  # this one is not whole
+    lines: list[str] = []
+    assert merge(plan(here), folders[0], here, lines.append) == len(steps) - 1
+    assert lines[0] == "copied: data"
+    states = [step["state"] for step in plan_data(plan(here), here)["steps"]]
+    assert states == ["done"] * (len(steps) - 1) + ["new"]
+    assert merge(plan(here), folders[0], here, lines.append) == 0
+    with pytest.raises(PhraseloomError, match="steps of the other folder not found"):
+        merge(plan(here), tmp_path / "nowhere", here, print)

@@ -41,6 +41,10 @@ def command(
     step: Annotated[
         str | None, typer.Option(metavar="ID", help="Run only this step of the plan, and write no table.")
     ] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="First copy the finished steps of this output folder of another machine."),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -136,6 +140,7 @@ def command(
         print(terminal(["table", "what", "scales"], lines))
         return
     from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_data, plan_text, reproduce, run_step
+    from phraseloom.reproduce.table_run import merge as copy_steps
 
     options = TableOptions(
         scale=scale,
@@ -152,6 +157,9 @@ def command(
         step=step,
     )
     table_plan = open_plan(table, place, options)
+    if merge is not None:
+        copy_steps(table_plan, merge, options, lambda line: typer.echo(line, err=True))
+        table_plan = open_plan(table, place, options)
     if as_json:
         import json
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from phraseloom import files
 from phraseloom.errors import UsageError
+from phraseloom.replace import move_own, remove_marked
 from phraseloom.reproduce.cluster import ClusterExecution
-from phraseloom.reproduce.execute import PROGRAM, Execution, visible_devices
+from phraseloom.reproduce.execute import PROGRAM, Execution, lease_path, visible_devices
+from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.load import find_table, load_table
 from phraseloom.reproduce.plan import Plan, Speed, make_plan, render, speed_here, speed_of
-from phraseloom.reproduce.records import Record
+from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
 from phraseloom.reproduce.table import Scale
@@ -120,6 +123,38 @@ def run_step(plan: Plan, options: TableOptions, say: Say) -> Record:
         )
     files.disk.mkdir(plan.steps.work)
     return _execution(plan, [step], options, say).run()[step.identity]
+
+
+def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
+    """Copy the steps of a plan that are done in another output folder, such as that of another machine. Returns their number.
+
+    A copied step is complete before it has its name, so that a killed merge leaves nothing that counts.
+    """
+    source = files.require_folder(other / options.scale / STEPS, "steps of the other folder")
+    files.disk.mkdir(plan.steps.work)
+    count = 0
+    for step in plan.ordered:
+        if plan.records[step.identity].state == "done":
+            continue
+        for folder in sorted(source.glob(f"*-{step.identity[:DIGITS]}")):
+            if read_record(replace(step, folder=folder)).state != "done":
+                continue
+            lease = StepLease(lease_path(step))
+            if not lease.take():
+                say(f"left out: another command runs {step.title}")
+                break
+            try:
+                aside = plan.steps.work / f".merge-{step.identity[:DIGITS]}"
+                remove_marked(aside, RECORD)
+                shutil.copytree(folder, aside, symlinks=True)
+                remove_marked(step.folder, RECORD)
+                move_own(aside, step.folder)
+            finally:
+                lease.release()
+            say(f"copied: {step.title}")
+            count += 1
+            break
+    return count
 
 
 def plan_data(plan: Plan, options: TableOptions) -> dict[str, Any]:
