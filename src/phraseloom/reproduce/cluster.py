@@ -9,7 +9,7 @@ The plan and the records of the steps are those of `execute.py`; only the runnin
     otherwise  the job was preempted, ran out of time or lost its machine: submitted again, at most `REQUEUES` times;
                a training resumes from its checkpoint
 
-submitit writes the submitted calls as pickles into a folder of this command; nobody else's are read.
+submitit writes the submitted calls as pickles into a folder of this command, and jobs read no others.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class ClusterExecution:
         except RuntimeError as error:
             raise UsageError(f"--on slurm: {error}", hint="run this where sbatch and srun are") from error
         except (ValueError, TypeError) as error:
-            raise UsageError(f"--slurm: {str(error).splitlines()[0]}") from error
+            raise UsageError("--slurm: " + str(error).split("\n")[0]) from error
         return executor
 
     def _submit(self, executor: Any, waiting: list[Step], devices: Sequence[str]) -> list[Step]:
@@ -184,7 +184,7 @@ class ClusterExecution:
     def _refuse(self, error: Exception) -> None:
         if isinstance(error, (FileProblem, OSError)):
             raise error
-        lines = [line for line in str(error).splitlines() if line.strip()]
+        lines = [line for line in str(error).split("\n") if line.strip()]
         self._refused += not self._jobs
         message = lines[-1].strip() if lines else type(error).__name__
         if self._refused >= SUBMISSIONS:

@@ -120,7 +120,7 @@ class Execution:
         return self.records[step.identity] if step.identity in self.records else read_record(step)
 
     def _is_done(self, step: Step) -> bool:
-        """Whether a step is done. What is not among `steps` is: the caller runs a single step only after its needs."""
+        """Whether a step is done. Other steps than `steps` count as done: the caller runs a step alone after its needs."""
         record = self.records.get(step.identity)
         return record is None or (record.state == "done" and step.identity not in self._running)
 

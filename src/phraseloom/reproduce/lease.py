@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from phraseloom import files
+from phraseloom.replace import move_own, remove_own
 
 __all__ = ["StepLease"]
 
@@ -45,10 +46,10 @@ class StepLease:
                 return False
             aside = self.path.with_name(f"{self.path.name}.{self._token}")
             with contextlib.suppress(OSError):
-                self.path.rename(aside)
+                move_own(self.path, aside)
                 if aside.read_bytes() != content:  # somebody else was faster, and this is a new lease
                     os.link(aside, self.path)
-                aside.unlink()
+                remove_own(aside)
             if not self._create():
                 return False
         threading.Thread(target=self._renew, name="lease", daemon=True).start()
@@ -59,7 +60,7 @@ class StepLease:
         self._stop.set()
         with contextlib.suppress(OSError):
             if self._is_own(self._read()):
-                self.path.unlink()
+                remove_own(self.path)
 
     def _content(self) -> bytes:
         owner = {"host": socket.gethostname(), "process": os.getpid(), "token": self._token, "renewals": self._renewals}
@@ -77,7 +78,7 @@ class StepLease:
         except OSError as error:
             raise files.disk_problem(error, self.path) from error
         finally:
-            new.unlink(missing_ok=True)
+            remove_own(new)
 
     def _read(self) -> bytes | None:
         try:
