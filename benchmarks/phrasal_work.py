@@ -127,7 +127,7 @@ class Training:
             corpus.target,
             seed=1,
             batch_tokens=config.batch_tokens,
-            micro_batches=config.micro_batches,
+            micro_batches=options.micro_batches,
         )
         torch.manual_seed(1)
         model = build_model(self.model_config, corpus.vocabulary, corpus.types, table).to(device).train()

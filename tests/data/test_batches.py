@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
+import tracemalloc
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,6 +113,57 @@ def test_largest_is_the_one_that_needs_most_memory() -> None:
         (source[m].max() + target[m].max() + 2) * len(m) for n in range(len(plan.epoch(0))) for m in plan.update(n)
     ]
     assert (source[largest].max() + target[largest].max() + 2) * len(largest) == max(sizes)
+
+
+GOLDEN = [
+    # pairs, seed, options, digests of epochs 0 and 3, and of epoch 1 without a source; made before plans were made in blocks
+    (1, 0, {"batch_tokens": 50}, "d1cf729c89a7", "d1cf729c89a7", "d1cf729c89a7"),
+    (37, 1, {"batch_tokens": 60, "pool_updates": 2, "micro_batches": 3}, "8ff1d0c72fc0", "b3324017fb84", "7e90093698ea"),
+    (20000, 2, {"batch_tokens": 900, "pool_updates": 7}, "4cda22d28977", "894d2f867eb1", "bad0b781f52f"),
+    (
+        20000, 3, {"batch_tokens": 4000, "micro_batches": 4, "max_micro_tokens": 700, "pool_updates": 3},
+        "4d4e1ce283b2", "12ff027c564a", "1469fed4926c",
+    ),
+    (
+        300000, 4, {"batch_tokens": 3000, "pool_updates": 50, "max_micro_tokens": 2000},
+        "f5a2095999ee", "d873dd3dc83b", "62d86f4cf4c1",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("count", "seed", "options", "first", "third", "text"), GOLDEN)
+def test_plans_are_those_of_every_version(
+    count: int, seed: int, options: dict[str, Any], first: str, third: str, text: str
+) -> None:
+    random = np.random.default_rng(seed)
+    target = np.clip(random.lognormal(2.6, 0.5, count), 1, 200).astype(np.int32)
+    source = np.clip(target * random.lognormal(0, 0.3, count), 1, 250).astype(np.int32)
+    plans = [BatchPlan(side, target, seed=seed, **options) for side in (source, None)]
+    assert [digest(plans[0], 0), digest(plans[0], 3), digest(plans[1], 1)] == [first, third, text]
+
+
+def digest(plan: BatchPlan, epoch: int) -> str:
+    """Of the whole plan of an epoch, the largest micro-batch and the padding."""
+    made = plan.epoch(epoch)
+    total = hashlib.sha256()
+    for part in (made.order, made.cuts, made.starts, plan.largest()):
+        total.update(np.ascontiguousarray(part, dtype="<i8").tobytes())
+        if part is made.starts:
+            plan.epoch(0)
+    total.update(f"{plan.padding(epoch):.12f}".encode())
+    return total.hexdigest()[:12]
+
+
+@pytest.mark.parametrize("count", [500_000, 1_000_000])
+def test_a_plan_takes_less_than_sixteen_bytes_a_pair(count: int) -> None:
+    """Beside the lengths; 53 when the whole was sorted at once. The plan that is kept takes five."""
+    source, target = natural(count)
+    plan = BatchPlan(source, target, seed=1, batch_tokens=2000, pool_updates=20, max_micro_tokens=2000)
+    tracemalloc.start()
+    plan.epoch(0)
+    now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (peak <= 16 * count, now <= 6 * count) == (True, True), (peak / count, now / count)
 
 
 def test_empty_training_set_is_an_error() -> None:

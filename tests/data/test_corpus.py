@@ -133,8 +133,9 @@ def test_ids_beyond_the_vocabulary_are_refused(folder: Path, tmp_path: Path) -> 
     tokens = np.fromfile(copy / "train/00001.source.tokens", dtype="<u2")
     tokens[5] = 60_000
     tokens.tofile(copy / "train/00001.source.tokens")
-    with pytest.raises(CorruptError, match="holds ids beyond the vocabulary"):
-        _ = Dataset.open(copy, verify=False).split("train").source_lengths
+    split = Dataset.open(copy, verify=False).split("train")
+    with pytest.raises(CorruptError, match=r"00001\.source\.tokens: holds ids beyond the vocabulary"):
+        split.batch(range(len(split)))
 
 
 @pytest.mark.parametrize("manifest", ["[]", "{}", '{"files": {"index.json": 3}}', '{"files": {"../x": {}}}'])

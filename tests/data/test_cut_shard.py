@@ -8,34 +8,59 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from phraseloom.data.shards import Shard, ShardInfo, ShardWriter
+from phraseloom.data.shards import ShardWriter, SplitFiles
 from phraseloom.errors import CorruptError
 
+COUNT, SHARDS = 5000, 3
 
-def shard(folder: Path) -> tuple[Shard, ShardInfo]:
-    writer = ShardWriter(folder, "train", "uint16", 10**6)
-    count = 5000
-    tokens = np.arange(count, dtype=np.int64) % 7
-    writer.add((tokens, tokens), (np.ones(count, np.int64), np.ones(count, np.int64)), np.arange(count))
-    info = writer.finish()[0]
-    return Shard(folder, info, "uint16", (10, 10)), info
+
+@pytest.fixture
+def split(tmp_path: Path) -> SplitFiles:
+    """Three shards of pairs of one token: pair i of shard k has the token (i + k) % 7."""
+    writer = ShardWriter(tmp_path, "train", "uint16", COUNT)
+    ones = np.ones(COUNT, np.int64)
+    for shard in range(SHARDS):
+        tokens = (np.arange(COUNT) + shard) % 7
+        writer.add((tokens, tokens), (ones, ones), np.arange(COUNT))
+    return SplitFiles(tmp_path, writer.finish(), "uint16", (10, 10))
 
 
 @pytest.mark.parametrize("name", ["source.tokens", "target.tokens", "source.offsets", "target.offsets", "lines"])
-def test_a_file_that_is_cut_is_named(tmp_path: Path, name: str) -> None:
-    mapped, info = shard(tmp_path)
-    mapped.check()
-    path = tmp_path / f"{info.name}.{name}"
-    size = path.stat().st_size
-    os.truncate(path, 100)
-    with pytest.raises(CorruptError, match=f"{name}: was truncated to 100 bytes during reading; it had {size}"):
-        mapped.check()
+def test_a_file_that_is_cut_is_named(split: SplitFiles, name: str) -> None:
+    files = split.file(name)
+    files.check(1)
+    size = files.paths[1].stat().st_size
+    os.truncate(files.paths[1], 100)
+    files.check(0)
+    with pytest.raises(CorruptError, match=f"00001.{name}: was truncated to 100 bytes during reading; it had {size}"):
+        files.check(1)
 
 
-def test_a_dataset_made_again_at_the_same_place_does_not_disturb_a_reader(tmp_path: Path) -> None:
-    mapped, info = shard(tmp_path)
-    path = tmp_path / f"{info.name}.source.tokens"
+def test_a_read_of_a_cut_file_is_an_error(split: SplitFiles) -> None:
+    lengths = split.lengths(0)
+    os.truncate(split.file("source.tokens").paths[2], 100)
+    with pytest.raises(CorruptError, match="was truncated"):
+        split.gather(0, np.array([2]), np.array([4999]), lengths[-1:].astype(np.int64), 0)
+
+
+def test_a_dataset_made_again_at_the_same_place_does_not_disturb_a_reader(split: SplitFiles) -> None:
+    path = split.file("source.tokens").paths[2]
+    lengths = split.lengths(0)
     path.with_name("new").write_bytes(b"")
     path.with_name("new").replace(path)
-    mapped.check()
-    assert mapped.tokens[0][4999] == 4999 % 7
+    values = split.gather(0, np.array([2, 0]), np.array([4999, 3]), lengths[:2].astype(np.int64), 0)
+    assert values.tolist() == [[(4999 + 2) % 7], [3]]
+
+
+def test_opening_keeps_no_file_open(split: SplitFiles) -> None:
+    """However many shards there are; each file was five descriptors before."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for name in ("source.tokens", "source.offsets", "target.tokens", "lines"):
+        split.file(name)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_file_of_another_size_is_refused_when_it_is_mapped(split: SplitFiles, tmp_path: Path) -> None:
+    os.truncate(tmp_path / "train/00001.lines", 16)
+    with pytest.raises(CorruptError, match=r"00001\.lines: size is 16 bytes, the index says 40000"):
+        split.file("lines")

@@ -37,6 +37,7 @@ NOT_RUN = {
     "benchmarks/README.md": "minutes each, and programs of other people",
     "docs/alignment.md": EXAMPLES,
     "docs/analysis.md": EXAMPLES,
+    "docs/cluster.md": "several machines, or a Slurm",
     "docs/data.md": EXAMPLES,
     "docs/decoding.md": EXAMPLES,
     "docs/evaluation.md": EXAMPLES,

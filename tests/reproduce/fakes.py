@@ -13,6 +13,7 @@ from phraseloom.reproduce.steps import Step, Steps, StepScope
 from phraseloom.reproduce.table import TableConfig
 
 # Verbs: write FILE TEXT · copy (standard input to output) · fail TEXT · translate TEXT (TEXT to standard output) ·
+# device (the GPUs that it sees, to standard output) ·
 # train RECIPE --run DIR …: notes each attempt, waits for DIR/go if the text of `wait=` says so, then writes the run.
 PROGRAM = """
 import signal, sys, time, json, pathlib
@@ -25,6 +26,9 @@ elif verb == "translate":
     print(rest[0])
     if "then-fail" in rest:
         sys.exit("lost the thread")
+elif verb == "device":
+    import os
+    print(os.environ.get("CUDA_VISIBLE_DEVICES"))
 elif verb == "fail":
     print("first line", file=sys.stderr)
     sys.exit(rest[0])

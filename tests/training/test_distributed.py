@@ -155,7 +155,7 @@ def test_more_processes_than_the_machine_can_run_are_not_started(monkeypatch: py
 
 
 def test_fewer_processes_than_asked_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "choose_processes", lambda config, device: 1)
+    monkeypatch.setattr(distributed, "choose_processes", lambda config, device, pieces: 1)
     threads = torch.get_num_threads()
     world = distributed.launch(toy.config(processes=400, micro_batches=400))
     torch.set_num_threads(threads)
@@ -198,3 +198,23 @@ def test_processes_that_do_not_come_are_given_up_with_advice(monkeypatch: pytest
 def test_world_of_one_passes_everything_through() -> None:
     world = distributed.World()
     assert world.send_text("ä") == "ä" and world.gather_lines(["a", ""]) == ["a", ""] and world.any(True)
+
+
+@pytest.mark.full
+def test_a_process_that_hangs_ends_the_run_with_its_rank_and_all_saved(tmp_path: Path) -> None:
+    keys: dict[str, Any] = {"max_updates": 10**6, "checkpoint_every": 10, "processes": 2}
+    process = subprocess.Popen(
+        command(tmp_path, **keys),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PHRASELOOM_HANG_SECONDS": "60"},
+    )
+    assert process.stdout is not None
+    _, *pids = process.stdout.readline().split()
+    wait_for(tmp_path / "metrics.jsonl", 15)
+    os.kill(int(pids[1]), signal.SIGSTOP)
+    _, text = process.communicate(timeout=HANGS)
+    assert (process.returncode, "rank 1 hangs or is lost: no sign of life for 60 s" in text) == (1, True), text
+    newest = checkpoint.newest_whole(tmp_path, lambda _: None)
+    assert newest is not None and newest[1].update == max(r["update"] for r in records(tmp_path))

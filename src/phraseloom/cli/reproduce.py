@@ -35,9 +35,36 @@ def command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the steps and their estimated cost; run nothing.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --plan: as JSON, with every step and its identity.")
+    ] = False,
+    step: Annotated[
+        str | None, typer.Option(metavar="ID", help="Run only this step of the plan, and write no table.")
+    ] = None,
+    merge: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="First copy the finished steps of this output folder of another machine."),
+    ] = None,
     jobs: Annotated[
-        int, typer.Option(min=1, max=64, help="Number of parallel steps; each gets its share of the cores.")
+        int,
+        typer.Option(
+            min=1,
+            max=64,
+            help="Number of parallel steps. On one machine each gets its share of the cores, and one GPU.",
+        ),
     ] = 1,
+    on: Annotated[
+        Literal["here", "local", "slurm"],
+        typer.Option(
+            help="Who runs the steps: here; jobs of submitit on this machine (local) or of Slurm (docs/cluster.md)."
+        ),
+    ] = "here",
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Option of sbatch for each job, such as partition=gpu, gpus_per_node=1, time=720."
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Output folder for steps and tables.")] = Path("reproduced"),
     data_root: Annotated[
         Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the corpora named in the recipes.")
@@ -86,7 +113,8 @@ def command(
     each claim.
 
     Finished steps are not repeated, even if another table ran them, unless a corpus that they read has changed.
-    After an interruption, the same command resumes. A row that fails is shown as failed and does not stop the
+    After an interruption, the same command resumes. Several commands, also on several machines, may share a folder:
+    a step runs once. A row that fails is shown as failed and does not stop the
     others. The command writes table.md, .json and .svg to FOLDER/SCALE/TABLE, and the sentences that the numbers come
     from.
 
@@ -143,7 +171,8 @@ def command(
         lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
         print(terminal(["table", "what", "scales"], lines))
         return
-    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
+    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_data, plan_text, reproduce, run_step
+    from phraseloom.reproduce.table_run import merge as copy_steps
 
     options = TableOptions(
         scale=scale,
@@ -155,8 +184,26 @@ def command(
         flops=flops,
         gpu=gpu,
         train_paper=train_paper,
+        on=on,
+        slurm=_slurm(slurm or [], on),
+        step=step,
     )
     table_plan = open_plan(table, place, options)
+    if merge is not None:
+        copy_steps(table_plan, merge, options, lambda line: typer.echo(line, err=True))
+        table_plan = open_plan(table, place, options)
+    if as_json:
+        import json
+
+        if not plan:
+            raise UsageError("--json is for --plan", hint="add --plan")
+        print(json.dumps(plan_data(table_plan, options), ensure_ascii=False))
+        return
+    if step is not None and not plan:
+        record = run_step(table_plan, options, lambda line: typer.echo(line, err=True))
+        if record.state != "done":
+            raise PhraseloomError(f"step {step} has failed: {record.message}")
+        return
     text = plan_text(table_plan, options)
     if plan:
         print(text, end="")
@@ -169,6 +216,17 @@ def command(
         raise PhraseloomError(
             f"failed: {names}", file=target / "table.md", hint="the table says why; run the same command to try again"
         )
+
+
+def _slurm(pairs: list[str], on: str) -> dict[str, str]:
+    from phraseloom.errors import UsageError
+
+    if pairs and on != "slurm":
+        raise UsageError("--slurm is for --on slurm")
+    wrong = next((pair for pair in pairs if not all(pair.partition("=")[::2])), None)
+    if wrong is not None:
+        raise UsageError(f"--slurm {wrong}: KEY=VALUE is expected", hint="such as --slurm partition=gpu")
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _names(text: str, option: str) -> list[str]:

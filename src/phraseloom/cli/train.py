@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
     overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder. Default: runs/<name of the recipe>.")] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run",
+            "--run-folder",
+            metavar="PATH",
+            help="The run folder. Default: runs/<name of the recipe>. torchrun needs --run-folder.",
+        ),
+    ] = None,
     allow_changed: Annotated[
         bool, typer.Option("--allow-changed", help="Resume although the recipe or the data has changed.")
     ] = False,

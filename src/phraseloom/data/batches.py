@@ -9,18 +9,21 @@ An epoch is planned as follows. Examples are shuffled into pools. Inside a pool 
 length, both alternately ascending and descending (a snake), so that neighbours have similar lengths. The sequence is cut into
 pieces of equal cost: a target token costs 1, a source token half, as in an encoder–decoder of equal depths. The pieces are
 shuffled.
+
+Memory: a plan takes 8 bytes a pair while it is made and 4 afterwards (16 and 8 from 2^31 pairs on). Everything else is
+computed for one pool or one block of pairs at a time; sums are taken in the order of the whole, so blocks change no bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from phraseloom.errors import DataError
+from phraseloom.options.training import pieces_of_update
 
 if TYPE_CHECKING:
     from phraseloom.data.mixture import Mixture
@@ -29,6 +32,7 @@ __all__ = ["BatchPlan", "EpochPlan", "evaluation_batches", "mix"]
 
 SOURCE_COST = 0.5
 LENGTH_BITS = 20
+BLOCK = 1 << 16  # pairs
 
 
 def mix(*numbers: int) -> int:
@@ -54,7 +58,7 @@ class EpochPlan:
     def update(self, index: int) -> list[np.ndarray]:
         """The example indices of each micro-batch of update `index` (from 0) of this epoch."""
         first, last = self.starts[index], self.starts[index + 1]
-        return [self.order[self.cuts[i] : self.cuts[i + 1]] for i in range(first, last)]
+        return [self.order[self.cuts[i] : self.cuts[i + 1]].astype(np.int64) for i in range(first, last)]
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -90,16 +94,13 @@ class BatchPlan:
         whole = int(self.target.sum(dtype=np.int64)) + len(self.target)
         self.tokens = whole if mixture is None else mixture.expected(self.target)
         self.updates_per_epoch = max(1, min(examples, round(self.tokens / batch_tokens)))
-        if max_micro_tokens is not None:
-            micro_batches = max(micro_batches, -(-batch_tokens // max_micro_tokens))
-        self.micro_batches = micro_batches
+        self.micro_batches = pieces_of_update(micro_batches, batch_tokens, max_micro_tokens)
         self.num_pools = max(1, round(self.updates_per_epoch / pool_updates))
         self._epoch: tuple[int, EpochPlan] | None = None
 
-    @cached_property
-    def _cost(self) -> np.ndarray:
-        cost = self.target + 1 + (SOURCE_COST * (self.source + 1) if self.has_source else 0.0)
-        return cost.astype(np.float32)
+    def _cost(self, examples: np.ndarray) -> np.ndarray:
+        source_cost = SOURCE_COST * (self.source[examples] + 1) if self.has_source else 0.0
+        return (self.target[examples] + 1 + source_cost).astype(np.float32)
 
     def count(self, examples: np.ndarray) -> tuple[int, int]:
         """The numbers of source and target tokens of examples, including EOS."""
@@ -118,51 +119,93 @@ class BatchPlan:
     def epoch(self, epoch: int) -> EpochPlan:
         """The plan of one epoch; the last one is cached."""
         if self._epoch is None or self._epoch[0] != epoch:
-            examples = np.arange(len(self.target)) if self.mixture is None else self.mixture.epoch(epoch)
+            kind = np.int32 if len(self.target) < 2**31 else np.int64
+            if self.mixture is None:
+                examples = np.arange(len(self.target), dtype=kind)
+            else:
+                examples = self.mixture.epoch(epoch).astype(kind)
             self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch)), examples))
         return self._epoch[1]
 
     def _plan(self, random: np.random.Generator, examples: np.ndarray) -> EpochPlan:
         order = self._snake(random, examples)
         slots = min(self.updates_per_epoch * self.micro_batches, len(order))
-        cuts = _equal_cuts(np.cumsum(self._cost[order], dtype=np.float64), slots)
+        cuts = self._equal_cuts(order, slots)
         # shuffle whole pieces; each keeps its examples
         places = random.permutation(slots)
-        sizes = np.diff(cuts)[places]
-        offsets = np.cumsum(sizes) - sizes
-        order = order[np.repeat(cuts[:-1][places] - offsets, sizes) + np.arange(len(order))]
-        cuts = np.concatenate([offsets, [len(order)]])
+        begins, sizes = cuts[:-1][places], np.diff(cuts)[places]
+        cuts = np.concatenate([np.cumsum(sizes) - sizes, [len(order)]])
+        shuffled = np.empty_like(order)
+        for first, last in _blocks_of_pieces(cuts):
+            positions = np.arange(cuts[first], cuts[last])
+            moves = np.repeat(begins[first:last] - cuts[first:last], sizes[first:last])
+            shuffled[cuts[first] : cuts[last]] = order[positions + moves]
+        order = shuffled
         starts = np.arange(self.updates_per_epoch + 1) * slots // self.updates_per_epoch
         if self.max_micro_tokens is not None:
             cuts, starts = self._split_long(order, cuts, starts, self.max_micro_tokens)
         return EpochPlan(order, cuts, starts)
 
-    def _snake(self, random: np.random.Generator, examples: np.ndarray) -> np.ndarray:
-        """`examples` in pools, sorted as a snake by (target, source) length, with random ties."""
-        shuffled = random.permutation(examples)
-        pool = np.arange(len(shuffled), dtype=np.int64) * self.num_pools // len(shuffled)
+    def _snake(self, random: np.random.Generator, order: np.ndarray) -> np.ndarray:
+        """The examples of `order`, which changes in place: pools sorted as a snake by (target, source) length, random ties."""
+        count = len(order)
+        random.shuffle(order)
+        # pool p has the positions i with i * num_pools // count == p
+        begins = [-(-pool * count // self.num_pools) for pool in range(self.num_pools + 1)]
         last = (1 << LENGTH_BITS) - 1
-        target = np.minimum(self.target[shuffled], last).astype(np.int64)
-        source = np.minimum(self.source[shuffled], last).astype(np.int64)
-        source = np.where(target % 2 == 0, source, last - source)
-        key = (target << LENGTH_BITS) | source
-        key = np.where(pool % 2 == 0, key, (1 << 2 * LENGTH_BITS) - 1 - key)
-        return shuffled[np.argsort((pool << 2 * LENGTH_BITS) | key, kind="stable")]
+        for pool in range(self.num_pools):
+            examples = order[begins[pool] : begins[pool + 1]]
+            target = np.minimum(self.target[examples], last).astype(np.int64)
+            source = np.minimum(self.source[examples], last).astype(np.int64)
+            source = np.where(target % 2 == 0, source, last - source)
+            key = (target << LENGTH_BITS) | source
+            if pool % 2:
+                key = (1 << 2 * LENGTH_BITS) - 1 - key
+            order[begins[pool] : begins[pool + 1]] = examples[np.argsort(key, kind="stable")]
+        return order
+
+    def _equal_cuts(self, order: np.ndarray, pieces: int) -> np.ndarray:
+        """Positions 0 = c_0 < c_1 < … < c_pieces = n that cut `order` into non-empty pieces of about equal cost."""
+        count, total = len(order), 0.0
+        for cumulative in self._cumulative_cost(order):
+            total = cumulative[-1]
+        costs = total * np.arange(pieces + 1) / pieces
+        cuts = np.full(pieces + 1, count, np.int64)
+        begin = done = 0
+        for cumulative in self._cumulative_cost(order):
+            end = int(np.searchsorted(costs, cumulative[-1], side="right"))
+            cuts[done:end] = begin + np.searchsorted(cumulative, costs[done:end], side="left")
+            begin, done = begin + len(cumulative), end
+        cuts[0], cuts[-1] = 0, count
+        steps = np.arange(pieces + 1)
+        cuts = np.maximum.accumulate(cuts - steps) + steps
+        return np.minimum(cuts, count - pieces + steps)
+
+    def _cumulative_cost(self, order: np.ndarray) -> Iterator[np.ndarray]:
+        """The cumulative cost of `order`, block by block, added up from left to right."""
+        carry = 0.0
+        for begin in range(0, len(order), BLOCK):
+            cost = self._cost(order[begin : begin + BLOCK]).astype(np.float64)
+            cost[0] += carry
+            cumulative = np.cumsum(cost)
+            carry = cumulative[-1]
+            yield cumulative
 
     def _split_long(
         self, order: np.ndarray, cuts: np.ndarray, starts: np.ndarray, limit: int
     ) -> tuple[np.ndarray, np.ndarray]:
         """Cut pieces with a padded size above `limit` into several pieces of the same update."""
-        longest = np.maximum(self.source, self.target)[order].astype(np.int64) + 1
-        too_big = np.maximum.reduceat(longest, cuts[:-1]) * np.diff(cuts) > limit
+        longest_piece = np.maximum(_longest(self.source, order, cuts), _longest(self.target, order, cuts)) + 1
+        too_big = longest_piece * np.diff(cuts) > limit
         extra: list[int] = []
         for i in np.flatnonzero(too_big):
-            begin, length = cuts[i], 0
-            for j in range(cuts[i], cuts[i + 1]):
-                length = max(length, longest[j])
+            begin, length = int(cuts[i]), 0
+            piece = order[cuts[i] : cuts[i + 1]]
+            for j, longest in enumerate((np.maximum(self.source[piece], self.target[piece]) + 1).tolist(), begin):
+                length = max(length, longest)
                 if length * (j + 1 - begin) > limit and j > begin:
                     extra.append(j)
-                    begin, length = j, longest[j]
+                    begin, length = j, longest
         marks = cuts[starts]
         cuts = np.union1d(cuts, np.asarray(extra, cuts.dtype))
         return cuts, np.searchsorted(cuts, marks)
@@ -170,10 +213,9 @@ class BatchPlan:
     def largest(self) -> np.ndarray:
         """The micro-batch of epoch 0 that needs most memory: sentences × (longest source + target)."""
         plan = self.epoch(0)
-        source = np.maximum.reduceat(self.source[plan.order], plan.cuts[:-1]).astype(np.int64)
-        target = np.maximum.reduceat(self.target[plan.order], plan.cuts[:-1]).astype(np.int64)
+        source, target = (_longest(lengths, plan.order, plan.cuts) for lengths in (self.source, self.target))
         i = int(np.argmax((source + target + 2) * np.diff(plan.cuts)))
-        return plan.order[plan.cuts[i] : plan.cuts[i + 1]]
+        return plan.order[plan.cuts[i] : plan.cuts[i + 1]].astype(np.int64)
 
     def padding(self, epoch: int = 0) -> float:
         """The fraction of padding among all source and target positions of an epoch."""
@@ -181,22 +223,28 @@ class BatchPlan:
         size = np.diff(plan.cuts)
         real = padded = 0
         for lengths in (self.source, self.target) if self.has_source else (self.target,):
-            real += int(lengths[plan.order].sum(dtype=np.int64)) + len(plan.order)
-            padded += int(
-                ((np.maximum.reduceat(lengths[plan.order], plan.cuts[:-1]).astype(np.int64) + 1) * size).sum()
-            )
+            own = lengths if self.mixture is None else lengths[plan.order]
+            real += int(own.sum(dtype=np.int64)) + len(own)
+            padded += int(((_longest(lengths, plan.order, plan.cuts) + 1) * size).sum())
         return 1 - real / padded
 
 
-def _equal_cuts(cumulative: np.ndarray, pieces: int) -> np.ndarray:
-    """Positions 0 = c_0 < c_1 < … < c_pieces = n that cut a sequence into non-empty pieces of about equal cost."""
-    count = len(cumulative)
-    costs = cumulative[-1] * np.arange(pieces + 1) / pieces
-    cuts = np.searchsorted(cumulative, costs, side="left").astype(np.int64)
-    cuts[0], cuts[-1] = 0, count
-    steps = np.arange(pieces + 1)
-    cuts = np.maximum.accumulate(cuts - steps) + steps
-    return np.minimum(cuts, count - pieces + steps)
+def _blocks_of_pieces(cuts: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Ranges of whole pieces [first, last) with about `BLOCK` pairs each, or one piece if that has more."""
+    first = 0
+    while first < len(cuts) - 1:
+        last = max(first + 1, int(np.searchsorted(cuts, cuts[first] + BLOCK, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+def _longest(lengths: np.ndarray, order: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    """The largest length in each piece, int64."""
+    result = np.empty(len(cuts) - 1, np.int64)
+    for first, last in _blocks_of_pieces(cuts):
+        part = lengths[order[cuts[first] : cuts[last]]]
+        result[first:last] = np.maximum.reduceat(part, cuts[first:last] - cuts[first])
+    return result
 
 
 def evaluation_batches(source_lengths: np.ndarray, target_lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pydantic
 
-from phraseloom.data.shards import INDEX, LINKS, PHRASES, Shard, SplitInfo, read_index
+from phraseloom.data.shards import INDEX, LINKS, PHRASES, SplitFiles, SplitInfo, read_index
 from phraseloom.errors import CorruptError, DataError, UsageError, plural
 from phraseloom.files import MANIFEST, read_manifest, require_folder, sha256_file, verify_files
 from phraseloom.options.data import AnyDataConfig, DataConfig, TextDataConfig
@@ -26,8 +26,6 @@ from phraseloom.text.vocabulary import PAD
 
 # Opening hashes all files of a dataset up to this size; for a larger one it only checks sizes and small files.
 VERIFY_BYTES = 2**30
-# Shards of a split that are mapped at the same time: each needs a few file descriptors.
-OPEN_SHARDS = 64
 
 Ids = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]
@@ -41,61 +39,47 @@ class Split:
     ) -> None:
         self.folder, self.name, self.info = folder, name, info
         self._starts = np.concatenate([[0], np.cumsum([s.pairs for s in info.shards], dtype=np.int64)])
-        self.shard = functools.lru_cache(maxsize=OPEN_SHARDS)(
-            lambda k: Shard(folder, info.shards[k], token_type, vocabularies)
-        )
+        self._token_type, self._vocabularies = token_type, vocabularies
+
+    @functools.cached_property
+    def _files(self) -> SplitFiles:
+        return SplitFiles(self.folder, self.info.shards, self._token_type, self._vocabularies)
 
     def __len__(self) -> int:
         return self.info.pairs
 
-    def _values(self, k: int, sequence: int) -> tuple[npt.NDArray[Any], Ids]:
-        """The values of a sequence (source, target, phrases or links) in shard `k`, and the offsets of each pair."""
-        shard = self.shard(k)
-        shard.check()
-        if sequence == LINKS:
-            return shard.links
-        return shard.phrases if sequence == PHRASES else (shard.tokens[sequence], shard.offsets[sequence])
-
-    def _lengths(self, sequence: int) -> Lengths:
-        parts = [np.diff(self._values(k, sequence)[1]).astype(np.int32) for k in range(len(self.info.shards))]
-        return np.concatenate(parts) if parts else np.empty(0, dtype=np.int32)
-
     @functools.cached_property
     def source_lengths(self) -> Lengths:
         """Subwords of each source sentence, int32 (N,)."""
-        return self._lengths(0)
+        return self._files.lengths(0)
 
     @functools.cached_property
     def target_lengths(self) -> Lengths:
         """Subwords of each target sentence, int32 (N,)."""
-        return self._lengths(1)
+        return self._files.lengths(1)
 
     @functools.cached_property
     def phrase_counts(self) -> Lengths:
         """Phrases of each source sentence, int32 (N,), if the dataset has phrases."""
-        return self._lengths(PHRASES)
+        return self._files.lengths(PHRASES)
 
     @functools.cached_property
     def lines(self) -> Ids:
         """The number of each pair among the raw pairs of this split (from 0, over all files), int64 (N,)."""
-        parts = [self.shard(k).lines for k in range(len(self.info.shards))]
+        lines, shards = self._files.file("lines"), self.info.shards
+        parts = [lines.values[begin:][: shard.pairs] for begin, shard in zip(lines.begins, shards, strict=True)]
         return np.concatenate(parts).astype(np.int64) if parts else np.empty(0, dtype=np.int64)
 
     def _sequence(self, side: int, number: int) -> npt.NDArray[Any]:
-        if not 0 <= number < len(self):
-            raise IndexError(f"pair {number} of {len(self)}")
-        k = int(np.searchsorted(self._starts, number, side="right")) - 1
-        shard, i = self.shard(k), number - int(self._starts[k])
-        shard.check()
-        offsets = shard.offsets[side]
-        return shard.tokens[side][offsets[i] : offsets[i + 1]]
+        lengths_N = self.source_lengths if side == 0 else self.target_lengths
+        return self._padded(side, lengths_N, self._checked([number]))[0][0].astype(self._token_type)
 
     def source(self, number: int) -> npt.NDArray[Any]:
-        """The source ids of a pair: a view of the file, uint16 or uint32."""
+        """The source ids of a pair, uint16 or uint32."""
         return self._sequence(0, number)
 
     def target(self, number: int) -> npt.NDArray[Any]:
-        """The target ids of a pair: a view of the file, uint16 or uint32."""
+        """The target ids of a pair, uint16 or uint32."""
         return self._sequence(1, number)
 
     def batch(self, indices: Sequence[int] | Ids) -> tuple[Ids, Ids, Ids, Ids]:
@@ -122,7 +106,7 @@ class Split:
 
     @functools.cached_property
     def _link_lengths(self) -> Lengths:
-        return self._lengths(LINKS)
+        return self._files.lengths(LINKS)
 
     def links(self, indices: Sequence[int] | Ids) -> npt.NDArray[np.float32] | None:
         """1 where a target and a source token of the pairs `indices` are linked, else 0, (B, T, S); None without links.
@@ -147,19 +131,8 @@ class Split:
 
     def _padded(self, sequence: int, lengths_N: Lengths, pairs: Ids, padding: int = PAD) -> tuple[Ids, Ids]:
         lengths = lengths_N[pairs].astype(np.int64)
-        width = int(lengths.max(initial=0))
-        padded = np.full((len(pairs), width), padding, dtype=np.int64)
-        columns = np.arange(width)
-        owners = np.searchsorted(self._starts, pairs, side="right") - 1
-        for k in np.unique(owners):
-            rows = np.flatnonzero(owners == k)
-            values, offsets = self._values(int(k), sequence)
-            starts = offsets[pairs[rows] - self._starts[k]]
-            filled = columns < lengths[rows, None]
-            block = np.full(filled.shape, padding, dtype=np.int64)
-            block[filled] = values[(starts[:, None] + columns)[filled]]
-            padded[rows] = block
-        return padded, lengths
+        shards = np.searchsorted(self._starts, pairs, side="right") - 1
+        return self._files.gather(sequence, shards, pairs - self._starts[shards], lengths, padding), lengths
 
     def text(self) -> tuple[list[str], list[str]]:
         """The raw lines of both sides (valid and test only); text without a source has empty source lines.

@@ -16,10 +16,13 @@ has no time and no absolute path, so the same input gives the same bytes.
 from __future__ import annotations
 
 import contextlib
-import functools
+import ctypes
 import hashlib
+import math
 import mmap
-from collections.abc import Mapping
+import os
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
@@ -29,7 +32,7 @@ import pydantic
 from pydantic import Field
 
 from phraseloom.config import Config, Whole
-from phraseloom.errors import CorruptError
+from phraseloom.errors import CorruptError, FileProblem
 from phraseloom.files import disk, read_json
 from phraseloom.options.text import LINE_TOKENS
 from phraseloom.reading import MIB, inside
@@ -130,6 +133,12 @@ class ShardInfo(Config):
     source_phrases: Count | None = None
     links: Count | None = None
     sha256: dict[str, str]
+
+    @property
+    def counts(self) -> tuple[int, int, int | None, int | None]:
+        """The values of each sequence of `SEQUENCES`; None for one that is not stored. A link is two values."""
+        links = None if self.links is None else 2 * self.links
+        return self.source_tokens, self.target_tokens, self.source_phrases, links
 
 
 class SplitInfo(Config):
@@ -263,6 +272,8 @@ SEQUENCES = (
     ("links", "link_offsets"),
 )
 PHRASES, LINKS = 2, 3
+MAP_FIXED = 0x10  # of <sys/mman.h>, on Linux, macOS and the BSDs
+CHECK_SECONDS = 1.0  # between two checks that a file has its size; a check of every read would cost as much as the read
 PHRASE_TYPE = np.dtype("<u2")
 
 
@@ -347,76 +358,168 @@ class ShardWriter:
         self._out = {}
 
 
-class Shard:
-    """A memory-mapped shard. Raises CorruptError if its files do not agree with the index.
+class JoinedFiles:
+    """The same file of all shards, memory-mapped one after the other into one array, `values`.
 
-    `phrases` are mapped and checked on first use.
+    Shard k begins at `values[begins[k]]`. Opening reads nothing and keeps no file open, so there may be thousands of shards,
+    and an index into `values` costs the same for any number of them. Files begin at page boundaries; the gaps are never read.
+
+    `counts`: the values of each file. Raises CorruptError if a file has another size, FileProblem.
     """
 
-    def __init__(self, folder: Path, info: ShardInfo, token_type: str, vocabularies: tuple[int, int]) -> None:
+    def __init__(self, folder: Path, names: Sequence[str], counts: Sequence[int], kind: np.dtype[Any]) -> None:
+        self.paths = [inside(folder, name, "shard") for name in names]
+        self._sizes = [count * kind.itemsize for count in counts]
+        page = mmap.ALLOCATIONGRANULARITY
+        ends = np.cumsum([-(-size // page) * page for size in self._sizes], dtype=np.int64)
+        begins = np.concatenate([[0], ends])
+        self.begins = begins[:-1] // kind.itemsize
+        # Reserves addresses only; the files are mapped over it, and unmapped with it.
+        whole = mmap.mmap(-1, max(page, int(begins[-1])), flags=mmap.MAP_PRIVATE | mmap.MAP_ANON, prot=mmap.PROT_READ)
+        self.values = np.frombuffer(whole, dtype=kind)
+        self.values.flags.writeable = False
+        address = self.values.__array_interface__["data"][0]
+        self._inodes = [
+            _map_file(path, size, address + int(begin))
+            for path, size, begin in zip(self.paths, self._sizes, begins, strict=False)
+        ]
+
+    def check(self, shard: int) -> None:
+        """Raise CorruptError if a file was truncated after it was mapped; a read after its end would kill the process.
+
+        A file that was replaced by another is still mapped as it was.
+        """
+        try:
+            stat = self.paths[shard].stat()
+        except OSError:
+            return
+        if stat.st_ino == self._inodes[shard] and stat.st_size < self._sizes[shard]:
+            raise CorruptError(
+                f"was truncated to {stat.st_size} bytes during reading; it had {self._sizes[shard]}",
+                file=self.paths[shard],
+                hint="restore the dataset, then run the same command again",
+            )
+
+
+def _map_file(path: Path, size: int, address: int) -> int:
+    """Map a file at an address that is reserved for it. Returns its inode."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+    try:
+        handle = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        raise FileProblem(f"cannot be opened: {error.strerror}", file=path) from error
+    try:
+        stat = os.fstat(handle)
+        if stat.st_size != size:
+            raise CorruptError(f"size is {stat.st_size} bytes, the index says {size}", file=path)
+        fixed = mmap.MAP_SHARED | MAP_FIXED
+        if size and libc.mmap(address, size, mmap.PROT_READ, fixed, handle, 0) != address:
+            hint = "raise vm.max_map_count, or prepare the data with a larger data.shard_pairs"
+            raise FileProblem(f"cannot be mapped: {os.strerror(ctypes.get_errno())}", file=path, hint=hint)
+        return stat.st_ino
+    finally:
+        os.close(handle)
+
+
+class SplitFiles:
+    """The shards of a split, with the sequences of `SEQUENCES`. Each sequence is mapped on first use.
+
+    Raises CorruptError if the files do not agree with the index: sizes when mapped, offsets in `lengths`, ids in `gather`.
+    """
+
+    def __init__(self, folder: Path, shards: Sequence[ShardInfo], token_type: str, sizes: Sequence[int]) -> None:
         kind = np.dtype(token_type).newbyteorder("<")
-        self._folder, self._name, self._stem, self._info = folder, info.name, str(folder / info.name), info
-        self._maps: list[tuple[Path, mmap.mmap]] = []
-        counts = (info.source_tokens, info.target_tokens)
-        sequences = [self._sequence(number, kind, count) for number, count in enumerate(counts)]
-        self.tokens, self.offsets = [tokens for tokens, _ in sequences], [offsets for _, offsets in sequences]
-        self.lines = self._map("lines", np.dtype("<i8"), info.pairs)
-        for (name, _), tokens, size in zip(SEQUENCES, self.tokens, vocabularies, strict=False):
-            if tokens.max(initial=0) >= size:
-                raise CorruptError(f"holds ids beyond the vocabulary of {size} pieces", file=f"{self._stem}.{name}")
+        self._folder, self.shards, self._sizes = folder, shards, sizes
+        self._kinds = (kind, kind, PHRASE_TYPE, PHRASE_TYPE)
+        self._maps: dict[str, JoinedFiles] = {}
+        self._checked = np.full((len(SEQUENCES), len(shards)), -math.inf)
 
-    def _sequence(self, number: int, kind: np.dtype[Any], count: int) -> tuple[npt.NDArray[Any], Ids]:
-        """The values and offsets of one sequence, for all pairs."""
-        values_name, offsets_name = SEQUENCES[number]
-        values = self._map(values_name, kind, count)
-        offsets = self._map(offsets_name, np.dtype("<i8"), self._info.pairs + 1)
-        if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
-            raise CorruptError("offsets do not fit the tokens", file=f"{self._stem}.{offsets_name}")
-        return values, offsets
+    def _file_sizes(self, shard: ShardInfo) -> dict[str, int]:
+        sizes = {"lines": 8 * shard.pairs}
+        for (values, offsets), kind, count in zip(SEQUENCES, self._kinds, shard.counts, strict=True):
+            if count is not None:
+                sizes |= {values: count * kind.itemsize, offsets: 8 * (shard.pairs + 1)}
+        return sizes
 
-    def _map(self, name: str, kind: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-        path = inside(self._folder, f"{self._name}.{name}", "shard")
-        if path.stat().st_size != count * kind.itemsize:
-            what = f"size is {path.stat().st_size} bytes, the index says {count * kind.itemsize}"
-            raise CorruptError(what, file=path)
-        if count == 0:
-            return np.empty(0, dtype=kind)
-        with path.open("rb") as handle:
-            mapped = mmap.mmap(handle.fileno(), count * kind.itemsize, access=mmap.ACCESS_READ)
-        self._maps.append((path, mapped))
-        return np.frombuffer(mapped, dtype=kind, count=count)
+    def file(self, name: str) -> JoinedFiles:
+        """One kind of file, such as `lines`, of all shards."""
+        if name not in self._maps:
+            number = next((i for i, (values, _) in enumerate(SEQUENCES) if values == name), None)
+            kind = np.dtype("<i8") if number is None else self._kinds[number]
+            counts = [self._file_sizes(shard)[name] // kind.itemsize for shard in self.shards]
+            names = [f"{shard.name}.{name}" for shard in self.shards]
+            self._maps[name] = JoinedFiles(self._folder, names, counts, kind)
+        return self._maps[name]
 
-    @functools.cached_property
-    def phrases(self) -> tuple[npt.NDArray[Any], Ids]:
-        """The sizes of all source phrases, and the offsets of each sentence in them."""
-        count = self._info.source_phrases
-        assert count is not None, "a shard without phrases"
-        sizes, offsets = self._sequence(PHRASES, PHRASE_TYPE, count)
+    def offsets(self, sequence: int, shard: int) -> Ids:
+        """The offsets of a shard (pairs + 1), checked: they only grow, from 0 to the number of values."""
+        files = self.file(SEQUENCES[sequence][1])
+        files.check(shard)
+        info = self.shards[shard]
+        offsets = files.values[files.begins[shard] :][: info.pairs + 1]
+        if offsets[0] != 0 or offsets[-1] != info.counts[sequence] or (offsets[1:] < offsets[:-1]).any():
+            raise CorruptError("offsets do not fit the tokens", file=files.paths[shard])
+        return offsets
+
+    def lengths(self, sequence: int) -> npt.NDArray[np.int32]:
+        """The number of values of each pair, int32 (N,). Reads all offsets once; all values too for phrases and links."""
+        result = np.empty(sum(shard.pairs for shard in self.shards), np.int32)
+        begin = 0
+        for number, shard in enumerate(self.shards):
+            offsets = self.offsets(sequence, number)
+            np.subtract(offsets[1:], offsets[:-1], out=result[begin : begin + shard.pairs], casting="unsafe")
+            if sequence == PHRASES:
+                self._check_phrases(number, offsets)
+            if sequence == LINKS:
+                self._check_links(number, offsets)
+            begin += shard.pairs
+        return result
+
+    def _check_phrases(self, shard: int, offsets: Ids) -> None:
+        files = self.file(SEQUENCES[PHRASES][0])
+        files.check(shard)
+        sizes = files.values[files.begins[shard] :][: self.shards[shard].source_phrases]
         ends = np.cumsum(sizes, dtype=np.int64)
-        symbols = np.arange(1, self._info.pairs + 1)  # the EOS of all sentences up to each one; the tokens have none
-        valid = (np.diff(offsets) > 0).all() and (ends[offsets[1:] - 1] == self.offsets[0][1:] + symbols).all()
+        symbols = np.arange(1, len(offsets))  # the EOS of all sentences up to each one; the tokens have none
+        tokens = self.offsets(0, shard)[1:] + symbols
+        valid = (np.diff(offsets) > 0).all() and (ends[offsets[1:] - 1] == tokens).all()
         if not valid or sizes.min(initial=1) < 1:
-            raise CorruptError("the phrases do not cover the sentences", file=f"{self._stem}.{SEQUENCES[PHRASES][0]}")
-        return sizes, offsets
+            raise CorruptError("the phrases do not cover the sentences", file=files.paths[shard])
 
-    @functools.cached_property
-    def links(self) -> tuple[npt.NDArray[Any], Ids]:
-        """Source token and target token of each link, in turn, and the offsets of each sentence in them."""
-        count = self._info.links
-        assert count is not None, "a shard without links"
-        places, offsets = self._sequence(LINKS, PHRASE_TYPE, 2 * count)
+    def _check_links(self, shard: int, offsets: Ids) -> None:
+        files = self.file(SEQUENCES[LINKS][0])
+        files.check(shard)
+        places = files.values[files.begins[shard] :][: self.shards[shard].counts[LINKS]]
         per_pair = np.diff(offsets) // 2
-        ends = [np.repeat(np.diff(self.offsets[side]), per_pair) for side in (0, 1)]
+        ends = [np.repeat(np.diff(self.offsets(side, shard)), per_pair) for side in (0, 1)]
         if (offsets % 2).any() or (places[::2] >= ends[0]).any() or (places[1::2] >= ends[1]).any():
-            raise CorruptError("links of tokens that the sentences lack", file=f"{self._stem}.{SEQUENCES[LINKS][0]}")
-        return places, offsets
+            raise CorruptError("links of tokens that the sentences lack", file=files.paths[shard])
 
-    def check(self) -> None:
-        """Raise CorruptError if a file was truncated after it was mapped; a read after its end would kill the process."""
-        for path, mapped in self._maps:
-            if mapped.size() < len(mapped):
-                raise CorruptError(
-                    f"was truncated to {mapped.size()} bytes during reading; it had {len(mapped)}",
-                    file=path,
-                    hint="restore the dataset, then run the same command again",
-                )
+    def gather(self, sequence: int, shards: Ids, pairs: Ids, lengths: Ids, padding: int) -> Ids:
+        """The values of some pairs, padded on the right: int64 (B, the largest length).
+
+        `shards`, `pairs`: the shard of each pair and its number there. `lengths`: as in `lengths()`. Raises CorruptError for
+        ids beyond the vocabulary.
+        """
+        values, offsets = (self.file(name) for name in SEQUENCES[sequence])
+        self._check_truncated(sequence, shards)
+        columns = np.arange(int(lengths.max(initial=0)))
+        filled = columns < lengths[:, None]
+        starts = values.begins[shards] + offsets.values[offsets.begins[shards] + pairs]
+        result = np.full(filled.shape, padding, dtype=np.int64)
+        result[filled] = values.values[(starts[:, None] + columns)[filled]]
+        if sequence < PHRASES and result.max(initial=0) >= (size := self._sizes[sequence]):
+            row = int(result.argmax()) // (result.size // len(result))
+            what = f"holds ids beyond the vocabulary of {size} pieces"
+            raise CorruptError(what, file=values.paths[int(shards[row])])
+        return result
+
+    def _check_truncated(self, sequence: int, shards: Ids) -> None:
+        """Check the files of shards that have not been checked for `CHECK_SECONDS`."""
+        now, checked = time.monotonic(), self._checked[sequence]
+        for shard in np.unique(shards[now - checked[shards] >= CHECK_SECONDS]).tolist():
+            checked[shard] = now
+            for name in SEQUENCES[sequence]:
+                self.file(name).check(shard)

@@ -164,7 +164,10 @@ class TrainingConfig(Config):
     )
     # batches
     batch_tokens: PositiveInt = Field(4000, description="target tokens (with end symbols) of one update, on average")
-    micro_batches: PositiveInt = Field(2, description="pieces of an update, shared among the processes")
+    micro_batches: PositiveInt | Literal["per_process"] = Field(
+        2,
+        description="pieces of an update, shared among the processes; per_process = one for each process of the first start",
+    )
     max_micro_tokens: PositiveInt | None = Field(
         None,
         description="most sentences × longest side of a piece, with padding; an update gets more pieces if necessary",
@@ -210,6 +213,13 @@ class TrainingConfig(Config):
         None, description="MODULE:FUNCTION that is called with each record of metrics.jsonl, for W&B, MLflow …"
     )
 
+    @property
+    def pieces(self) -> int | None:
+        """The number of micro-batches of an update, hence the most processes; None if they follow the processes."""
+        if self.micro_batches == "per_process":
+            return None
+        return pieces_of_update(self.micro_batches, self.batch_tokens, self.max_micro_tokens)
+
     @model_validator(mode="after")
     def _fits_together(self) -> TrainingConfig:
         if not (self.max_updates or self.max_epochs or self.max_minutes or self.patience):
@@ -225,9 +235,15 @@ class TrainingConfig(Config):
             raise ValueError(
                 "start_from takes all matrices of a model, and embeddings names others; keep one (freeze fixes a matrix)"
             )
-        if isinstance(self.processes, int) and self.processes > self.micro_batches:
-            raise ValueError(f"processes is above micro_batches ({self.micro_batches}): some would have nothing to do")
+        pieces = self.pieces
+        if isinstance(self.processes, int) and pieces is not None and self.processes > pieces:
+            raise ValueError(f"processes is above micro_batches ({pieces}): some would have nothing to do")
         return self
+
+
+def pieces_of_update(micro_batches: int, batch_tokens: int, max_micro_tokens: int | None) -> int:
+    """The number of micro-batches of an update, more than `micro_batches` if `max_micro_tokens` requires it."""
+    return micro_batches if max_micro_tokens is None else max(micro_batches, -(-batch_tokens // max_micro_tokens))
 
 
 # Keys of a recipe that may change when a run is resumed: they end, monitor or place a run, and do not change its steps.

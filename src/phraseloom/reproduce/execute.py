@@ -1,5 +1,8 @@
 """Run the steps of a table: each command in its own process, `jobs` at a time, none twice.
 
+A lease on each step (`lease.py`) lets several commands share a folder: a step that another one runs is waited for. With `jobs`
+above 1 and GPUs, each running step sees one of them.
+
 A failed step stops only the steps that need it. A step that is not a training starts with an empty folder. A training resumes
 its run unless one of its corpora has changed: then it starts again, and the old folder is renamed to `NAME.before`. On SIGINT
 or SIGTERM the running steps are stopped (a training saves), and the same command resumes later. The command `concatenate` is
@@ -22,8 +25,9 @@ from typing import IO, Any
 from phraseloom import files
 from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
 from phraseloom.replace import move_own, remove_marked, remove_own
+from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
-from phraseloom.reproduce.steps import Step, noted
+from phraseloom.reproduce.steps import DIGITS, Step, noted
 from phraseloom.text.lines import open_binary
 from phraseloom.training.signals import StopSignal
 
@@ -31,11 +35,13 @@ PROGRAM = (sys.executable, "-m", "phraseloom")
 CONCATENATE = "concatenate"
 STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
 PAUSE = 0.05
+PAUSE_FOR_OTHERS = 0.5
 BLOCK = 1 << 20
 TAIL = 1 << 16
 SHOWN = 100  # characters of a command line that are printed; the record has all
 INTERRUPTED = 3
 BEFORE = ".before"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 Say = Callable[[str], None]
 
 
@@ -47,6 +53,8 @@ class _Running:
     content: dict[str, Any]
     began: float
     handles: list[IO[bytes]] = field(default_factory=list)
+    device: str | None = None
+    lease: StepLease | None = None
 
 
 @dataclass
@@ -61,7 +69,9 @@ class Execution:
     say: Say = print
     flop: Mapping[str, float] = field(default_factory=dict)
     program: Sequence[str] = PROGRAM
+    devices: Sequence[str] = ()  # values of CUDA_VISIBLE_DEVICES that parallel steps share; none: as it is
     records: dict[str, Record] = field(default_factory=dict)
+    _leases: dict[str, StepLease] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)
     _lost: set[str] = field(default_factory=set)  # identities that failed, or whose needs failed, in this run
 
@@ -79,8 +89,8 @@ class Execution:
             try:
                 while (waiting or self._running) and not stop.is_set:
                     waiting = self._start(waiting)
-                    if self._running:
-                        time.sleep(PAUSE)
+                    if waiting or self._running:
+                        time.sleep(PAUSE if self._running else PAUSE_FOR_OTHERS)
                         self._collect()
             finally:
                 self._stop()
@@ -100,15 +110,39 @@ class Execution:
                 self.records[step.identity] = Record(state, {"message": f"not run: {lost.title} failed"}, old.changed)
                 self.say(f"not run: {step.title}, which needs {lost.title}")
             elif len(self._running) < self.jobs and all(self._is_done(need) for need in step.needs):
-                self._launch(step)
+                if not self._launch(step):
+                    left.append(step)
             else:
                 left.append(step)
         return left
 
-    def _is_done(self, step: Step) -> bool:
-        return self.records[step.identity].state == "done" and step.identity not in self._running
+    def _need(self, step: Step) -> Record:
+        return self.records[step.identity] if step.identity in self.records else read_record(step)
 
-    def _launch(self, step: Step) -> None:
+    def _is_done(self, step: Step) -> bool:
+        """Whether a step is done. Other steps than `steps` count as done: the caller runs a step alone after its needs."""
+        record = self.records.get(step.identity)
+        return record is None or (record.state == "done" and step.identity not in self._running)
+
+    def _launch(self, step: Step) -> bool:
+        """Start a step, unless another command has run it. False if another command is running it."""
+        lease = self._leases.get(step.identity) or StepLease(lease_path(step))
+        if not lease.take():
+            if step.identity not in self._leases:
+                self._leases[step.identity] = lease
+                self.say(f"waiting for another command, which runs {step.title}")
+            return False
+        self._leases.pop(step.identity, None)
+        try:
+            self.records[step.identity] = read_record(step)  # another command may have run it since the plan
+            if self.records[step.identity].state != "done":
+                self._launch_leased(step, lease)
+        finally:
+            if step.identity not in self._running:
+                lease.release()
+        return True
+
+    def _launch_leased(self, step: Step, lease: StepLease) -> None:
         old = self.records[step.identity]
         if old.state == "changed":
             old = Record("new", {})
@@ -118,13 +152,15 @@ class Execution:
             remove_marked(step.folder, RECORD)
         files.disk.mkdir(step.folder)
         began = datetime.now(UTC).isoformat(timespec="seconds")
-        inputs = noted(step, [self.records[need.identity].content.get("inputs", {}) for need in step.needs])
+        inputs = noted(step, [self._need(need).content.get("inputs", {}) for need in step.needs])
         content = begin(step, old, inputs=inputs, flop=self.flop.get(step.identity), began=began)
         position = 1 + next(i for i, s in enumerate(self.steps) if s.identity == step.identity)
         line = " ".join(step.argv)
         shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
         self.say(f"[{position}/{len(self.steps)}] {step.title}: phraseloom {shown}")
-        running = _Running(None, content, time.monotonic())  # type: ignore[arg-type]
+        running = _Running(None, content, time.monotonic(), lease=lease)  # type: ignore[arg-type]
+        used = [other.device for other in self._running.values()]
+        running.device = min(self.devices, key=used.count, default=None)
         try:
             if step.argv == (CONCATENATE,) and step.stdout is not None:
                 _concatenate(step.stdin, step.folder / STDOUT)
@@ -156,7 +192,7 @@ class Execution:
             stdin=stdin,
             stdout=stdout,
             stderr=log,
-            env=self._environment(),
+            env=self._environment() | ({} if running.device is None else {VISIBLE: running.device}),
             start_new_session=True,
         )
 
@@ -175,11 +211,12 @@ class Execution:
                 continue
             _close(running)
             seconds = time.monotonic() - running.began
-            del self._running[step.identity]
             message = "" if code == 0 else _last_line(step.folder / LOG) or f"exit code {code}"
             if code == 0:
                 _settle(step)
             self._ended(step, running.content, code, seconds, message)
+            del self._running[step.identity]
+            _release(running)
 
     def _ended(self, step: Step, content: dict[str, Any], code: int, seconds: float, message: str) -> None:
         record = finish(step, content, code=code, seconds=seconds, message=message)
@@ -204,10 +241,31 @@ class Execution:
             if code == 0:
                 _settle(step)
             self._ended(step, running.content, 0 if code == 0 else INTERRUPTED, seconds, message if code else "")
+            _release(running)
 
     def _kill(self) -> None:
         for running in self._running.values():
             running.process.kill()
+
+
+def lease_path(step: Step) -> Path:
+    """The lease of a step, by its identity: tables may name its folder differently."""
+    return step.folder.parent / ".leases" / step.identity[:DIGITS]
+
+
+def _release(running: _Running) -> None:
+    if running.lease is not None:
+        running.lease.release()
+
+
+def visible_devices() -> list[str]:
+    """The GPUs that this process may use, as values of CUDA_VISIBLE_DEVICES."""
+    named = os.environ.get(VISIBLE)
+    if named is not None:
+        return [name.strip() for name in named.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
 
 
 def _put_aside(folder: Path) -> None:

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from phraseloom import files
 from phraseloom.errors import UsageError
-from phraseloom.reproduce.execute import PROGRAM, Execution
+from phraseloom.replace import move_own, remove_marked
+from phraseloom.reproduce.cluster import ClusterExecution
+from phraseloom.reproduce.execute import PROGRAM, Execution, lease_path, visible_devices
+from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.load import find_table, load_table
 from phraseloom.reproduce.plan import Plan, Speed, make_plan, render, speed_here, speed_of
-from phraseloom.reproduce.records import Record
+from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
-from phraseloom.reproduce.steps import Steps, in_order
+from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
 from phraseloom.reproduce.table import Scale
 from phraseloom.reproduce.writing import PICTURE, check_place, draw, write
 
-STEPS = "steps"
+STEPS, JOBS, LOCKS = "steps", ".jobs", ".locks"
 PAPER_GPU = "A100"
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper."""
+    """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper.
+
+    `on`: who runs the steps, with `slurm`, options of sbatch. `step`: the identity of the only step to run, or its beginning.
+    """
 
     scale: Scale = "tiny"
     rows: Sequence[str] | None = None
@@ -36,6 +44,9 @@ class TableOptions:
     gpu: str | None = None
     train_paper: bool = False
     program: Sequence[str] = PROGRAM
+    on: Literal["here", "local", "slurm"] = "here"
+    slurm: Mapping[str, str] = field(default_factory=dict)
+    step: str | None = None
 
     @property
     def trains(self) -> bool:
@@ -77,16 +88,97 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     target = options.folder / options.scale / Path(name).stem
     check_place(target)
     files.disk.mkdir(plan.steps.work)
-    with files.FolderLock(options.folder / options.scale):
-        execution = Execution(plan.ordered, options.jobs, say, plan.flop(), options.program)
-        try:
-            if options.trains:
-                execution.run()
-        finally:
-            plan.records.update(execution.records)
-            result = measure(plan, Path(name).stem, options)
+    execution = _execution(plan, plan.ordered, options, say)
+    try:
+        if options.trains:
+            execution.run()
+    finally:
+        plan.records.update(execution.records)
+        result = measure(plan, Path(name).stem, options)
+        with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
             write(result, target, picture=draw(result, target / PICTURE))
     return result, target
+
+
+def _execution(plan: Plan, steps: Sequence[Step], options: TableOptions, say: Say) -> Execution | ClusterExecution:
+    if options.on == "here":
+        devices = visible_devices() if options.jobs > 1 and options.trains else []
+        return Execution(steps, options.jobs, say, plan.flop(), options.program, devices)
+    return ClusterExecution(
+        steps, options.on, options.jobs, say, plan.flop(), options.program, plan.steps.work / JOBS, options.slurm
+    )
+
+
+def run_step(plan: Plan, options: TableOptions, say: Say) -> Record:
+    """Run the step whose identity begins with `options.step`, and no other. Raises UsageError if its needs are not done."""
+    matches = [step for step in plan.ordered if step.identity.startswith(options.step or "-")]
+    if len(matches) != 1:
+        problem = "no step" if not matches else "more than one step"
+        raise UsageError(f"{problem} begins with {options.step}", hint="--plan --json lists the steps of the table")
+    step = matches[0]
+    waiting = [need for need in in_order(step.needs) if plan.records[need.identity].state != "done"]
+    if waiting:
+        raise UsageError(
+            f"{step.title} needs {waiting[0].title}", hint=f"run --step {waiting[0].identity[:DIGITS]} first"
+        )
+    files.disk.mkdir(plan.steps.work)
+    return _execution(plan, [step], options, say).run()[step.identity]
+
+
+def merge(plan: Plan, other: Path, options: TableOptions, say: Say) -> int:
+    """Copy the steps of a plan that are done in another output folder, such as that of another machine. Returns their number.
+
+    A copied step is complete before it has its name, so that a killed merge leaves nothing that counts.
+    """
+    source = files.require_folder(other / options.scale / STEPS, "steps of the other folder")
+    files.disk.mkdir(plan.steps.work)
+    count = 0
+    for step in plan.ordered:
+        if plan.records[step.identity].state == "done":
+            continue
+        for folder in sorted(source.glob(f"*-{step.identity[:DIGITS]}")):
+            if read_record(replace(step, folder=folder)).state != "done":
+                continue
+            lease = StepLease(lease_path(step))
+            if not lease.take():
+                say(f"left out: another command runs {step.title}")
+                break
+            try:
+                aside = plan.steps.work / f".merge-{step.identity[:DIGITS]}"
+                remove_marked(aside, RECORD)
+                shutil.copytree(folder, aside, symlinks=True)
+                remove_marked(step.folder, RECORD)
+                move_own(aside, step.folder)
+            finally:
+                lease.release()
+            say(f"copied: {step.title}")
+            count += 1
+            break
+    return count
+
+
+def plan_data(plan: Plan, options: TableOptions) -> dict[str, Any]:
+    """The plan as plain data: every step with its identity, needs, command line, state and cost."""
+    speed = speeds(plan, options)
+    steps = []
+    for step in plan.ordered:
+        cost, record = plan.estimates.get(step.identity), plan.records[step.identity]
+        steps.append(
+            {
+                "id": step.identity[:DIGITS],
+                "step": step.title,
+                "needs": [need.identity[:DIGITS] for need in step.needs],
+                "argv": list(step.argv),
+                "folder": str(step.folder),
+                "state": record.state,
+                "spent_seconds": record.seconds,
+                "parameters": cost and cost.parameters,
+                "flop": cost and cost.flop,
+                "seconds": cost and cost.seconds(speed.get("") or speed[cost.precision]),
+                "disk_bytes": cost and cost.disk,
+            }
+        )
+    return {"format": 1, "scale": plan.steps.scale, "speed": {p: s.says for p, s in speed.items()}, "steps": steps}
 
 
 def measure(plan: Plan, name: str, options: TableOptions) -> Result:

@@ -3,8 +3,12 @@
 Every process has the whole model. All numbers that affect decisions (sums of losses, the gradient norm, stop requests) have the
 same bits in every process, so all processes take the same steps and decisions without a master.
 
-`phraseloom train` (`launch`) or `torchrun` (recognised by its environment) starts the processes. Local ones use the loopback
-interface only. If one dies, the others see its connections close and stop with an error.
+`phraseloom train` (`launch`), `torchrun` or `srun` (`launcher.py`) starts the processes. Local ones use the loopback interface
+only. If one dies, the others see its connections close; if one hangs, `watch.py` says so. Both end the run with an error.
+
+**The sum of gradients** is taken in the order of the micro-batches, ((g_0 + g_1) + g_2) + …, so on CPUs the number of
+processes does not change a bit of it. Processes take micro-batches in rounds: micro-batch i goes to process i mod P, in round
+i div P; after each round its gradients are added to the total. GPUs add up their own micro-batches first.
 
 **Shared memory** replaces sockets for gradients on one machine. Each process has its gradient in a slot of a common block.
 Process r adds up slice r of all slots, in the order of the slots, into a common total; then each process copies the total. The
@@ -14,17 +18,19 @@ against 45 ms, measured for 7.5 M parameters and two busy cores).
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
+import hashlib
 import mmap
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,8 +39,11 @@ from torch import Tensor
 
 from phraseloom.errors import DivergedError, InterruptedRun, PhraseloomError, UsageError
 from phraseloom.options.training import TrainingConfig
+from phraseloom.training.launcher import LaunchedProcess, launched_process
+from phraseloom.training.watch import BEAT_SECONDS, Watch, processor_seconds
 
 __all__ = [
+    "ExchangedGradient",
     "LostProcess",
     "SharedGradient",
     "World",
@@ -60,15 +69,46 @@ class SharedGradient:
         self.slice = slice(min(length, rank * step), min(length, (rank + 1) * step))
         self._wait, self._block = wait, block
 
-    def sum_(self) -> None:
-        """Set the own slot to the sum of all slots."""
+    def add(self, *, first: bool) -> None:
+        """Add all slots, in their order, to the total, which is zero before the `first` round."""
         self._wait()  # all slots are full
         part = self.total[self.slice]
-        torch.add(self.slots[0][self.slice], self.slots[1][self.slice], out=part)
-        for slot in self.slots[2:]:
+        begin = 0
+        if first:
+            torch.add(self.slots[0][self.slice], self.slots[1][self.slice], out=part)
+            begin = 2
+        for slot in self.slots[begin:]:
             part.add_(slot[self.slice])
-        self._wait()  # all slices are summed
+        self._wait()  # all slices are summed, and all slots are free
+
+    def finish(self) -> None:
+        """Copy the total to the own slot."""
         self.own.copy_(self.total)
+
+
+class ExchangedGradient:
+    """The same ordered sum over sockets: process r gets slice r of all gradients, adds them up and sends the result."""
+
+    def __init__(self, world: World, length: int) -> None:
+        self._world, self._length = world, length
+        self._step = -(-length // world.size)
+        self._parts = torch.zeros(world.size, self._step)
+        self._sum = torch.zeros(self._step)
+
+    def add(self, gradient: Tensor, *, first: bool) -> None:
+        """Add the gradients of all processes, in the order of ranks, to the total."""
+        padded = torch.zeros(self._step * self._world.size)
+        padded[: self._length] = gradient
+        self._world.wait_for(dist.all_to_all_single(self._parts.view(-1), padded, async_op=True))
+        if first:
+            self._sum.zero_()
+        for part in self._parts:
+            self._sum.add_(part)
+
+    def finish(self, gradient: Tensor) -> None:
+        """Write the total into `gradient`, in every process."""
+        self._world.wait_for(dist.all_gather(list(self._parts), self._sum, async_op=True))
+        gradient.copy_(self._parts.view(-1)[: self._length])
 
 
 def share_gradient(world: Any, length: int) -> SharedGradient | None:
@@ -113,8 +153,11 @@ def available_cores() -> int:
 
 
 def is_child() -> bool:
-    """Whether this is not the first process of a run; works for `launch` and torchrun."""
-    return PORT in os.environ or os.environ.get("RANK", "0") != "0"
+    """Whether this is not the first process of a run, whoever started it."""
+    if PORT in os.environ:
+        return True
+    launched = launched_process()
+    return launched is not None and launched.rank != 0
 
 
 def choose_device(config: TrainingConfig) -> torch.device:
@@ -124,13 +167,14 @@ def choose_device(config: TrainingConfig) -> torch.device:
     return torch.device("cuda" if config.device != "cpu" and torch.cuda.is_available() else "cpu")
 
 
-def choose_processes(config: TrainingConfig, device: torch.device) -> int:
-    """The number of local processes. `auto`: one per core (GPU), at most one per micro-batch. A number: at most two per core
-    (one per GPU), so that the recipe of a large machine runs on a small one."""
+def choose_processes(config: TrainingConfig, device: torch.device, pieces: int | None = None) -> int:
+    """The number of local processes. `auto`: one per core (GPU), at most one per micro-batch (`pieces`, if the run has a number
+    already). A number: at most two per core (one per GPU), so that the recipe of a large machine runs on a small one."""
+    places = available_cores() if device.type == "cpu" else torch.cuda.device_count()
+    pieces = pieces or config.pieces
     if config.processes != "auto":
-        most = PROCESSES_A_CORE * available_cores() if device.type == "cpu" else torch.cuda.device_count()
-        return min(config.processes, most)
-    return min(available_cores() if device.type == "cpu" else torch.cuda.device_count(), config.micro_batches)
+        places = min(config.processes, PROCESSES_A_CORE * places if device.type == "cpu" else places)
+    return places if pieces is None else min(places, pieces)
 
 
 class LostProcess(PhraseloomError):
@@ -146,8 +190,12 @@ class World:
         self.children: list[subprocess.Popen[bytes]] = []
         self.one_machine = True
         self.notice = ""  # a message to the user about the processes
-        self.store: Any = None  # local processes write the reason for their end here
+        self.store: Any = None  # processes write the reason for their end here
+        self.watch: Watch | None = None
+        self.launched = False  # by torchrun or srun, which also end the processes
+        self._hangs = False
         self._shared: SharedGradient | None = None
+        self._exchanged: ExchangedGradient | None = None
 
     @property
     def first(self) -> bool:
@@ -157,21 +205,71 @@ class World:
     def sum_(self, tensor: Tensor) -> Tensor:
         """Add up `tensor` over all processes, in place; the same bits everywhere."""
         if self.size > 1:
-            with self._naming_the_dead():
-                dist.all_reduce(tensor)
+            self.wait_for(dist.all_reduce(tensor, async_op=True))
         return tensor
+
+    def wait_for(self, work: Any) -> None:
+        """Wait for an operation of all processes. Raises LostProcess, with the rank, if one has died or hangs."""
+        watch = self.watch
+        try:
+            if watch is None or self.device.type != "cpu":
+                work.wait()
+                return
+            watch.waiting = True
+            while not self._is_complete(work, watch):
+                pass
+        except RuntimeError as error:
+            hint = "run the same command again"
+            raise LostProcess(f"lost another training process{self._dead()}", hint=hint) from error
+        finally:
+            if watch is not None:
+                watch.waiting = False
+
+    def _is_complete(self, work: Any, watch: Watch) -> bool:
+        try:
+            work.wait(timedelta(seconds=BEAT_SECONDS))
+            return True
+        except RuntimeError:
+            if work.is_completed():  # it has failed, or ended a moment after the time was up
+                work.wait()
+                return True
+        if ranks := watch.lost():
+            self._hangs = True
+            named = ", ".join(map(str, ranks))
+            what = f"training process of rank {named} hangs or is lost: no sign of life for {watch.patience:g} s"
+            raise LostProcess(what, hint="see why on its machine, and run the same command again")
+        return False
 
     def gradient_buffer(self, like: Tensor) -> Tensor:
         """A zeroed tensor like `like` that `sum_gradient_` sums fast, if the processes can share memory."""
         self._shared = share_gradient(self, like.numel()) if like.dtype == torch.float32 else None
-        return torch.zeros_like(like) if self._shared is None else self._shared.own.zero_()
-
-    def sum_gradient_(self, gradient: Tensor) -> None:
-        """Add up the tensor of `gradient_buffer` over all processes, in place."""
         if self._shared is not None:
-            self._shared.sum_()
-        else:
-            self.sum_(gradient)
+            return self._shared.own.zero_()
+        if self.size > 1 and self.device.type == "cpu":
+            self._exchanged = ExchangedGradient(self, like.numel())
+        return torch.zeros_like(like)
+
+    def add_gradients(self, gradient: Tensor, *, first: bool, last: bool) -> None:
+        """Add up the tensor of `gradient_buffer` over the processes after one round of micro-batches (see the module).
+
+        After the `last` round the tensor has the sum over all rounds, else zero. GPUs only add up after the last.
+        """
+        if self.size == 1:
+            return
+        if self.device.type != "cpu":
+            if last:
+                self.sum_(gradient)
+            return
+        if self._shared is not None:
+            self._shared.add(first=first)
+        elif self._exchanged is not None:
+            self._exchanged.add(gradient, first=first)
+        if not last:
+            gradient.zero_()
+        elif self._shared is not None:
+            self._shared.finish()
+        elif self._exchanged is not None:
+            self._exchanged.finish(gradient)
 
     def any(self, flag: bool) -> bool:
         """Whether `flag` is set in any process."""
@@ -180,8 +278,7 @@ class World:
     def send_(self, tensor: Tensor) -> Tensor:
         """Copy the tensor of the first process to all others, in place."""
         if self.size > 1:
-            with self._naming_the_dead():
-                dist.broadcast(tensor, 0)
+            self.wait_for(dist.broadcast(tensor, 0, async_op=True))
         return tensor
 
     def send_text(self, text: str) -> str:
@@ -211,26 +308,43 @@ class World:
             texts.append(text.split("\n") if int(size[1]) else [])
         return [texts[i % self.size][i // self.size] for i in range(sum(map(len, texts)))]
 
-    @contextlib.contextmanager
-    def _naming_the_dead(self) -> Iterator[None]:
-        try:
-            yield
-        except RuntimeError as error:
-            raise LostProcess(
-                f"lost another training process{self._dead()}", hint="run the same command again"
-            ) from error
+    def check_same(self, parts: Mapping[str, str]) -> None:
+        """Raise UsageError, with the ranks, if a part (such as the recipe) does not have the same text in all processes."""
+        if self.size == 1:
+            return
+        digests = [hashlib.sha256(text.encode()).hexdigest() for text in parts.values()]
+        rows = [line.split() for line in self.gather_lines([" ".join(digests)])]
+        for number, name in enumerate(parts):
+            others = [rank for rank, row in enumerate(rows) if row[number] != rows[0][number]]
+            if others:
+                named = ", ".join(map(str, others[:8])) + (" …" if len(others) > 8 else "")
+                hint = "start all with the same command, on the same dataset and version"
+                raise UsageError(f"{name} of rank {named} differs from that of rank 0", hint=hint)
 
     def _dead(self) -> str:
-        deadline = time.monotonic() + 2
-        while self.children and time.monotonic() < deadline:
-            codes = [(i + 1, c.poll()) for i, c in enumerate(self.children)]
-            for rank, code in codes:
-                if self.store is not None and self.store.check([f"error {rank}"]):
-                    return f" (rank {rank}: {self.store.get(f'error {rank}').decode()})"
-                if code not in (None, 0):
-                    return f" (rank {rank}, " + (f"killed by signal {-code})" if code < 0 else f"exit code {code})")
-            time.sleep(0.05)
-        return ""
+        """The rank of a process that has died and why, as far as this process can find out in a few seconds."""
+        interval = self.watch.interval if self.watch is not None else 0.0
+        deadline = time.monotonic() + max(2.0, 4 * interval if not self.children else 0.0)
+        with contextlib.suppress(RuntimeError):
+            if self.store is not None:
+                self.store.set(f"left {self.rank}", "")
+            while time.monotonic() < deadline:
+                for rank in range(self.size) if self.store is not None else ():
+                    if rank != self.rank and self.store.check([f"error {rank}"]):
+                        return f" (rank {rank}: {self.store.get(f'error {rank}').decode()})"
+                for rank, child in enumerate(self.children, 1):
+                    code = child.poll()
+                    if code not in (None, 0):
+                        how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+                        return f" (rank {rank}, {how})"
+                if self.watch is not None and not self.children:
+                    silent = self.watch.lost(2.5 * self.watch.interval)
+                    silent = [r for r in silent if not self.store.check([f"left {r}"])]
+                    if silent:
+                        return f" (rank {', '.join(map(str, silent))}, without a sign of life)"
+                time.sleep(0.05)
+            return ""
+        return " (rank 0, whose store does not answer)"
 
     @contextlib.contextmanager
     def reporting(self) -> Iterator[None]:
@@ -253,6 +367,13 @@ class World:
 
     def close(self) -> None:
         """Leave the group; children that are still there after a while are ended."""
+        if self.watch is not None:
+            self.watch.stop()
+        if self._hangs:
+            self.kill_children()
+            if not self.children:  # on another machine, and leaving the group would wait for it
+                atexit.register(_exit_now)
+                return
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
         for child in self.children:
@@ -263,18 +384,26 @@ class World:
                 child.wait()
 
 
-def launch(config: TrainingConfig, command: Sequence[str] | None = None) -> World:
+def _exit_now() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(LostProcess.exit_code)
+
+
+def launch(config: TrainingConfig, command: Sequence[str] | None = None, *, pieces: int | None = None) -> World:
     """Join or make the group of processes of a run, and share the cores out among them.
 
-    Under torchrun: join. As a child of a first process: join. Otherwise become the first process and start `command`
-    (default: this very command line) once for every other rank.
+    Under torchrun and srun, and as a child of a first process: join. Otherwise become the first process and start `command`
+    (default: this very command line) once for every other rank; at most `pieces` processes, if given.
     """
     device = choose_device(config)
     if PORT in os.environ:
         return _join_as_child(device)
-    if "TORCHELASTIC_RUN_ID" in os.environ or "WORLD_SIZE" in os.environ:
-        return _join_torchrun(device)
-    size = choose_processes(config, device)
+    launched = launched_process()
+    if launched is not None:
+        return _join_launched(device, launched)
+    size = choose_processes(config, device, pieces)
     notice = ""
     if config.processes != "auto" and size < config.processes:
         notice = f"training.processes is {config.processes}: this machine runs {size}, the most that its {_parts(device)} allow"
@@ -316,7 +445,7 @@ def _wait_for_children(world: World, store: Any) -> None:
         _raise_if_dead(world, "did not start")
         now = time.monotonic()
         for rank, child in enumerate(world.children, 1):
-            seconds = _processor_seconds(child.pid)
+            seconds = processor_seconds(child.pid)
             if seconds is None:
                 continue
             before, since = used.get(rank, (-1.0, now))
@@ -341,18 +470,9 @@ def _raise_if_dead(world: World, what: str) -> None:
             raise PhraseloomError(f"training process of rank {rank} {what} ({how})", hint="run the same command again")
 
 
-def _processor_seconds(process: int) -> float | None:
-    """Processor time that a process has used, by its system; None where that cannot be seen."""
-    try:
-        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    except (OSError, ValueError, IndexError):
-        return None
-
-
 def _meet_children(world: World, store: Any) -> None:
     try:
-        _start_group(world, store)
+        _start_group(world, store, ("127.0.0.1", store.port))
     except RuntimeError as error:
         _raise_if_dead(world, "ended before the processes met")
         ranks = ", ".join(str(rank) for rank in range(1, world.size))
@@ -373,39 +493,91 @@ def _join_as_child(device: torch.device) -> World:
     world = World(rank, size, device)
     world.store = store
     try:
-        _start_group(world, store)
+        _start_group(world, store, ("127.0.0.1", int(os.environ[PORT])))
     except RuntimeError as error:  # the first process says who is missing
         raise LostProcess("training processes did not meet") from error
     return world
 
 
-def _join_torchrun(device: torch.device) -> World:
-    rank, size = int(os.environ.get("RANK", "0")), int(os.environ["WORLD_SIZE"])
-    _share_cores(int(os.environ.get("LOCAL_WORLD_SIZE", size)))
-    world = World(rank, size, device)
-    world.one_machine = os.environ.get("LOCAL_WORLD_SIZE") == str(size)
-    if device.type == "cuda":
-        world.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", rank)))
-    if size > 1:
-        if os.environ.get("MASTER_ADDR") in ("127.0.0.1", "localhost"):
+def _join_launched(device: torch.device, place: LaunchedProcess) -> World:
+    cores = os.environ.get("SLURM_CPUS_PER_TASK", "") if place.launcher == "srun" else ""
+    _share_cores(max(1, available_cores() // int(cores)) if cores.isdigit() and int(cores) else place.local_size)
+    world = World(place.rank, place.size, device)
+    world.launched = True
+    world.one_machine = place.local_size == place.size
+    if device.type == "cuda":  # Slurm may show each process its own GPU only
+        world.device = torch.device("cuda", place.local_rank % torch.cuda.device_count())
+    if place.size > 1:
+        if place.host in ("127.0.0.1", "localhost"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-        _start_group(world, None)
+        world.store = _open_store(place)
+        _wait_for_others(world, place)
+        try:
+            _start_group(world, world.store, (place.host, place.port), prefix=_prefix(place))
+        except RuntimeError as error:
+            raise PhraseloomError(
+                f"the {place.size} processes did not connect to each other within {MEETING_SECONDS} s",
+                hint="set GLOO_SOCKET_IFNAME (NCCL_SOCKET_IFNAME) to the interface that joins the machines",
+            ) from error
     return world
 
 
-def _start_group(world: World, store: Any) -> None:
+def _prefix(place: LaunchedProcess) -> str:
+    return f"phraseloom/{place.attempt}"  # torchrun's store outlives the processes that it restarts
+
+
+def _open_store(place: LaunchedProcess) -> Any:
+    """The common store. Raises PhraseloomError if the first process does not answer, or its port is taken."""
+    where = f"{place.host}:{place.port}"
+    hint = "set MASTER_ADDR and MASTER_PORT to an address that all machines reach"
+    if not place.hosts_store:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            try:
+                socket.create_connection((place.host, place.port), 5).close()
+                break
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    what = f"rank {place.rank} gets no answer from the rendezvous at {where} ({START_SECONDS} s)"
+                    raise PhraseloomError(f"{what}: {error.strerror or error}", hint=hint) from error
+                time.sleep(0.5)
+    try:
+        return dist.PrefixStore(_prefix(place), _connect(place.host, place.port, place.size, place.hosts_store))
+    except RuntimeError as error:
+        what = f"rank {place.rank} cannot {'open' if place.hosts_store else 'use'} the rendezvous at {where}"
+        raise PhraseloomError(what, hint=hint) from error
+
+
+def _connect(host: str, port: int, size: int, is_master: bool = False) -> Any:
+    start = timedelta(seconds=START_SECONDS)
+    return dist.TCPStore(host, port, size, is_master=is_master, timeout=start, wait_for_workers=False)
+
+
+def _wait_for_others(world: World, place: LaunchedProcess) -> None:
+    world.store.set(f"here {world.rank}", "")
+    deadline = time.monotonic() + START_SECONDS
+    missing = list(range(world.size))
+    while missing := [rank for rank in missing if not world.store.check([f"here {rank}"])]:
+        if time.monotonic() >= deadline:
+            named = ", ".join(map(str, missing[:8]))
+            what = f"rank {named} of {world.size} did not come to {place.host}:{place.port} within {START_SECONDS} s"
+            raise PhraseloomError(what, hint=f"see its own message, and whether {place.launcher} started it")
+        time.sleep(0.05)
+
+
+def _start_group(world: World, store: Any, address: tuple[str, int], prefix: str = "") -> None:
     if world.device.type == "cuda":
         if world.device.index is None:
             world.device = torch.device("cuda", world.rank)
         torch.cuda.set_device(world.device)
     backend = "nccl" if world.device.type == "cuda" else "gloo"
-    if store is None:
-        dist.init_process_group(backend, timeout=WAIT)
-    else:
-        meeting = timedelta(seconds=MEETING_SECONDS)
-        dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=meeting)
-        dist.all_reduce(torch.zeros(1, device=world.device))  # the meeting itself, where connections are made late
-        dist.distributed_c10d._set_pg_timeout(WAIT, dist.group.WORLD)
+    Watch.enter(store, world.rank)
+    meeting = timedelta(seconds=MEETING_SECONDS)
+    dist.init_process_group(backend, store=store, rank=world.rank, world_size=world.size, timeout=meeting)
+    dist.all_reduce(torch.zeros(1, device=world.device))  # the meeting itself, where connections are made late
+    dist.distributed_c10d._set_pg_timeout(WAIT, dist.group.WORLD)
+    connection = _connect(*address, world.size)
+    world.watch = Watch(dist.PrefixStore(prefix, connection) if prefix else connection, world.rank, world.size).start()
 
 
 def _share_cores(processes: int) -> None:

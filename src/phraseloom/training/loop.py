@@ -2,8 +2,8 @@
 
 One update: gradients of the summed loss of every micro-batch, added up over micro-batches and processes, divided by the
 number of target tokens of the whole update (or of its sentences: `gradient_per`), clipped, and one step of Adam. So
-neither the cut into micro-batches nor the number of processes changes the step (beyond rounding). Dropout of a micro-
-batch is seeded by (seed, update, index).
+the cut into micro-batches does not change the step (beyond rounding), nor does the number of processes (on CPUs to the
+bit, see `distributed.py`). Dropout of a micro-batch is seeded by (seed, update, index).
 """
 
 from __future__ import annotations
@@ -145,11 +145,13 @@ def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, floa
     world, update = job.world, job.state.update
     job.flat.grad.zero_()
     sums = torch.zeros(3, len(batches), dtype=torch.float64, device=world.device)
-    for i in range(world.rank, len(batches), world.size):
-        torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
-        with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
-            sums[:, i] = forward_backward(job, batches[i])
-    world.sum_gradient_(job.flat.grad)
+    for begin in range(0, len(batches), world.size):
+        i = begin + world.rank
+        if i < len(batches):
+            torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
+            with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
+                sums[:, i] = forward_backward(job, batches[i])
+        world.add_gradients(job.flat.grad, first=begin == 0, last=begin + world.size >= len(batches))
     objective, nll, job.guided = world.sum_(sums).sum(1).tolist()
     return objective, nll
 

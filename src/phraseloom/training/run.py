@@ -16,7 +16,7 @@ from typing import Any, cast
 import torch
 import yaml
 
-from phraseloom import files
+from phraseloom import __version__, files
 from phraseloom.align.lexicon import read_lexicon
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.data.corpus import Dataset
@@ -38,7 +38,14 @@ from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import freeze, rate_function
-from phraseloom.training.run_folder import note_start, note_transfers, prepare_folder, run_identity
+from phraseloom.training.run_folder import (
+    note_pieces,
+    note_start,
+    note_transfers,
+    noted_pieces,
+    prepare_folder,
+    run_identity,
+)
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.start import measure_start
 from phraseloom.training.start_from import StartingPoint, check_names, read_start
@@ -48,6 +55,7 @@ from phraseloom.training.validate import Validator
 __all__ = ["run_recipe", "settle_torch"]
 
 AVERAGED = "averaged"
+VERSIONS = f"phraseloom {__version__}, torch {torch.__version__}"
 WEIGHTS_STREAM = 3
 
 
@@ -72,7 +80,7 @@ def run_recipe(
     transfers: list[Transfer] = []
     start: StartingPoint | None = None
     with contextlib.ExitStack() as stack:
-        lock = None
+        lock, pieces = None, recipe.training.pieces
         if not is_child():
             lock = stack.enter_context(files.FolderLock(run))
             check_names(recipe, dataset.tokenizer)
@@ -86,15 +94,20 @@ def run_recipe(
                 note_start(recipe, run, dataset.fingerprint, start)
             if go_back_to is not None:
                 checkpoint.go_back(run, go_back_to, changes.append)
-        world = launch(recipe.training, command)
+            pieces = pieces or noted_pieces(run)
+        world = launch(recipe.training, command, pieces=pieces)
         stack.callback(world.close)
         stack.enter_context(world.reporting())
-        stop = stack.enter_context(StopSignal(at_once=world.kill_children))
+        stop = stack.enter_context(StopSignal(at_once=world.kill_children, insists=not world.launched))
+        world.check_same(
+            {"the recipe": _comparable(recipe), "the dataset": dataset.fingerprint, "the version": VERSIONS}
+        )
+        pieces = share_pieces(world, run, pieces, changes.append)
         settle_torch(world)
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
-            job = make_job(recipe, dataset, run, world, stop, transfers, start)
+            job = make_job(recipe, dataset, run, world, stop, transfers, start, pieces)
         stack.callback(job.close)
         job.lock = lock
         if world.notice:
@@ -121,6 +134,29 @@ def run_recipe(
             if draw is not None:
                 draw(run, job.say)
         return reason
+
+
+def _comparable(recipe: AnyRecipe) -> str:
+    """The part of a recipe that has to be the same in all processes: paths may differ between machines."""
+    value = recipe.model_dump(mode="json")
+    return repr({"task": recipe.task, "model": value["model"], "training": value["training"]})
+
+
+def share_pieces(world: World, run: Path, pieces: int | None, say: Callable[[str], None]) -> int:
+    """The number of micro-batches of an update, in all processes; one for each process if `pieces` is None, which is noted.
+
+    Raises UsageError if some processes would have nothing to do.
+    """
+    if world.first and pieces is None:
+        pieces = world.size
+        note_pieces(run, pieces)
+        say(f"training.micro_batches is per_process: {pieces} in this run, whatever the number of processes later")
+    count = int(world.send_text(str(pieces)))
+    if world.size > count:
+        what = f"{world.size} processes share {count} micro-batches: {world.size - count} would have nothing to do"
+        hint = f"start {count} processes, or set training.micro_batches to {world.size} (per_process: as many as processes)"
+        raise UsageError(what, hint=hint)
+    return count
 
 
 def _frozen(model: torch.nn.Module) -> str:
@@ -163,11 +199,12 @@ def settle_torch(world: World) -> None:
 
 def make_job(
     recipe: AnyRecipe, dataset: Dataset, run: Path, world: World, stop: StopSignal, transfers: Sequence[Transfer] = (),
-    start: StartingPoint | None = None,
+    start: StartingPoint | None = None, pieces: int | None = None,
 ) -> TrainingJob:  # fmt: skip
     """Build the model and its training job, in the state of the newest complete checkpoint if there is one.
 
-    `transfers`, `start`: the initial embeddings or model of the run, in its first process.
+    `transfers`, `start`: the initial embeddings or model of the run, in its first process. `pieces`: micro-batches of an update
+    (default: `training.micro_batches`).
     """
     config, tokenizer = recipe.training, dataset.tokenizer
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
@@ -184,7 +221,7 @@ def make_job(
         pair.target_lengths,
         seed=config.seed,
         batch_tokens=config.batch_tokens,
-        micro_batches=config.micro_batches,
+        micro_batches=pieces or config.pieces or world.size,
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
         mixture=mixture_of(dataset.index, seed=config.seed, folder=dataset.folder),

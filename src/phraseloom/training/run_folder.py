@@ -25,7 +25,7 @@ from phraseloom.recipe import AnyRecipe, check_recipe
 from phraseloom.training.embeddings import Transfer
 from phraseloom.training.start_from import StartingPoint
 
-__all__ = ["note_start", "note_transfers", "prepare_folder", "run_identity"]
+__all__ = ["note_pieces", "note_start", "note_transfers", "noted_pieces", "prepare_folder", "run_identity"]
 
 CONFIG, FACTS = "config.yaml", "run.json"
 
@@ -101,6 +101,23 @@ def note_transfers(run: Path, transfers: Sequence[Transfer]) -> None:
     if transfers:
         facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
         files.atomic_write_json(run / FACTS, {**facts, "embeddings": [transfer.facts for transfer in transfers]})
+
+
+def noted_pieces(run: Path) -> int | None:
+    """The number of micro-batches of an update that `micro_batches: per_process` gave a run; None in a new run."""
+    if not (run / FACTS).is_file():
+        return None
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    pieces = facts.get("micro_batches") if isinstance(facts, dict) else None
+    if not (pieces is None or (type(pieces) is int and pieces > 0)):
+        raise CorruptError(f"micro_batches is {pieces!r}", file=run / FACTS)
+    return pieces
+
+
+def note_pieces(run: Path, pieces: int) -> None:
+    """Write the number of micro-batches of an update into the facts of a new run."""
+    facts = files.read_json(inside(run, FACTS), "facts of the run", limit=MIB)
+    files.atomic_write_json(run / FACTS, {**facts, "micro_batches": pieces})
 
 
 def note_start(recipe: AnyRecipe, run: Path, fingerprint: str, start: StartingPoint) -> None:

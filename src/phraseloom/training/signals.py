@@ -1,6 +1,7 @@
 """Graceful stop: the first signal sets a flag, and the loop saves and returns; the second one exits at once.
 
-SIGHUP never counts as the second signal: a closing terminal may send it twice, and systemd sends it after SIGTERM.
+SIGHUP never counts as the second signal: a closing terminal may send it twice, and systemd sends it after SIGTERM. Under
+torchrun and srun no signal does: Slurm and the terminal signal all processes, and torchrun then signals its own again.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ POLITE = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
 class StopSignal:
     """A context in which SIGINT, SIGTERM, SIGUSR1 and SIGHUP only set a flag.
 
-    A SIGHUP that is already ignored stays ignored (`nohup`). `at_once` runs before the exit at the second signal.
+    A SIGHUP that is already ignored stays ignored (`nohup`). `at_once` runs before the exit at the second signal; without
+    `insists`, the second signal changes nothing.
     """
 
-    def __init__(self, at_once: Callable[[], None] | None = None) -> None:
+    def __init__(self, at_once: Callable[[], None] | None = None, *, insists: bool = True) -> None:
         self.name: str | None = None
-        self._insisted = False
+        self._insisted, self._insists = False, insists
         self._at_once = at_once
         self._before: dict[int, object] = {}
 
@@ -35,7 +37,7 @@ class StopSignal:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if name != "SIGHUP":
+        if name != "SIGHUP" and self._insists:
             if self._insisted:
                 if self._at_once is not None:
                     self._at_once()
