@@ -131,7 +131,8 @@ def test_the_search_goes_on_only_while_the_stream_is_read(
     step = translator.model.step
     monkeypatch.setattr(translator.model, "start", counted)
     monkeypatch.setattr(translator.model, "step", lambda *a: (steps.append(1), step(*a))[1])
-    stream = translator.stream("the old man sleeps , but a cow is small .", min_length={"factor": 0.0, "constant": 15})
+    sentence, shortest = "the old man sleeps , but a cow is small .", {"factor": 0.0, "constant": 15}
+    stream = translator.stream(sentence, min_length=shortest, kernels="eager")
     assert not steps
     next(stream)
     taken = len(steps)
