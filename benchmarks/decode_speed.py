@@ -240,6 +240,7 @@ def stand_in(options: argparse.Namespace, width: int) -> Path:
         print(f"training a model of width {width} for {updates} updates in {run}", flush=True)
         recipe = own_recipe(shape_of(options, width), dataset, 3700, 0.5, WORK / "models" / "recipe.yaml")
         changes = [f"training.{k}" for k in (f"max_updates={updates}", f"checkpoint_every={updates}", "log_every=50")]
+        changes.append(f"training.schedule.peak={min(0.001, 0.256 / width):g}")
         subprocess.run(
             [sys.executable, "-m", "phraseloom", "train", str(recipe), *changes, "--run", str(run)], check=True
         )
