@@ -190,6 +190,21 @@ def test_terms_in_translations(translator: Translator, tmp_path: Path) -> None:
     assert "winter" in words_of(first.text) and "tonight" in words_of(second.text)
 
 
+def test_terms_are_matched_in_the_raw_line_also_after_tags(translator: Translator, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from phraseloom.decoding.batching import Piece
+    from phraseloom.decoding.constrained_lines import with_constraints
+
+    tokenizer, line = translator.tokenizer, "the Q\u4e2d sleeps"
+    terms = translator.read_terms(write(tmp_path, "Q\u4e2d\twinter\n"))
+    piece = Piece(0, tokenizer.source.encode(line))
+    assert "\u4e2d" not in tokenizer.source.decode(piece.ids)
+    for own in (piece, replace(piece, ids=[5, *piece.ids], tags=1)):
+        _, [read] = with_constraints(tokenizer, [line], [[own]], None, terms, translator.config)
+        assert read.include == ("winter",)
+
+
 def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_path: Path) -> None:
     cases = [
         (

@@ -74,7 +74,7 @@ def with_constraints(
     result: list[list[Piece]] = []
     for number, (line, pieces, own) in enumerate(zip(lines, cut, read, strict=True), 1):
         if terms is not None and pieces:
-            whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) for piece in pieces)
+            whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) - piece.tags for piece in pieces)
             text = line if whole else tokenizer.source.decode(pieces[0].ids)
             found = terms.matches(text)
         else:
