@@ -248,6 +248,7 @@ class Models:
             long_lines=key.long_lines,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
             tags=list(key.tags),
+            split_sentences=key.split_sentences,
             **({} if text.seed is None else {"seed": text.seed}),
             **dict(key.options),
         )
