@@ -239,6 +239,16 @@ def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_pat
         translator.translate(["a man"], constraints=[{"exclude": ["cow"]}], terms=terms)
 
 
+def test_errors_about_terms_name_the_line_of_the_whole_input(translator: Translator, tmp_path: Path) -> None:
+    terms = translator.read_terms(write(tmp_path, "cow\tdark\nman\twinter garden\n"))
+    lines = ["we", "a man"]
+    with pytest.raises(DataError, match=r"terms.tsv:2: 'winter garden' has \d+ subwords, but .* of line 42 at most 3"):
+        translator.translate(lines, terms=terms, numbers=[40, 41], max_length={"constant": 3})
+    options = {"long_lines": "split", "max_input_tokens": 5}
+    with pytest.raises(DataError, match=r"terms.tsv:2: line 42 has this term and cannot be split"):
+        translator.translate(["we", "a man " * 9], terms=terms, numbers=[40, 41], **options)
+
+
 def test_models_that_write_segments_are_refused(translator: Translator) -> None:
     class Segmental:
         writes = "segments"
