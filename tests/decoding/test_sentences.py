@@ -93,6 +93,14 @@ def test_a_blank_line_has_the_fields_of_the_others(translator: Translator) -> No
         assert all(t.replaced is not None and t.alignment is not None for t in found)
 
 
+def test_a_rejected_translation_has_the_fields_of_the_others() -> None:
+    parts: dict[str, Any] = {"alignment": [(0, 0)], "replaced": [], "segments": [Segment(0, 0, 1, -1.0)]}
+    empty = translation("Ein Hund.", cropped=True, **parts).emptied()
+    assert (empty.text, empty.blank, empty.alignment, empty.replaced, empty.segments) == ("", True, [], [], [])
+    assert empty.phrases is None and empty.as_dict().keys() == translation("Ja", **parts).as_dict().keys()
+    assert "alignment" not in translation("Ja").emptied().as_dict()
+
+
 def test_links_and_scores_are_those_of_the_line() -> None:
     parts = [
         translation("Ein Hund.", alignment=[(0, 0), (1, 1)], phrases=[PhraseLink((0, 2), (0, 2), 0.5)]),
