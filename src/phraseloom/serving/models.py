@@ -185,7 +185,7 @@ class Models:
                 for ids in source.encode_batch(parts)
                 for piece in cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
             ]
-            lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
+            lengths = [config.max_length.of(len(key.tags) + len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
             rows = self._rows(key, texts[number])
