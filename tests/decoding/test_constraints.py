@@ -190,6 +190,21 @@ def test_terms_in_translations(translator: Translator, tmp_path: Path) -> None:
     assert "winter" in words_of(first.text) and "tonight" in words_of(second.text)
 
 
+def test_terms_are_matched_in_the_raw_line_also_after_tags(translator: Translator, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from phraseloom.decoding.batching import Piece
+    from phraseloom.decoding.constrained_lines import with_constraints
+
+    tokenizer, line = translator.tokenizer, "the Q\u4e2d sleeps"
+    terms = translator.read_terms(write(tmp_path, "Q\u4e2d\twinter\n"))
+    piece = Piece(0, tokenizer.source.encode(line))
+    assert "\u4e2d" not in tokenizer.source.decode(piece.ids)
+    for own in (piece, replace(piece, ids=[5, *piece.ids], tags=1)):
+        _, [read] = with_constraints(tokenizer, [line], [[own]], None, terms, translator.config)
+        assert read.include == ("winter",)
+
+
 def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_path: Path) -> None:
     cases = [
         (
@@ -222,6 +237,16 @@ def test_requests_that_cannot_be_met_are_refused(translator: Translator, tmp_pat
         DataError, match=r"terms.tsv:1: 'the cow' is required in line 1 and contains 'cow', .*forbidden"
     ):
         translator.translate(["a man"], constraints=[{"exclude": ["cow"]}], terms=terms)
+
+
+def test_errors_about_terms_name_the_line_of_the_whole_input(translator: Translator, tmp_path: Path) -> None:
+    terms = translator.read_terms(write(tmp_path, "cow\tdark\nman\twinter garden\n"))
+    lines = ["we", "a man"]
+    with pytest.raises(DataError, match=r"terms.tsv:2: 'winter garden' has \d+ subwords, but .* of line 42 at most 3"):
+        translator.translate(lines, terms=terms, numbers=[40, 41], max_length={"constant": 3})
+    options = {"long_lines": "split", "max_input_tokens": 5}
+    with pytest.raises(DataError, match=r"terms.tsv:2: line 42 has this term and cannot be split"):
+        translator.translate(["we", "a man " * 9], terms=terms, numbers=[40, 41], **options)
 
 
 def test_models_that_write_segments_are_refused(translator: Translator) -> None:

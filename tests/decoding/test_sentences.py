@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phraseloom.decoding.limits import Segment
+from phraseloom.decoding.parts import Replacement
 from phraseloom.decoding.sentences import SentenceSplitter, join_sentences
 from phraseloom.decoding.translation import PhraseLink, Translation
+from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 
 pytest.importorskip("pysbd")
@@ -61,6 +64,41 @@ class Side:
     @staticmethod
     def words(line: str) -> list[str]:
         return line.split()
+
+    @staticmethod
+    def encode(line: str) -> list[int]:
+        """A subword for every character."""
+        return [ord(character) for character in line]
+
+
+def test_segments_and_replaced_words_are_those_of_the_line() -> None:
+    parts = [
+        translation("Ein Hund.", segments=[Segment(1, 0, 3, -1.0)], replaced=[Replacement(1, 0, "A", "Hund", True)]),
+        translation("Er schläft."),
+        translation("Ja!", segments=[Segment(2, 1, 2, -1.0)], replaced=[Replacement(0, 0, "Yes", "Ja", False)]),
+    ]
+    joined = join_sentences(Side, ["A dog.", "It sleeps.", "Yes!"], ["", " ", " ", ""], parts)
+    assert joined.segments == [Segment(1, 0, 3, -1.0), Segment(2 + 6 + 10, 1 + 6, 2 + 6, -1.0)]
+    assert joined.replaced is not None and joined.replaced[1] == Replacement(4, 4, "Yes", "Ja", False)
+    plain = join_sentences(Side, ["A dog.", "It."], ["", " ", ""], [translation("Ein Hund."), translation("Es.")])
+    assert plain.segments is plain.replaced is None
+
+
+def test_a_blank_line_has_the_fields_of_the_others(translator: Translator) -> None:
+    for split_sentences in (False, True):
+        found = translator.translate(
+            ["", "we sleep."], alignments=True, unknown="replace", split_sentences=split_sentences, beam=1
+        )
+        assert found[0].alignment == found[0].phrases == found[0].replaced == []
+        assert all(t.replaced is not None and t.alignment is not None for t in found)
+
+
+def test_a_rejected_translation_has_the_fields_of_the_others() -> None:
+    parts: dict[str, Any] = {"alignment": [(0, 0)], "replaced": [], "segments": [Segment(0, 0, 1, -1.0)]}
+    empty = translation("Ein Hund.", cropped=True, **parts).emptied()
+    assert (empty.text, empty.blank, empty.alignment, empty.replaced, empty.segments) == ("", True, [], [], [])
+    assert empty.phrases is None and empty.as_dict().keys() == translation("Ja", **parts).as_dict().keys()
+    assert "alignment" not in translation("Ja").emptied().as_dict()
 
 
 def test_links_and_scores_are_those_of_the_line() -> None:

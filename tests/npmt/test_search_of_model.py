@@ -12,12 +12,14 @@ from tests.decoding.conftest import lines_of_words
 from tests.helpers import tiny_tokenizer
 
 from phraseloom.data.tensors import make_batch
-from phraseloom.decoding.limits import Limits, SearchOptions, Segment
+from phraseloom.decoding.batching import Piece
+from phraseloom.decoding.limits import Hypothesis, Limits, SearchOptions, Segment
 from phraseloom.decoding.search import search
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import UsageError
 from phraseloom.models.build import build_model
-from phraseloom.npmt.search import link_segments, unknown_of_segments
+from phraseloom.npmt.search import link_segments, links, unknown_of_segments
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.text.vocabulary import EOS, UNK
 
@@ -191,6 +193,22 @@ def test_unknown_words_are_replaced_by_what_emitted_them(connect, tmp_path):
     for replaced in one.replaced:
         assert replaced.word == replaced.original == words[replaced.source]
     assert {r.source for r in one.replaced} <= {pieces[s.source] for s in one.segments}
+
+
+def test_tags_are_no_subwords_of_the_line(tmp_path):
+    tokenizer = translator_of(False, tmp_path).tokenizer
+    ids = tokenizer.source.encode("a cow")
+    piece = Piece(0, [5, 6, *ids], first_word=4, first_id=9, tags=2)
+    hypothesis = Hypothesis([7, 8, 9], -1.0, -1.0, False, [Segment(n, n, n + 1, -1.0) for n in range(3)])
+    [result] = links(
+        None, tokenizer, [piece], [[hypothesis]], None, DecodingConfig(), alignments=False, replacing=False
+    )
+    assert [segment.source for segment in result.hypotheses[0].segments or ()] == [9, 9, 9]
+    hypothesis = hypothesis._replace(segments=[Segment(3, 0, 3, -1.0)])
+    [result] = links(
+        None, tokenizer, [piece], [[hypothesis]], None, DecodingConfig(), alignments=False, replacing=False
+    )
+    assert [segment.source for segment in result.hypotheses[0].segments or ()] == [10]
 
 
 def test_links_of_torn_words_and_phrases():

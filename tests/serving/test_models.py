@@ -174,6 +174,15 @@ def test_a_prefix_counts_as_steps(translator: Translator) -> None:
     assert measure.steps == count + parts - 1
 
 
+def test_tags_count_as_steps(translator: Translator) -> None:
+    models = Models({"it": translator}, ServingConfig())
+    key, text = TranslateKey("it", 2, 1, "crop", False), RequestText("the old man sleeps .", "", "")
+    source = len(translator.tokenizer.source.encode(text.text))
+    longest = translator.config.max_length.of
+    [plain], [tagged] = models._measure(key, [text]), models._measure(key._replace(tags=("<x>", "<y>")), [text])
+    assert (plain.steps, tagged.steps) == (2 * longest(source), 2 * longest(source + 2))
+
+
 def test_a_request_that_takes_longer_than_a_batch_may(slow: Translator, translator: Translator) -> None:
     """H13: 503 after batch_seconds; whoever came with it is served."""
     with running(ServingConfig(batch_seconds=4), translators={"slow": slow, "it": translator}, models=Models) as server:

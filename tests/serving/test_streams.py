@@ -92,6 +92,13 @@ def test_a_stream_is_the_greedy_translation(translator: Translator) -> None:
         )
 
 
+def test_a_model_that_splits_sentences_by_default_streams(translator: Translator) -> None:
+    own = translator.with_options(split_sentences=True)
+    with running(translators={"it": own}, models=Models) as server:
+        whole = server.call("POST", "/translate", {"text": "a cow", "beam": 1})[1]["translations"][0]
+        assert streamed(server.port, {"text": "a cow"})[1][-1]["translation"] == whole
+
+
 def test_samples_and_mbr_are_those_of_translate(translator: Translator) -> None:
     lines = [*lines_of_words(5, seed=6), ""]
     with running(translators={"it": translator}, models=Models) as server:

@@ -93,12 +93,10 @@ class Run:
 
     def _filtered(self, translation: Translation, least: float) -> Translation:
         """The translation, or a blank one if its score is below `least`."""
-        from phraseloom.decoding.translation import BLANK_ALIGNED
-
         if translation.blank or translation.score >= least:
             return translation
         self.rejected += 1
-        return BLANK_ALIGNED
+        return translation.emptied()
 
     def _translated(self) -> Iterator[tuple[list[str], list[Translation]]]:
         from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows

@@ -74,7 +74,7 @@ def with_constraints(
     result: list[list[Piece]] = []
     for number, (line, pieces, own) in enumerate(zip(lines, cut, read, strict=True), 1):
         if terms is not None and pieces:
-            whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) for piece in pieces)
+            whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) - piece.tags for piece in pieces)
             text = line if whole else tokenizer.source.decode(pieces[0].ids)
             found = terms.matches(text)
         else:
@@ -89,7 +89,11 @@ def with_constraints(
         if pieces and (own.include or own.exclude):
             if len(pieces) > 1:
                 hint = "use long_lines: crop, or shorten it"
-                raise DataError("a line with constraints cannot be split", file=FILE, line=number, hint=hint)
+                file, place = next(iter(places.values()), (FILE, number))
+                if file == FILE or own.exclude:
+                    raise DataError("a line with constraints cannot be split", file=FILE, line=number, hint=hint)
+                what = f"line {pieces[0].seed.line + 1} has this term and cannot be split"
+                raise DataError(what, file=file, line=place, hint=hint)
             pieces = [_constrained(tokenizer.target, pieces[0], own, places, config)]
         result.append(pieces)
     return result, read
@@ -99,7 +103,7 @@ def _constrained(
     side: Side, piece: Piece, constraints: Constraints, places: dict[str, tuple[str, int]], config: DecodingConfig
 ) -> Piece:
     """The piece with its tracker. Raises DataError at the place (file, line) of a phrase that cannot be met."""
-    longest, line = config.max_length.of(len(piece.ids)), piece.line + 1
+    longest, line = config.max_length.of(len(piece.ids)), piece.seed.line + 1  # of the whole input, not of its window
     required = []
     for phrase, (file, number) in places.items():
         if forbidden := constraints.forbidden_in(phrase):
@@ -121,7 +125,7 @@ def _constrained(
     tracker = ConstraintTracker(side, constraints, required, piece.begun)
     if piece.prefix and tracker.extend_all(piece.prefix).is_dead:
         hint = "change one of the two"
-        raise DataError("the forced prefix contains a forbidden phrase", file=FILE, line=line, hint=hint)
+        raise DataError("the forced prefix contains a forbidden phrase", file=FILE, line=piece.line + 1, hint=hint)
     return replace(piece, tracker=tracker)
 
 

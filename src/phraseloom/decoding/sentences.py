@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from phraseloom.decoding.translation import Translation
+from phraseloom.decoding.limits import Segment
+from phraseloom.decoding.translation import BLANK, Translation
 from phraseloom.errors import UsageError
 
 __all__ = ["SentenceSplitter", "join_sentences"]
@@ -59,19 +61,25 @@ class SentenceSplitter:
 
 
 def join_sentences(
-    side: Any, sentences: Sequence[str], gaps: Sequence[str], translations: Sequence[Translation]
+    side: Any,
+    sentences: Sequence[str],
+    gaps: Sequence[str],
+    translations: Sequence[Translation],
+    blank: Translation = BLANK,
 ) -> Translation:
     """The translation of a line from those of its sentences; `side` is the source side of the tokenizer.
 
-    Words and links are numbered in the line. The score is the mean over the sentences, weighted by their tokens.
+    Words, subwords and links are numbered in the line. The score is the mean over the sentences, weighted by their tokens.
+    `blank`: the translation of a blank line.
     """
     if not sentences:
-        return Translation(text=gaps[0], score=0.0, log_prob=0.0, tokens=[], words=[], blank=True)
+        return replace(blank, text=gaps[0])
     before_s = [0, *accumulate(len(side.words(sentence)) for sentence in sentences)]
     before_t = [0, *accumulate(len(t.words) for t in translations)]
     sizes = [len(t.tokens) + 1 for t in translations]
     placed = list(zip(translations, before_s, before_t, strict=False))
     has_links = any(t.alignment is not None for t in translations)
+    has_replaced = any(t.replaced is not None for t in translations)
     text = "".join(gap + t.text for gap, t in zip(gaps, translations, strict=False)) + gaps[-1]
     return Translation(
         text=text,
@@ -81,7 +89,21 @@ def join_sentences(
         words=[word for t in translations for word in t.words],
         alignment=[(s + a, w + b) for t, a, b in placed for s, w in t.alignment or ()] if has_links else None,
         phrases=[p.shifted(source=a, target=b) for t, a, b in placed for p in t.phrases or ()] if has_links else None,
+        segments=_segments(side, sentences, translations),
+        replaced=[r.shifted(source=a, target=b) for t, a, b in placed for r in t.replaced or ()]
+        if has_replaced
+        else None,
         cropped=any(t.cropped for t in translations),
         parts=max(t.parts for t in translations),
         hit_max_length=any(t.hit_max_length for t in translations),
     )
+
+
+def _segments(side: Any, sentences: Sequence[str], translations: Sequence[Translation]) -> list[Segment] | None:
+    """The segments of all sentences, numbered in the line; None unless the model is segmental."""
+    if all(t.segments is None for t in translations):
+        return None
+    before_s = accumulate((len(side.encode(sentence)) for sentence in sentences), initial=0)
+    before_t = accumulate((len(t.tokens) for t in translations), initial=0)
+    placed = zip(translations, before_s, before_t, strict=False)
+    return [segment.shifted(source=a, target=b) for t, a, b in placed for segment in t.segments or ()]

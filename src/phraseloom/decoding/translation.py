@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ class Translation:
     def n_best(self) -> list[Translation]:
         """This translation and its alternatives, best first."""
         return [self, *self.alternatives]
+
+    def emptied(self) -> Translation:
+        """A blank translation with the lists that this one has, all empty."""
+        names = ("alignment", "phrases", "segments", "replaced")
+        lists: dict[str, Any] = {name: [] for name in names if getattr(self, name) is not None}
+        return replace(BLANK, **lists)
 
     def pharaoh(self) -> str:
         """The alignment as `i-j` pairs, source first, in the order of the target words."""

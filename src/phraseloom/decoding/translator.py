@@ -254,8 +254,8 @@ class Translator:
             for number in range(len(own))
         ]
         translations = iter(self._translate(sentences, None, None, None, seeds, config, alignments, should_cancel))
-        side = self.tokenizer.source
-        return [join_sentences(side, own, gaps, list(islice(translations, len(own)))) for own, gaps in split]
+        side, blank = self.tokenizer.source, _blank(config, alignments)
+        return [join_sentences(side, own, gaps, list(islice(translations, len(own))), blank) for own, gaps in split]
 
     def translate_iterable(
         self, lines: Iterable[str], *, trees: Iterable[str] | None = None, **options: Any
@@ -428,8 +428,7 @@ class Translator:
             done.update(zip(batch, part, strict=True))
         for number, piece in enumerate(pieces):
             results.setdefault(piece.line, []).append(done[number])
-        blank = BLANK_ALIGNED if alignments else BLANK
-        blank = blank if lexicon is None else replace(blank, replaced=[])
+        blank = _blank(config, alignments)
         translations = [
             join_parts(
                 self.tokenizer,
@@ -444,6 +443,12 @@ class Translator:
             for n, line in enumerate(lines)
         ]
         return list(map(checked, translations, constraints)) if constraints else translations
+
+
+def _blank(config: DecodingConfig, alignments: bool) -> Translation:
+    """The translation of a blank line, with the fields of the others."""
+    blank = BLANK_ALIGNED if alignments else BLANK
+    return replace(blank, replaced=[]) if config.unknown == "replace" else blank
 
 
 def _plan(pieces: Sequence[Piece], config: DecodingConfig, workers: int) -> list[list[int]]:

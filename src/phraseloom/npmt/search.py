@@ -282,9 +282,14 @@ def links(
             links = link_segments(segments, source_word, words).shifted(piece.first_word) if alignments else None
             aligned.append(links)
             unknown.append(unknown_of_segments(segments, h.tokens, source_word, words) if replacing else [])
-            shifted.append(h._replace(segments=[s.shifted(source=piece.first_id) for s in segments]))
+            shifted.append(h._replace(segments=[_in_line(segment, piece) for segment in segments]))
         result.append(PieceResult(shifted, aligned, unknown))
     return result
+
+
+def _in_line(segment: Segment, piece: Piece) -> Segment:
+    """The segment with the source position in the line; tags count for its first subword, as they do for its first word."""
+    return segment._replace(source=piece.first_id + max(0, segment.source - piece.tags))
 
 
 def link_segments(segments: Sequence[Segment], source_word: Sequence[int], target_words: Sequence[range]) -> Aligned:

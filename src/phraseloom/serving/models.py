@@ -185,7 +185,7 @@ class Models:
                 for ids in source.encode_batch(parts)
                 for piece in cut_line(number, ids, source.word_of_piece, limit=limit, how=key.long_lines)
             ]
-            lengths = [config.max_length.of(len(piece.ids)) for piece in pieces]
+            lengths = [config.max_length.of(len(key.tags) + len(piece.ids)) for piece in pieces]
             if lengths:
                 lengths[0] = max(lengths[0], prefix)
             rows = self._rows(key, texts[number])
@@ -248,6 +248,7 @@ class Models:
             long_lines=key.long_lines,
             max_input_tokens=min(translator.config.max_input_tokens, self.config.max_tokens),
             tags=list(key.tags),
+            split_sentences=key.split_sentences,
             **({} if text.seed is None else {"seed": text.seed}),
             **dict(key.options),
         )
