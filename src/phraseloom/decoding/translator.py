@@ -46,7 +46,7 @@ from phraseloom.text.lines import list_of_lines
 __all__ = ["Score", "Translation", "TranslationReport", "Translator"]
 
 logger = logging.getLogger(__name__)
-PARTS = 1 << 20  # more than a sentence has, so that the parts of two sentences of a line have different samples
+PARTS = 1 << 10  # more than a sentence has, so that the parts of two sentences of a line have different samples
 
 
 class Translator:
