@@ -26,9 +26,10 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -70,6 +71,7 @@ class IdSide:
 
     vocabulary: Any
     longest_piece = 12
+    tag_ids: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self) -> None:
         self.vocabulary = self.subwords = self
@@ -100,6 +102,10 @@ class Ids:
     """A tokenizer of ids on both sides."""
 
     source = target = IdSide()
+    tags: tuple[str, ...] = ()
+
+    def tag_ids(self, tags: Sequence[str]) -> list[int]:
+        return []
 
 
 @dataclass(frozen=True)

@@ -170,7 +170,7 @@ def test_recipes_that_cannot_be_used(
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("training.max_update=3", "did you mean max_updates?"),
+        ("training.max_update=3", "did you mean training.max_updates?"),
         ("nonsense", "key.sub=value"),
         ("=3", "key.sub=value"),
         ("training.max_updates=-3", "training.max_updates"),

@@ -69,7 +69,7 @@ FILES: dict[tuple[str, str], tuple[str, ...]] = {
 FOLDERS = {
     ("world", "out"), ("prepare", "recipe"), ("subwords train", "output"), ("phrases mwt", "--output"),
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
-    ("reproduce", "--index"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
+    ("reproduce", "--index"), ("reproduce", "--into"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
     ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"), ("hub pull", "folder"),
 }  # fmt: skip
 # What has a path in it, and is only read.
@@ -90,7 +90,9 @@ INPUTS = {
     ("fertility train", "--labels"), ("fertility train", "--valid-source"), ("fertility train", "--valid-labels"),
     ("fertility evaluate", "model"), ("fertility evaluate", "--source"), ("fertility evaluate", "--labels"),
     ("average", "checkpoints"), ("translate", "model"), ("translate", "--lexicon"), ("translate", "--prefixes"),
-    ("translate", "--trees"), ("translate", "--add-phrases"), ("generate", "model"), ("score", "model"),
+    ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
+    ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
+    ("generate", "model"), ("score", "model"),
     ("score", "--source"), ("score", "--target"), ("score", "--trees"), ("evaluate", "--reference"),
     ("evaluate", "--source"), ("evaluate", "--lines"), ("align train", "--source"), ("align train", "--target"),
     ("align apply", "model"), ("align apply", "--source"), ("align apply", "--target"), ("align model", "model"),

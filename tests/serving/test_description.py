@@ -101,4 +101,7 @@ def test_sentences_exclude_prefixes_and_n_best(server: Running) -> None:
     assert server.call("POST", "/translate", {"text": "A. B.", "split_sentences": True})[0] == 200
     for more in ({"prefix": "X"}, {"n_best": 2}):
         found = server.call("POST", "/translate", {"text": "A.", "split_sentences": True, **more})
-        assert found[0] == 400 and message(found) == "split_sentences: not with prefix, tree or n_best above 1"
+        assert (
+            found[0] == 400
+            and message(found) == "split_sentences: not with prefix, tree, constraints, stream or n_best above 1"
+        )

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from phraseloom.cli.main import run as phraseloom
-from phraseloom.data.shards import Shard
+from phraseloom.data.shards import SplitFiles
 from phraseloom.decoding.scoring import score_pairs
 from phraseloom.decoding.translator import Translator
 from phraseloom.errors import DataError, ModelError, UsageError
@@ -273,7 +273,7 @@ def test_the_python_interface_refuses_what_does_not_fit(place: Path) -> None:
 def test_a_model_of_its_own_phrases_does_not_read_those_of_the_dataset(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr(Shard, "phrases", property(lambda _: pytest.fail("phrases were read")))
+    monkeypatch.setattr(SplitFiles, "_check_phrases", lambda *_: pytest.fail("phrases were read"))
     arguments = ["train", str(place / "tree.yaml"), "--run", str(tmp_path / "run"), "training.max_updates=2"]
     assert phraseloom([*arguments, "model.phrases.segments={kind: fixed}"]) == 0
     assert not (tmp_path / "run/last/segmenter").exists() and load_segmenter_of(tmp_path / "run") is None

@@ -170,7 +170,7 @@ def test_translate_takes_a_tag(
         return code, *capsys.readouterr()
 
     code, out, err = translate("--tag", "<caps>")
-    assert code == 0 and out.count("\n") == 1 and not err
+    assert code == 0 and out.count("\n") == 1 and "tag" not in err
     code, out, err = translate()
     assert code == 0 and "warning: no --tag is given; the tags of this model are <caps>, <title>" in err
     code, out, err = translate("--tag", "<caps>", "--min-score", "0")

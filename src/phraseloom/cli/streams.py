@@ -66,8 +66,13 @@ def replace_closed_streams() -> None:
 
 
 def first_sign(verb: str, text: str) -> None:
-    """Say on a terminal what begins now, before the seconds that imports and loading take; a log gets nothing."""
-    if sys.stderr.isatty():
+    """Say on a terminal what begins now, before the seconds that imports and loading take; a log gets nothing.
+
+    Further processes of a training say nothing. A terminal that has gone is no reason to stop.
+    """
+    if "PHRASELOOM_STORE_PORT" in os.environ or not sys.stderr.isatty():
+        return
+    with contextlib.suppress(OSError):
         print(f"phraseloom {verb}: {escape_controls(text)} …", file=sys.stderr, flush=True)
 
 

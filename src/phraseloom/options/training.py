@@ -253,7 +253,7 @@ FREE_ON_RESUME = frozenset(
     for name in (
         "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
         "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every",
-        "tensorboard", "tracker",
+        "tensorboard", "tracker", "fertility",
     )
 )  # fmt: skip
 FREE_SECTIONS = ("name", "format", "data", "decoding")

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from phraseloom import __version__
 from phraseloom.config import Config
+from phraseloom.options.decoding import MbrMetric, Seed, Temperature, TopK, TopP
 from phraseloom.options.serving import ServingConfig
 
 __all__ = ["REQUESTS", "ExplainRequest", "TranslateRequest", "description"]
@@ -32,6 +33,22 @@ class TranslateRequest(Config):
     long_lines: Literal["crop", "split"] | None = Field(None, description="What to do with long texts.")
     split_sentences: bool = Field(False, description="Translate each sentence of a text on its own.")
     tag: Texts | None = Field(None, description="Tags of the texts, for models with tags, such as <2de>.")
+    constraints: dict[str, Any] | list[dict[str, Any] | None] | None = Field(
+        None, description="Phrases that each translation must (include) and must not contain (exclude)."
+    )
+    sample: bool | None = Field(None, description="Sample translations instead of searching for the best.")
+    temperature: Temperature | None = None
+    top_k: TopK = None
+    top_p: TopP = None
+    seed: Seed | None = None
+    mbr: int | None = Field(None, ge=0, description="Samples per text for minimum Bayes risk; 0: off.")
+    mbr_metric: MbrMetric | None = Field(None, description="Similarity for mbr.")
+    no_repeat_ngram_size: int | None = Field(
+        None, ge=0, description="Never write an n-gram of this size twice; 0: off."
+    )
+    stream: bool = Field(
+        False, description="Reply with JSON lines while the text is written; one text, greedy or one sample."
+    )
 
 
 class TranslationReply(Config):
