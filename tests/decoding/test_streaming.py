@@ -144,7 +144,7 @@ def test_the_search_goes_on_only_while_the_stream_is_read(
     with pytest.raises(Cancelled):
         list(
             translator.stream(
-                "the old man", should_cancel=lambda: len(steps) > taken + 3, min_length={"factor": 0.0, "constant": 15}
+                "the old man", should_cancel=lambda: len(steps) > taken + 3, min_length=shortest, kernels="eager"
             )
         )
     assert len(steps) == taken + 4

@@ -176,7 +176,7 @@ def test_translate_takes_a_tag(
     code, out, err = translate("--tag", "<caps>", "--min-score", "0")
     assert code == 0 and out == "\n" and "1 of 1 translations are below --min-score: blank lines" in err
     code, out, err = translate("--tag", "<caps>", "--min-score", "-1000")
-    assert code == 0 and out.strip() and not err
+    assert code == 0 and out.strip() and "min-score" not in err
     code, out, err = translate("--tag", "<it>")
     assert code == 2 and err.count("\n") == 1 and "the tag <it> is not known to this model" in err
 

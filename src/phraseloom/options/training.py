@@ -288,7 +288,7 @@ def shaping_keys(recipe: dict[str, Any]) -> dict[str, Any]:
 def _free(key: str, recipe: dict[str, Any]) -> bool:
     if key == "training.max_updates":
         return not _end_shapes_the_rate(recipe)
-    return key in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
+    return ".".join(key.split(".")[:2]) in FREE_ON_RESUME or key.split(".")[0] in FREE_SECTIONS
 
 
 def _end_shapes_the_rate(recipe: dict[str, Any]) -> bool:
