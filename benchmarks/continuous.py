@@ -6,9 +6,10 @@ both ways), or a GRU or a Transformer (--network). The source has 8,000 types, s
 one process on batches of the same lengths (those of a dataset, or like Multi30k's); ids are random, table vectors random and of
 300 channels. Ratios are medians over the rounds of the ratio within a round.
 
-train    softmax (label smoothing, its matrix shared with the target embeddings) and continuous (the released loss) by number of
-         types; word_or_phrase, whose table has words and phrases, against continuous with the words alone, these two in
-         turns of their own, since what runs behind a large softmax finds other caches
+train    softmax (label smoothing, its matrix shared with the target embeddings) and continuous (the released loss; max-margin
+         against the whole table, and against --rivals rows of it) by number of types; word_or_phrase, whose table has words
+         and phrases, against continuous with the words alone, these two in turns of their own, since what runs behind a
+         large softmax finds other caches
 profile  where an update goes: network, projection (of a softmax all of its output), loss, optimiser; the von Mises-Fisher
          normaliser, a part of the loss, once more by itself
 decode   encoding and search to a given length, greedy and with a beam; also with the gate of the fertility module
@@ -38,6 +39,7 @@ QUICK = {
     "types": [50],
     "words": 50,
     "phrases": 30,
+    "rivals": 10,
     "source_types": 50,
     "table_width": 12,
     "width": 16,
@@ -64,6 +66,7 @@ def arguments() -> argparse.Namespace:
         "--words", type=int, default=50_000, help="words of word_or_phrase, of its rival, and of the profile"
     )
     result.add_argument("--phrases", type=int, default=50_000, help="phrases of word_or_phrase")
+    result.add_argument("--rivals", type=int, default=2000, help="rows of the table that a max-margin loss looks at")
     result.add_argument("--source-types", type=int, default=8000)
     result.add_argument("--table-width", type=int, default=300)
     result.add_argument("--network", choices=["lstm", "gru", "transformer"], default="lstm")
@@ -123,7 +126,8 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
 
     sizes = sizes_of(options)
     both = Row("word_or_phrase", options.words + options.phrases, options.phrases)
-    rows = [*(Row(kind, n) for n in sizes for kind in ("softmax", "continuous")), both]
+    margins = [Row("continuous", n, margin=True, rivals=rivals) for n in sizes for rivals in (None, options.rivals)]
+    rows = [*(Row(kind, n) for n in sizes for kind in ("softmax", "continuous")), *margins, both]
     work = {str(row): Updates(options, row, corpus) for row in rows}
     settle_torch(next(iter(work.values())).training.job.world)
     times = take_turns(list(work), options.rounds, lambda name, turn: work[name].seconds(turn))
@@ -143,6 +147,15 @@ def train(options: argparse.Namespace, corpus: Any) -> tuple[dict[str, float], A
     table(["row", "M param.", "sentences/s", "tokens/s", "GFLOP/update", "GFLOP/s"], shown)
     ratios = compare("train", sizes, lambda kind, n: str(Row(kind, n)), times, flop)
     grown = [v for key, v in ratios.items() if key.endswith("time")]
+    of_margin = {str(row): (str(Row("softmax", row.types)), str(Row("continuous", row.types))) for row in margins}
+    for name, (softmax, density) in of_margin.items():
+        ratios[f"train: {softmax} / {name}, time"] = ratio(times[softmax], times[name])
+        ratios[f"train: {name} / {density}, time"] = ratio(times[name], times[density])
+    shown = [
+        [name, ratios[f"train: {a} / {name}, time"], ratios[f"train: {name} / {b}, time"]]
+        for name, (a, b) in of_margin.items()
+    ]
+    table(["max-margin loss, train", "softmax / it, time", "it / released loss, time"], shown)
     rising = all(a < b for a, b in itertools.pairwise(grown))
     words = str(Row("continuous", options.words))
     pair = take_turns([words, str(both)], options.rounds, lambda name, turn: work[name].seconds(turn))

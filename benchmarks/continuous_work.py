@@ -27,16 +27,20 @@ from phraseloom.training.distributed import keep_pages
 
 @dataclass(frozen=True)
 class Row:
-    """A kind of output, the number of its types, of which the last `phrases` are phrases, and whether there is a gate."""
+    """A kind of output, the number of its types, of which the last `phrases` are phrases, whether there is a gate, and whether
+    it learns by a max-margin loss, against so many `rivals`."""
 
     kind: str
     types: int
     phrases: int = 0
     gate: bool = False
+    margin: bool = False
+    rivals: int | None = None
 
     def __str__(self) -> str:
         types = short(self.types - self.phrases) + (f"+{short(self.phrases)}" if self.phrases else "")
-        return f"{self.kind} {types}" + (" gate" if self.gate else "")
+        loss = " max_margin" * self.margin + (f" of {short(self.rivals)}" if self.rivals is not None else "")
+        return f"{self.kind} {types}" + (" gate" if self.gate else "") + loss
 
 
 def short(number: int) -> str:
@@ -48,6 +52,8 @@ def model_config(options: argparse.Namespace, row: Row) -> ModelConfig:
     """The network of the options with the output of a row."""
     width, layers, rate = options.width, options.layers, options.dropout
     output: dict[str, Any] = {"kind": row.kind, **({"fertility": {}} if row.gate else {})}
+    if row.margin:
+        output |= {"loss": "max_margin", "rivals": row.rivals}
     sizes = {"width": width, "heads": max(1, width // 64), "ffn_width": 4 * width, "tied": "two_way", "output": output}
     rates = {"dropout": rate, "attention_dropout": rate}
     if options.network == "transformer":

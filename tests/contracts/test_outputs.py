@@ -35,7 +35,9 @@ def softmax() -> Any:
 
 
 def of_table(kind: str, **options: Any) -> Callable[[], Any]:
-    return lambda: OUTPUTS[kind](table(), width=WIDTH, forbidden=(PAD, BOS), **options).double()
+    """With the published loss, unless said; a small table has room for the margin of Kumar and Tsvetkov."""
+    chosen = {"loss": "vmf_released", "margin": 0.5, **options}
+    return lambda: OUTPUTS[kind](table(), width=WIDTH, forbidden=(PAD, BOS), **chosen).double()
 
 
 class Gated(nn.Module):
@@ -65,6 +67,8 @@ class Gated(nn.Module):
 CASES: dict[str, Callable[[], Any]] = {"softmax": softmax}
 CASES |= {f"continuous-{loss}": of_table("continuous", loss=loss) for loss in LOSSES}
 CASES |= {"continuous-deep": of_table("continuous", hidden_layer=True), "word_or_phrase": of_table("word_or_phrase")}
+CASES |= {"continuous-margin": of_table("continuous", margin_weight=0.5, margin=0.3)}
+CASES |= {"continuous-rivals": of_table("continuous", loss="max_margin", rivals=5)}
 CASES |= {
     f"gated-{score}": lambda score=score: Gated(of_table("word_or_phrase", score=score)())
     for score in ("mixture", "density", "released")
@@ -237,3 +241,27 @@ def test_the_packed_table_gives_the_same() -> None:
         output.pack()
         after = output.candidates(h, 4)
     assert torch.equal(before[1], after[1]) and torch.allclose(before[0], after[0], atol=1e-5)
+
+
+def test_the_max_margin_loss_is_added() -> None:
+    h, gold = hidden("continuous", 6), torch.arange(4, 10)
+    torch.manual_seed(5)
+    both = of_table("continuous", margin_weight=0.5, margin=0.3)().train()
+    parts = of_table("continuous")().train(), of_table("continuous", loss="max_margin", margin=0.3)().train()
+    for part in parts:
+        part.load_state_dict(both.state_dict())
+    vmf, hinge = (part.loss(h, gold).objective for part in parts)
+    assert hinge > 0
+    assert both.loss(h, gold).objective.item() == pytest.approx((vmf + 0.5 * hinge).item(), rel=1e-12)
+
+
+def test_rivals_are_drawn_in_training_only() -> None:
+    h, gold = hidden("continuous", 30), torch.arange(4, 34)
+    torch.manual_seed(5)
+    few = of_table("continuous", loss="max_margin", rivals=5)()
+    every = of_table("continuous", loss="max_margin")()
+    every.load_state_dict(few.state_dict())
+    drawn = [few.train().loss(h, gold).objective.item() for _ in range(2)]
+    whole = every.train().loss(h, gold).objective.item()
+    assert drawn[0] != drawn[1] and max(drawn) < whole
+    assert few.eval().loss(h, gold).objective.item() == whole

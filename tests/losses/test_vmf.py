@@ -143,13 +143,25 @@ def test_half_precision_is_computed_in_single() -> None:
 def test_margin_is_against_the_worst_rival(monkeypatch: pytest.MonkeyPatch) -> None:
     table, predicted, gold = unit(40, 8, 7), 2 * unit(9, 8, 8), torch.arange(9) * 4
     monkeypatch.setattr("phraseloom.losses.vmf.CHUNK_ELEMENTS", 100)
-    found = max_margin_loss(predicted, gold, table)
+    found = max_margin_loss(predicted, gold, table, margin=0.5)
     for row in range(9):
         e_hat, e = predicted[row] / concentration(predicted[row]), table[gold[row]]
         gaps = [float(e_hat @ table[j] - e @ table[j]) if j != gold[row] else -9 for j in range(40)]
         j = max(range(40), key=lambda j: gaps[j])
         expected = max(0.0, 0.5 + float(e_hat @ table[j]) - float(e_hat @ e))
         assert found[row].item() == pytest.approx(expected, rel=1e-12)
+        wider = max_margin_loss(predicted, gold, table, margin=0.9)
+        assert wider[row].item() == pytest.approx(
+            max(0.0, expected + 0.4 if expected else 0.9 + float(e_hat @ table[j]) - float(e_hat @ e))
+        )
+    few = torch.tensor([39, 4, 7, 4])
+    sampled = max_margin_loss(predicted, gold, table, margin=0.5, rivals_R=few)
+    for row in range(9):
+        one = table[[j for j in few.tolist() if j != gold[row]]]
+        e_hat, e = predicted[row] / concentration(predicted[row]), table[gold[row]]
+        rival = one[int((one @ (e_hat - e)).argmax())]
+        assert sampled[row].item() == pytest.approx(max(0.0, 0.5 + float(e_hat @ rival) - float(e_hat @ e)), rel=1e-12)
+    assert max_margin_loss(predicted[:2], gold[:2], table, rivals_R=torch.tensor([4, 4]))[1] == 0
     assert max_margin_loss(predicted[:0], gold[:0], table).shape == (0,)
 
 

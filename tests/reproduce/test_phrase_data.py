@@ -43,6 +43,7 @@ RECIPE: dict[str, Any] = {
         "target_language": "en",
         "train": [{"source": "train.de", "target": "train.en"}],
         "valid": [{"source": "valid.de", "target": "valid.en"}],
+        "test": [{"source": "valid.de", "target": "valid.en"}],
         "text": {"tokenize": "moses", "truecase": True},
         "target_phrases": {},
         "subwords": {
@@ -93,6 +94,8 @@ def test_two_commands_give_a_model_with_a_gate(tmp_path: Path, monkeypatch: pyte
     assert "most_likely" in joined[0].lower()
     assert len(joined) == len(SOURCE) * 8
     assert "most_likely " in first.vectors.read_text()
+    assert first.mwt is not None
+    assert (first.mwt / "lines.txt").read_text().split() == ["1", "5"]
 
     done = len(said)
     make_phrase_data(config, say=said.append)
@@ -148,6 +151,11 @@ def test_options_that_do_not_fit_are_refused(change: dict[str, Any], says: str) 
     with pytest.raises(ConfigError) as error:
         validate(DataConfig, data)
     assert says in str(error.value)
+
+
+def test_no_phrases_in_the_vocabulary_is_a_choice() -> None:
+    words = {**RECIPE["data"]["subwords"], "phrases": 0}
+    assert validate(DataConfig, {**RECIPE["data"], "subwords": words}).subwords.phrases == 0  # type: ignore[union-attr]
 
 
 def test_a_fertility_stage_needs_labels(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from torch import Tensor
 
 Smoothing = Literal["uniform", "t2t", "kl"]
 CHUNK_ROWS = 256
+DEVICE_CHUNK_ROWS = 2048  # a GPU needs products of this size to be busy; p of 32,000 classes then takes 256 MiB
 
 
 class Target(NamedTuple):
@@ -81,7 +82,7 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
                 grad_h[start : start + rows] = torch.mm(p, weight_VD).sub_(weight_VD[gold[:, 0]], alpha=extra)
                 grad_h[start : start + rows] -= target.other * column_sum_D
             if grad_w is not None:
-                grad_w.addmm_(p.t(), h)
+                _add_product_(grad_w, p.t(), h)
                 grad_w.index_add_(0, gold[:, 0], h, alpha=-extra)
             if grad_b is not None:
                 grad_b += p.sum(0)
@@ -105,6 +106,14 @@ class _ChunkedCrossEntropy(torch.autograd.Function):
         return (*scaled, None, None, None, None)
 
 
+def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a b, the product in the arithmetic of autocast, of which torch's in-place product takes no notice."""
+    if total.device.type != "meta" and torch.is_autocast_enabled(total.device.type):
+        total.add_(torch.mm(a, b))
+    else:
+        total.addmm_(a, b)
+
+
 def cross_entropy(
     h_ND: Tensor,
     weight_VD: Tensor,
@@ -114,7 +123,7 @@ def cross_entropy(
     epsilon: float = 0.0,
     smoothing: Smoothing = "uniform",
     forbidden: Tensor | None = None,
-    chunk_rows: int = CHUNK_ROWS,
+    chunk_rows: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum of the smoothed loss, and sum of the plain negative log-likelihood (nats), over N tokens.
 
@@ -123,6 +132,7 @@ def cross_entropy(
     """
     if smoothing != "kl":
         forbidden = None
+    rows = chunk_rows or (CHUNK_ROWS if h_ND.device.type == "cpu" else DEVICE_CHUNK_ROWS)
     target = target_distribution(smoothing, epsilon, weight_VD.shape[0], 0 if forbidden is None else len(forbidden))
-    objective, nll = _ChunkedCrossEntropy.apply(h_ND, weight_VD, bias_V, gold_N, target, forbidden, chunk_rows)
+    objective, nll = _ChunkedCrossEntropy.apply(h_ND, weight_VD, bias_V, gold_N, target, forbidden, rows)
     return objective, nll

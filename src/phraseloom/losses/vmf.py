@@ -9,7 +9,8 @@
     vmf_released   -log C + log(1+κ) (λ - cos(ê, e)),  λ = 0.2            the loss of both published programs
     cosine         1 - cos(ê, e)
     l2             |ê - e|²
-    max_margin     max(0, ½ + cos(ê, e_j) - cos(ê, e)),  j = argmax_j cos(ê, e_j) - cos(e, e_j) over the whole table
+    max_margin     max(0, γ + cos(ê, e_j) - cos(ê, e)),  γ = 0.3 (½ in Kumar and Tsvetkov),
+                   j = argmax_j cos(ê, e_j) - cos(e, e_j) over the whole table
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.nn import functional as F
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 
 Distance = Literal["vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2"]
-MARGIN = 0.5
+MARGIN = 0.3
 CHUNK_ELEMENTS = 2**22
 
 
@@ -73,22 +74,29 @@ _SIMPLE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def max_margin_loss(predicted_ND: Tensor, gold_N: Tensor, table_VD: Tensor) -> Tensor:
+def max_margin_loss(
+    predicted_ND: Tensor, gold_N: Tensor, table_VD: Tensor, *, margin: float = MARGIN, rivals_R: Tensor | None = None
+) -> Tensor:
     """The hinge of each row, (N,), against the worst rival in the table of unit vectors; ties go to the lower row.
 
-    The gold word is never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V exists.
+    `rivals_R`: the ids of the only rows that can be rivals, None = all; the loss is 0 where this leaves none. The gold word is
+    never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V exists.
     """
     predicted_ND, table_VD = _wide(predicted_ND), _wide(table_VD)
     with torch.no_grad():
         directions_ND = F.normalize(predicted_ND, dim=-1, eps=torch.finfo(predicted_ND.dtype).tiny)
-        rows = max(1, CHUNK_ELEMENTS // len(table_VD))
-        rivals = []
+        ids_R = torch.arange(len(table_VD), device=table_VD.device) if rivals_R is None else rivals_R
+        candidates_RD = table_VD if rivals_R is None else table_VD[rivals_R]
+        rows = max(1, CHUNK_ELEMENTS // len(ids_R))
+        worst = []
         for direction, gold in zip(directions_ND.split(rows), gold_N.split(rows), strict=True):
-            gaps = (direction - table_VD[gold]) @ table_VD.t()
-            rivals.append(gaps.scatter_(1, gold[:, None], float("-inf")).argmax(1))
-        rival_N = torch.cat(rivals) if rivals else gold_N
+            gaps = (direction - table_VD[gold]) @ candidates_RD.t()
+            place_N1 = gaps.masked_fill_(ids_R == gold[:, None], float("-inf")).argmax(1, keepdim=True)
+            has_rival = ~gaps.gather(1, place_N1)[:, 0].isneginf()
+            worst.append(torch.where(has_rival, ids_R[place_N1[:, 0]], gold))
+        rival_N = torch.cat(worst) if worst else gold_N
     against = cosine(predicted_ND, table_VD[rival_N]) - cosine(predicted_ND, table_VD[gold_N])
-    return (MARGIN + against).clamp(min=0.0)
+    return (margin + against).clamp(min=0.0).masked_fill(rival_N == gold_N, 0.0)
 
 
 def _wide(x: Tensor) -> Tensor:

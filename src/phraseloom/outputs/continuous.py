@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from phraseloom.layers.packed import Packed, linear
 from phraseloom.layers.table import TargetTable
-from phraseloom.losses.vmf import Distance, concentration, max_margin_loss, vmf_loss
+from phraseloom.losses.vmf import MARGIN, Distance, concentration, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 from phraseloom.outputs.softmax import LossSums
 from phraseloom.outputs.topk import best_columns, log_softmax_
@@ -48,8 +48,10 @@ GateScore = Literal["mixture", "density", "released"]
 class ContinuousOutput(nn.Module):
     """Hidden vectors (…, D) → vectors of the table's width m, and the words near them.
 
-    `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin. `forbidden`: ids that are never an
-    output. `word_share` of the methods: λ_word of each row, or None without a gate; only `WordOrPhraseOutput` uses it.
+    `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin; `margin_weight` times max_margin is
+    added to it. `rivals`: in training, max_margin looks at this number of rows, drawn for each batch; None = at all.
+    `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
+    `WordOrPhraseOutput` uses it.
     """
 
     def __init__(
@@ -57,10 +59,13 @@ class ContinuousOutput(nn.Module):
         table: TargetTable,
         *,
         width: int,
-        loss: Distance | Literal["max_margin"] = "vmf_released",
+        loss: Distance | Literal["max_margin"] = "max_margin",
         lambda1: float = 0.02,
         lambda2: float = 0.1,
         lambda_released: float = 0.2,
+        margin_weight: float = 0.0,
+        margin: float = MARGIN,
+        rivals: int | None = None,
         approximation: Approximation = "exact",
         hidden_layer: bool = False,
         forbidden: tuple[int, ...] = (),
@@ -69,6 +74,7 @@ class ContinuousOutput(nn.Module):
         self.table, self.width, self.forbidden = table, width, forbidden
         self.kind = loss
         self.lambdas = {"lambda1": lambda1, "lambda2": lambda2, "lambda_released": lambda_released}
+        self.margin_weight, self.margin, self.rivals = margin_weight, margin, rivals
         self.approximation: Approximation = approximation
         first = nn.Linear(width, table.width)
         self.project = nn.Sequential(first, nn.ReLU(), nn.Linear(table.width, table.width)) if hidden_layer else first
@@ -86,9 +92,18 @@ class ContinuousOutput(nn.Module):
     def losses(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
         """The training loss of each ê, (N,)."""
         if self.kind == "max_margin":
-            return max_margin_loss(predicted_NM, gold_N, self.table.rows_VM)
+            return self._max_margin(predicted_NM, gold_N)
         gold_NM = F.embedding(gold_N, self.table.rows_VM)
-        return vmf_loss(predicted_NM, gold_NM, kind=self.kind, approximation=self.approximation, **self.lambdas)
+        loss_N = vmf_loss(predicted_NM, gold_NM, kind=self.kind, approximation=self.approximation, **self.lambdas)
+        if self.margin_weight:
+            loss_N = loss_N + self.margin_weight * self._max_margin(predicted_NM, gold_N)
+        return loss_N
+
+    def _max_margin(self, predicted_NM: Tensor, gold_N: Tensor) -> Tensor:
+        rows_VM, rivals_R = self.table.rows_VM, None
+        if self.training and self.rivals is not None and self.rivals < len(rows_VM):
+            rivals_R = torch.randint(len(rows_VM), (self.rivals,), device=rows_VM.device)
+        return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rivals_R=rivals_R)
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens.

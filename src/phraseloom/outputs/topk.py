@@ -21,6 +21,8 @@ def log_softmax_(scores_RV: Tensor) -> Tensor:
     Fresh memory pages for a large tensor cost more than the arithmetic. Only on a CPU: there torch reads a row before it
     writes it.
     """
+    if scores_RV.dtype in (torch.bfloat16, torch.float16):
+        return scores_RV.log_softmax(-1, dtype=torch.float32)
     if scores_RV.requires_grad or scores_RV.device.type != "cpu":
         return scores_RV.log_softmax(-1)
     return torch.log_softmax(scores_RV, -1, out=scores_RV)

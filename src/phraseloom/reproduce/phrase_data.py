@@ -144,13 +144,13 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
         commands[name] = run if stdout is None else {**run, "stdout": stdout}
 
     def tokens(name: str, language: str, stdin: Sequence[str], truecaser: str | None) -> None:
-        """Two steps: the files as one, and its tokens in `{name}/out.txt`. `truecaser`: one to use; "" learns it."""
+        """Two steps: the files as one, and their tokens in `source.txt` or `target.txt`. `truecaser`: "" learns one."""
         step(f"{name}_text", "concatenate", stdin=stdin, stdout="out.txt")
         options = ["--method", config.text.tokenize]
         options += [f"--{option}" for option, on in _flags(config).items() if on]
         if truecaser is not None:
             options += ["--truecaser", truecaser] if truecaser else ["--learn-truecaser", "{here}/truecaser"]
-        step(name, "tokenize", f"{{{name}_text}}/out.txt", "-l", language, *options, stdout="out.txt")
+        step(name, "tokenize", f"{{{name}_text}}/out.txt", "-l", language, *options, stdout=f"{name.split('_')[0]}.txt")
 
     splits = [split for split in SPLITS if config.files(split)]
     truecasers: dict[str, str | None] = dict.fromkeys(("source", "target"), "" if config.text.truecase else None)
@@ -165,7 +165,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
             step(f"trees_{split}", "concatenate", stdin=trees, stdout="out.txt")
 
     def both(split: str) -> list[str]:
-        return ["-s", f"{{source_{split}}}/out.txt", "-t", f"{{target_{split}}}/out.txt"]
+        return ["-s", f"{{source_{split}}}/source.txt", "-t", f"{{target_{split}}}/target.txt"]
 
     aligner = _place(phrases.aligner) if phrases.aligner is not None else "{aligner}/aligner"
     if phrases.aligner is None:
@@ -180,34 +180,23 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
 
     step("candidates", "phrases", "extract", *both("train"), "-a", links("train"), "-o", "{here}/candidates.tsv")
     limits = ["--preset", phrases.filter, "--min-count", str(phrases.min_count), "--max-words", str(phrases.max_words)]
-    text = ["-t", "{target_train}/out.txt"]
+    text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")
     table = ["--table", "{table}/phrases.tsv"]
     for split in splits:
-        aligned = ["-s", f"{{source_{split}}}/out.txt", "-a", links(split), "--rule", phrases.rule]
+        aligned = ["-s", f"{{source_{split}}}/source.txt", "-a", links(split), "--rule", phrases.rule]
         labels = ["--fertility", "{here}/fertility"]
-        step(f"joined_{split}", "phrases", "segment", f"{{target_{split}}}/out.txt", *table, *aligned, *labels,
+        step(f"joined_{split}", "phrases", "segment", f"{{target_{split}}}/target.txt", *table, *aligned, *labels,
              stdout="out.txt")  # fmt: skip
     if "test" in splits:
-        step(
-            "mwt",
-            "phrases",
-            "mwt",
-            *both("test"),
-            "-a",
-            links("test"),
-            *table,
-            "--rule",
-            phrases.rule,
-            "-o",
-            "{here}/mwt",
-        )
-    learned = ["{joined_train}/out.txt", "{target_train}/out.txt"]
+        step("mwt", "phrases", "mwt", *both("test"), "-a", links("test"), *table, "--rule", phrases.rule,
+             "-o", "{here}/mwt")  # fmt: skip
+    learned = ["{joined_train}/out.txt", "{target_train}/target.txt"]
     if vectors.text:
         more = [_place(name) for name in vectors.text]
         tokens("target_more", config.target_language, more, truecasers["target"])
-        step("joined_more", "phrases", "segment", "{target_more}/out.txt", *table, stdout="out.txt")
-        learned += ["{joined_more}/out.txt", "{target_more}/out.txt"]
+        step("joined_more", "phrases", "segment", "{target_more}/target.txt", *table, stdout="out.txt")
+        learned += ["{joined_more}/out.txt", "{target_more}/target.txt"]
     step("text_for_vectors", "concatenate", stdin=learned, stdout="out.txt")
     options: dict[str, float] = {"width": vectors.width, "epochs": vectors.epochs, "min-count": vectors.min_count}
     options |= {"sample": vectors.sample, "seed": vectors.seed}
@@ -228,7 +217,7 @@ def _place(name: str) -> str:
 
 def _labels(config: DataConfig, made: dict[str, Step]) -> dict[str, tuple[Path, Path]]:
     return {
-        split: (made[f"source_{split}"].folder / "out.txt", made[f"joined_{split}"].folder / "fertility")
+        split: (made[f"source_{split}"].folder / "source.txt", made[f"joined_{split}"].folder / "fertility")
         for split in ("train", "valid")
         if config.files(split)
     }

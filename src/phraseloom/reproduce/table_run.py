@@ -10,12 +10,13 @@ from typing import Any, Literal
 
 from phraseloom import files
 from phraseloom.errors import UsageError
-from phraseloom.replace import move_own, remove_marked
+from phraseloom.replace import check_parent, move_own, remove_marked, system_errors
 from phraseloom.reproduce.cluster import ClusterExecution
+from phraseloom.reproduce.corpora import CheckedData, check_data
 from phraseloom.reproduce.execute import PROGRAM, Execution, lease_path, visible_devices
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.load import find_table, load_table
-from phraseloom.reproduce.plan import Plan, Speed, make_plan, render, speed_here, speed_of
+from phraseloom.reproduce.plan import Plan, Speed, choose, make_plan, render, speed_here, speed_of
 from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
@@ -56,13 +57,34 @@ class TableOptions:
 
 def open_plan(name: str, recipes: Path, options: TableOptions) -> Plan:
     """The plan of a table. Raises UsageError, with the reason in the table, if the scale cannot be reproduced."""
+    steps = _open_steps(name, recipes, options)
+    return make_plan(steps, options.rows, options.seeds or steps.config.seeds)
+
+
+def check_writable(options: TableOptions) -> None:
+    """Check that steps can be written, before the plan is made. Raises FileProblem."""
+    check_parent(options.folder, options.folder.absolute() / options.scale)
+
+
+def _open_steps(name: str, recipes: Path, options: TableOptions) -> Steps:
     path = find_table(name, recipes)
     table = load_table(path)
     config = table.scales[options.scale]
     if config.not_done is not None:
         raise UsageError(f"{path.stem} is not made at scale {options.scale}: {config.not_done.strip()}")
-    steps = Steps(table, options.scale, options.folder / options.scale / STEPS, recipes, options.root)
-    return make_plan(steps, options.rows, options.seeds or config.seeds)
+    return Steps(table, options.scale, options.folder / options.scale / STEPS, recipes, options.root)
+
+
+def check_table_data(name: str, recipes: Path, options: TableOptions) -> CheckedData:
+    """Check the corpora that a table reads; nothing is run. Raises UsageError as `open_plan`, CorruptError."""
+    steps = _open_steps(name, recipes, options)
+    chosen = choose(steps.table, steps, options.rows)
+    seeds = options.seeds or steps.config.seeds
+    return check_data(
+        in_order([s for task, row in chosen for seed in seeds for s in steps.steps_of(row, task, seed)]),
+        options.root,
+        recipes,
+    )
 
 
 def speeds(plan: Plan, options: TableOptions) -> dict[str, Speed]:
@@ -87,16 +109,17 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     """
     target = options.folder / options.scale / Path(name).stem
     check_place(target)
-    files.disk.mkdir(plan.steps.work)
-    execution = _execution(plan, plan.ordered, options, say)
-    try:
-        if options.trains:
-            execution.run()
-    finally:
-        plan.records.update(execution.records)
-        result = measure(plan, Path(name).stem, options)
-        with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
-            write(result, target, picture=draw(result, target / PICTURE))
+    with system_errors(options.folder):
+        files.disk.mkdir(plan.steps.work)
+        execution = _execution(plan, plan.ordered, options, say)
+        try:
+            if options.trains:
+                execution.run()
+        finally:
+            plan.records.update(execution.records)
+            result = measure(plan, Path(name).stem, options)
+            with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
+                write(result, target, picture=draw(result, target / PICTURE))
     return result, target
 
 
