@@ -1,6 +1,6 @@
 """Time and memory of a language-model block by the backend of its attention: explicit, fused, auto; forward and backward.
 
-Run: python benchmarks/attention_backend.py [--structures "queryk heterogeneous 1-2"] [--parts time memory]
+Run: python benchmarks/attention_backend.py [--structures "queryk heterogeneous 1-2"] [--parts time memory] [--picture FILE]
 The block is causal self-attention, 8 heads of 64, and a feed-forward layer. Times: as many texts of a length as make 2,048
 tokens; the backends take turns. Peak memory: one text, forward and backward, in its own process, minus the peak of a text of
 16 tokens in that process. Explicit attention is measured up to --explicit-to tokens only.
@@ -45,6 +45,7 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--tokens", type=int, default=2048, help="in a batch, for times")
     options.add_argument("--threads", type=int, help="as many as cores unless given")
     options.add_argument("--seconds", type=float, default=20.0, help="for each structure and length")
+    options.add_argument("--picture", type=Path, metavar="FILE", help="draw both curves: .svg or .png (extra plot)")
     options.add_argument("--memory-of", nargs=3, metavar=("STRUCTURE", "BACKEND", "LENGTH"), help=argparse.SUPPRESS)
     return options.parse_args()
 
@@ -132,6 +133,37 @@ def memories(options: argparse.Namespace) -> tuple[dict[str, float], dict[str, A
     return ratios, figures
 
 
+def draw(path: Path, figures: dict[str, Any]) -> None:
+    """Both curves by length as a picture (SVG or PNG), a column for each structure."""
+    from matplotlib.figure import Figure
+
+    seconds: dict[str, dict[int, dict[str, float]]] = {}
+    for key, found in figures.get("time", {}).items():
+        structure, length = key.rsplit(", ", 1)
+        seconds.setdefault(structure, {})[int(length)] = {name: 1e3 * value for name, value in found.items()}
+    peaks = {
+        structure: {int(length): {n: size / 2**20 for n, size in found.items()} for length, found in lengths.items()}
+        for structure, lengths in figures.get("memory", {}).items()
+    }
+    rows = [(unit, curves) for unit, curves in (("ms, a batch", seconds), ("MiB at the peak, a text", peaks)) if curves]
+    structures = list(rows[0][1])
+    figure = Figure(figsize=(4.2 * len(structures), 3.2 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(structures), squeeze=False)
+    for (unit, curves), line in zip(rows, grid, strict=True):
+        for structure, axes in zip(structures, line, strict=True):
+            for name, marker in zip(BACKENDS, "osx", strict=True):
+                points = [(length, found[name]) for length, found in sorted(curves[structure].items()) if name in found]
+                axes.plot(*zip(*points, strict=True), marker=marker, label=name, linewidth=1, markersize=4)
+            axes.set(xscale="log", yscale="log", title=structure, xlabel="tokens of a text", ylabel=unit)
+            axes.set_xticks(
+                ticks := sorted(curves[structure]), [f"{tick:,}" for tick in ticks], rotation=60, fontsize=7
+            )
+            axes.minorticks_off()
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize=8)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+
+
 def main() -> None:
     options = arguments()
     torch.set_num_threads(options.threads or take_cores(options.cores))
@@ -140,11 +172,13 @@ def main() -> None:
         print(memory_of(options, structure, backend, int(length)))
         return
     ratios: dict[str, float] = {}
-    figures = {}
+    figures: dict[str, Any] = {}
     for part, measure in (("time", times), ("memory", memories)):
         if part in options.parts:
             found, figures[part] = measure(options)
             ratios |= found
+    if options.picture is not None:
+        draw(options.picture, figures)
     finish("attention_backend", options, ratios=ratios, figures=figures)
 
 

@@ -66,7 +66,12 @@ DECODER: dict[str, dict[str, Any]] = {
     "multihead": {**FIRST, "attention": "multihead", "residual": True},
     "multihead-not-fed": {**FIRST, "attention": "multihead", "cell": "gru", "input_feeding": False},
 }
-GATED = {"kind": "word_or_phrase", "hidden_layer": True, "fertility": {"classes": 4, "widths": [5]}}
+GATED = {
+    "kind": "word_or_phrase",
+    "loss": "vmf_released",
+    "hidden_layer": True,
+    "fertility": {"classes": 4, "widths": [5]},
+}
 LINES = {"2": "queryk heterogeneous 1-2", "3": "convkv interleaved 1-2-3", "h": "convkv homogeneous 22"}
 
 
@@ -92,7 +97,7 @@ def cases() -> dict[str, dict[str, Any]]:
     for e in ("none", "lstm"):
         found[f"{e}+transformer-phrases"] = {"encoder": ENCODER[e], "decoder": DECODER["transformer"], "phrases": {}}
     general, final = {**FIRST, "attention": "general"}, {**FIRST, "attention": "general", "initial": "final"}
-    continuous = {"kind": "continuous"}
+    continuous = {"kind": "continuous", "loss": "vmf_released"}
     for output, more in ((continuous, {}), (GATED, {}), (GATED, {"embedding_width": 6})):
         name = output["kind"] + "".join(f"-{key}" for key in more)
         found[f"lstm+final-{name}"] = {"encoder": ENCODER["lstm"], "decoder": final, "output": output, **more}

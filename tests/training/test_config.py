@@ -50,8 +50,8 @@ def resolved(**training: Any) -> dict[str, Any]:
 FREE: dict[str, Any] = {
     "max_epochs": 3, "max_minutes": 2.0, "patience": 4, "checkpoint_every": 7, "valid_tokens": 9, "bleu_every": 2,
     "bleu_beam": 3, "keep_last": 5, "average_last": 2, "bad_steps": 9, "alarm_perplexity": 90.0, "device": "cpu",
-    "processes": 1, "compile": True, "log_every": 3, "tensorboard": True, "max_updates": 7,
-    "tracker": "module:function", "fertility": {"classes": 4},
+    "processes": 1, "compile": True, "tf32": False, "log_every": 3, "tensorboard": True, "max_updates": 7,
+    "checkpoint_activations": True, "tracker": "module:function", "fertility": {"classes": 4},
 }  # fmt: skip
 FIXED: dict[str, Any] = {
     "seed": 2, "batch_tokens": 9, "micro_batches": 4, "max_micro_tokens": 99, "pool_updates": 3, "clip_norm": None,

@@ -63,6 +63,62 @@ def test_gradient_of_two_processes_is_that_of_one(tmp_path: Path, alone: Path) -
     assert distance(tensors(alone / "1" / "gradient"), tensors(tmp_path / "gradient")) <= 1e-6
 
 
+@pytest.mark.parametrize("micro_batches", [2, 3])
+def test_sums_during_the_backward_pass_are_those_after_it(tmp_path: Path, micro_batches: int) -> None:
+    """As on GPUs, where a process adds up its own micro-batches first; the third is the second of one process only."""
+    train(tmp_path / "after", max_updates=3, micro_batches=micro_batches, processes=2)
+    train(tmp_path / "during", max_updates=3, micro_batches=micro_batches, processes=2, env={"TOY_OVERLAPS": "1"})
+    after, during = (tensors(tmp_path / name / "gradient")["gradient"] for name in ("after", "during"))
+    assert after.norm() > 0
+    if micro_batches == 2:
+        assert torch.equal(after, during)
+    torch.testing.assert_close(during, after, rtol=1e-4, atol=1e-6)
+
+
+def test_processes_with_deferred_updates_agree_when_to_meet(tmp_path: Path) -> None:
+    """The first process alone rotates checkpoints; the update after one is settled by all (12 is not an end of anything)."""
+    keys = {"max_updates": 13, "checkpoint_every": 5, "log_every": 7, "micro_batches": 2, "processes": 2}
+    train(tmp_path / "waiting", **keys)
+    train(tmp_path / "deferred", **keys, env={"TOY_DEFERRED": "1"})
+    waiting, deferred = (tensors(tmp_path / name / "gradient")["gradient"] for name in ("waiting", "deferred"))
+    torch.testing.assert_close(deferred, waiting, rtol=1e-4, atol=1e-5)
+
+
+def test_buckets_are_summed_as_soon_as_they_are_whole_and_in_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever parameters the backward pass finishes first; what it does not reach is summed at the end."""
+    summed: list[tuple[int, int]] = []
+
+    class Done:
+        def wait(self) -> None: ...
+
+    def all_reduce(part: torch.Tensor, async_op: bool) -> Done:
+        summed.append((part.storage_offset(), len(part)))
+        return Done()
+
+    monkeypatch.setattr(distributed.dist, "all_reduce", all_reduce)
+    gradient = torch.zeros(40)
+    parameters = [torch.nn.Parameter(torch.ones(10)) for _ in range(4)]
+    for n, p in enumerate(parameters):
+        p.grad = gradient[10 * n : 10 * n + 10]
+    world = distributed.World(0, 2)
+    world.overlap(gradient, [(10 * n, p) for n, p in enumerate(parameters)], elements=20)
+    parameters[3].sum().backward()
+    assert not summed, "not armed"
+    world.last_backward()
+    parameters[0].sum().backward()
+    parameters[1].sum().backward()
+    assert not summed, "the last bucket goes first"
+    parameters[3].sum().backward()
+    parameters[2].sum().backward()
+    assert summed == [(20, 20), (0, 20)]
+    world.add_gradients(gradient, first=True, last=True)
+    assert len(summed) == 2
+    world.last_backward()
+    parameters[3].sum().backward()
+    world.add_gradients(gradient, first=True, last=True)
+    assert summed[2:] == [(20, 20), (0, 20)]
+
+
 def test_whole_run_of_two_processes_is_that_of_one(tmp_path: Path, alone: Path) -> None:
     said = train(tmp_path, max_updates=23, micro_batches=3, processes=2)
     assert "2 process(es)" in said

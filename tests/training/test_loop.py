@@ -12,7 +12,7 @@ import pytest
 import torch
 import toy
 
-from phraseloom.errors import DivergedError, PhraseloomError
+from phraseloom.errors import CorruptError, DivergedError, PhraseloomError
 from phraseloom.training import loop
 from phraseloom.training.checkpoint import list_checkpoints
 
@@ -253,3 +253,21 @@ def test_loop_is_one_screen() -> None:
     import inspect
 
     assert len(inspect.getsource(loop.train).split("\n")) + len(inspect.getsource(loop.run_update).split("\n")) < 70
+
+
+def test_the_data_are_checked_before_each_epoch_and_damage_ends_with_a_save(tmp_path: Path) -> None:
+    job = toy.make(tmp_path, toy.config(max_updates=40))
+    checked: list[int] = []
+
+    def check() -> None:
+        checked.append(job.state.update)
+        if len(checked) == 3:
+            raise CorruptError("was truncated", file="x.tokens")
+
+    job.check_data = check
+    with pytest.raises(CorruptError, match=r"x\.tokens: was truncated"):
+        loop.train(job)
+    job.close()
+    epoch = job.plan.updates_per_epoch
+    assert checked == [0, epoch, 2 * epoch]
+    assert (tmp_path / "checkpoints" / f"step_{2 * epoch:08d}").is_dir()

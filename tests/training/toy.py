@@ -163,8 +163,10 @@ def run_once(run: Path, keys: dict[str, Any]) -> int:
             torch.set_num_threads(1)
             stack.callback(world.close)
             stop = stack.enter_context(StopSignal(at_once=world.kill_children))
-            job = make(run, settings, world, stop=stop)
+            job = make(run, settings, world, stop=stop, deferred=bool(os.environ.get("TOY_DEFERRED")) or None)
             job.lock = lock
+            if os.environ.get("TOY_OVERLAPS"):
+                world.overlap(job.flat.grad, job.flat.places, elements=40)
             _break(job)
             if world.first:
                 pids = [os.getpid(), *(c.pid for c in world.children)]

@@ -8,8 +8,8 @@ Dropout         dropout(x) = x · m / (1-p),  m = 1 with probability 1-p
 
 The dropout mask costs a sixth of torch's on a CPU. There torch draws one 32-bit number and a Bernoulli test per element. Here
 each 64-bit draw of the default generator serves four elements as 16-bit numbers, with a vectorised comparison of floats. p is
-rounded to a multiple of 1/65536 and the scale uses the rounded value, so the expectation is exact. Other devices and types use
-torch's dropout.
+rounded to a multiple of 1/65536 and the scale uses the rounded value, so the expectation is exact. Other devices, other types
+and compiled models use torch's dropout.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ def keep_mask(like: Tensor, dropped: int, generator: torch.Generator | None = No
 
 
 def _fast(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    """Whether the mask is drawn here; the compiler does not know the draws, and has torch's dropout in its graph."""
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not torch.compiler.is_compiling()
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:

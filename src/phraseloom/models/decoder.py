@@ -22,6 +22,7 @@ from phraseloom.layers.feedforward import NORM_EPSILON, FeedForward, Residual
 from phraseloom.layers.phrase_representation import AttentiveCombination, PhraseKeys
 from phraseloom.layers.recurrent import State
 from phraseloom.models.phrases import PhraseMemory
+from phraseloom.models.recompute import run_layer
 
 
 @dataclass
@@ -202,6 +203,7 @@ class TransformerDecoder(nn.Module):
         self, layers: list[TransformerDecoderLayer], *, width: int, final_norm: bool, epsilon: float = NORM_EPSILON
     ) -> None:
         super().__init__()
+        self.checkpoints_layers = False
         self.layers: Sequence[TransformerDecoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=epsilon) if final_norm else nn.Identity()
 
@@ -237,9 +239,11 @@ class TransformerDecoder(nn.Module):
             if memory is not None:
                 states_BSD = memory.of_layer(number)
             keys = layer.project_phrases(phrases, number)
-            x_BTD, self_weights, cross_weights, phrase_weights = layer(
-                x_BTD, states_BSD, own, source, keys,
-                need_self=self_attention_weights is not None, need_cross=cross_attention_weights is not None,
+            need_self, need_cross = self_attention_weights is not None, cross_attention_weights is not None
+            again = self.checkpoints_layers and not need_self and not need_cross
+            x_BTD, self_weights, cross_weights, phrase_weights = run_layer(
+                layer, x_BTD, states_BSD, own, source, keys,
+                checkpointed=again, need_self=need_self, need_cross=need_cross,
             )  # fmt: skip
             for collected, weights in (
                 (self_attention_weights, self_weights),

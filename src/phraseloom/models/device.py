@@ -1,12 +1,22 @@
-"""Check the name of a device."""
+"""Check the name of a device; arithmetic of lower precision on it."""
 
 from __future__ import annotations
+
+import contextlib
 
 import torch
 
 from phraseloom.errors import UsageError
 
 KINDS = ("cpu", "cuda")
+REDUCED = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def arithmetic(precision: str, device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """Products in bf16 or fp16 on this device; nothing for fp32. Parameters stay as they are."""
+    if precision == "fp32":
+        return contextlib.nullcontext()
+    return torch.autocast(device.type, dtype=REDUCED[precision])
 
 
 def usable(device: str | torch.device) -> torch.device:

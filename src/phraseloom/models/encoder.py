@@ -18,6 +18,7 @@ from phraseloom.layers.feedforward import NORM_EPSILON, FeedForward, Residual
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import State
 from phraseloom.models.phrases import PhraseLevels
+from phraseloom.models.recompute import run_layer
 
 
 class Encoded(NamedTuple):
@@ -73,6 +74,7 @@ class TransformerEncoder(nn.Module):
         self, layers: list[TransformerEncoderLayer], *, width: int, final_norm: bool, epsilon: float = NORM_EPSILON
     ) -> None:
         super().__init__()
+        self.checkpoints_layers = False
         self.layers: Sequence[TransformerEncoderLayer] = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(width, eps=epsilon) if final_norm else nn.Identity()
 
@@ -97,7 +99,9 @@ class TransformerEncoder(nn.Module):
         length = x_BSD.shape[1]
         visibility = Visibility(key_length=length, lengths_B=lengths_B, query_length=length, device=x_BSD.device)
         for layer in self.layers:
-            x_BSD, weights = layer(x_BSD, visibility, phrases, need_weights=attention_weights is not None)
+            need = attention_weights is not None
+            again = self.checkpoints_layers and not need
+            x_BSD, weights = run_layer(layer, x_BSD, visibility, phrases, checkpointed=again, need_weights=need)
             if attention_weights is not None:
                 attention_weights.append(weights)
         x_BSD = self.norm(x_BSD)

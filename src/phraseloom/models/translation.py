@@ -75,8 +75,8 @@ class TranslationModel(nn.Module):
 
         `phrase_sizes_BP` (see `Batch`) is read only if the model `needs_phrases`.
         """
-        if lengths_B is not None and bool((lengths_B == source_BS.shape[1]).all()):
-            lengths_B = None
+        if lengths_B is not None and lengths_B.device.type == "cpu" and bool((lengths_B == source_BS.shape[1]).all()):
+            lengths_B = None  # a device is not asked: masks that hide nothing change nothing
         return self._encode(source_BS, lengths_B, phrase_sizes_BP)[0]
 
     def _encode(
@@ -177,7 +177,8 @@ class TranslationModel(nn.Module):
         return log_probs(self.output, self._decode_batch(batch)[1], batch)
 
     def _decode_batch(self, batch: Batch, *, keep_weights: bool = False) -> tuple[Memory, DecoderOutput]:
-        memory = self.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+        lengths_B = batch.source_lengths_B if batch.is_source_padded else None
+        memory, _ = self._encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP)
         return memory, self.decode(batch.target_in_BT, memory, keep_weights=keep_weights)
 
     def start(self, memory: Memory, *, beam: int = 1, max_length: int = 64) -> DecoderState:
@@ -204,11 +205,17 @@ def is_real(batch: Batch) -> Tensor:
 
 def real(decoded: DecoderOutput, batch: Batch) -> tuple[Tensor, Tensor, Tensor | None]:
     """Hidden states (N, D), gold ids (N,) and λ_word (N,) of the real target positions."""
-    real_BT, share_BT = is_real(batch), decoded.word_share
-    if bool(real_BT.all()):
-        share_N = None if share_BT is None else share_BT.flatten()
-        return decoded.hidden.flatten(0, 1), batch.target_out_BT.flatten(), share_N
-    return decoded.hidden[real_BT], batch.target_out_BT[real_BT], None if share_BT is None else share_BT[real_BT]
+    hidden_BTD, share_BT, places_N = decoded.hidden, decoded.word_share, batch.real_places
+    all_of_them = (
+        hidden_BTD.flatten(0, 1),
+        batch.target_out_BT.flatten(),
+        None if share_BT is None else share_BT.flatten(),
+    )
+    if places_N is None:
+        return all_of_them
+    hidden_ND, gold_N, share_N = (None if x is None else x.index_select(0, places_N) for x in all_of_them)
+    assert hidden_ND is not None and gold_N is not None
+    return hidden_ND, gold_N, share_N
 
 
 def loss(output: Any, decoded: DecoderOutput, batch: Batch) -> LossSums:
@@ -219,5 +226,5 @@ def loss(output: Any, decoded: DecoderOutput, batch: Batch) -> LossSums:
 
 def log_probs(output: Any, decoded: DecoderOutput, batch: Batch) -> Tensor:
     """log p of every target token, (B, T); zero beyond the length."""
-    result_BT = decoded.hidden.new_zeros(batch.target_out_BT.shape)
-    return result_BT.masked_scatter(is_real(batch), output.gold_log_probs(*real(decoded, batch)))
+    log_p_N = output.gold_log_probs(*real(decoded, batch))
+    return log_p_N.new_zeros(batch.target_out_BT.shape).masked_scatter(is_real(batch), log_p_N)

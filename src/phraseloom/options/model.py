@@ -158,6 +158,9 @@ class ContinuousConfig(Config):
     """A vector near the fixed vector of the word (P003; spec §4): data with `subwords: {kind: words, vectors: FILE}`.
 
     `loss`: see spec §4.3; lambda1 and lambda2 belong to the regularised forms, lambda_released to the released one.
+    `margin_weight`: adds the max-margin loss, times this, to `loss`; it then learns to tell a word from its nearest rival.
+    `margin`: by how much the cosine of the right word has to win in a max-margin loss. `rivals`: look for the nearest rival
+    among this number of rows of the table, drawn for each batch, so that an update does not depend on its size; null = all.
     `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or by the bound of spec §4.2.
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
@@ -165,12 +168,23 @@ class ContinuousConfig(Config):
     kind: Literal["continuous"]
     loss: Literal[
         "vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2", "max_margin"
-    ] = "vmf_released"  # fmt: skip
+    ] = "max_margin"  # fmt: skip
     lambda1: Annotated[float, Field(ge=0.0)] = 0.02
     lambda2: PositiveFloat = 0.1
     lambda_released: float = 0.2
+    margin_weight: Annotated[float, Field(ge=0.0)] = 0.0
+    margin: Annotated[float, Field(gt=0.0, le=2.0)] = 0.3
+    rivals: Annotated[int, Whole, Field(ge=1)] | None = None
     approximation: Literal["exact", "released", "bound"] = "exact"
     hidden_layer: bool = False
+
+    @model_validator(mode="after")
+    def _one_margin(self) -> ContinuousConfig:
+        if self.loss == "max_margin" and self.margin_weight:
+            raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
+        if self.rivals is not None and self.loss != "max_margin" and not self.margin_weight:
+            raise ValueError("rivals is for a max-margin loss: loss: max_margin, or a margin_weight")
+        return self
 
 
 class FertilityConfig(Config):

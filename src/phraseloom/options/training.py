@@ -205,7 +205,11 @@ class TrainingConfig(Config):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: PositiveInt | Literal["auto"] = "auto"
     precision: Literal["fp32", "bf16"] = "fp32"
+    tf32: bool = Field(True, description="on GPUs, let fp32 products round their factors to TF32 (10 bits)")
     compile: bool = False
+    checkpoint_activations: bool = Field(
+        False, description="keep the inputs of Transformer layers only, and run the layers again in the backward pass"
+    )
     # reports
     log_every: PositiveInt = Field(50, description="updates between lines on stderr without a terminal")
     tensorboard: bool = False
@@ -252,7 +256,8 @@ FREE_ON_RESUME = frozenset(
     f"training.{name}"
     for name in (
         "max_epochs", "max_minutes", "patience", "best_by", "checkpoint_every", "valid_tokens", "bleu_every", "bleu_beam",
-        "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "compile", "log_every",
+        "keep_last", "average_last", "bad_steps", "alarm_perplexity", "device", "processes", "tf32", "compile",
+        "checkpoint_activations", "log_every",
         "tensorboard", "tracker", "fertility",
     )
 )  # fmt: skip

@@ -78,7 +78,7 @@ def batches_of(
             source, source_lengths = source[:, :longest], source_lengths.clip(max=longest)
             target, target_lengths = target[:, :longest], target_lengths.clip(max=longest)
         batch = from_padded(source, source_lengths, target, target_lengths, phrase_sizes=sizes, links=linked)
-        return batch if device.type == "cpu" else batch.to(device)
+        return batch.to(device)
 
     return batch_of
 

@@ -8,7 +8,8 @@ only. If one dies, the others see its connections close; if one hangs, `watch.py
 
 **The sum of gradients** is taken in the order of the micro-batches, ((g_0 + g_1) + g_2) + …, so on CPUs the number of
 processes does not change a bit of it. Processes take micro-batches in rounds: micro-batch i goes to process i mod P, in round
-i div P; after each round its gradients are added to the total. GPUs add up their own micro-batches first.
+i div P; after each round its gradients are added to the total. GPUs add up their own micro-batches first, and sum over
+processes while the backward pass of the last one still runs (`OverlappedGradient`).
 
 **Shared memory** replaces sockets for gradients on one machine. Each process has its gradient in a slot of a common block.
 Process r adds up slice r of all slots, in the order of the slots, into a common total; then each process copies the total. The
@@ -45,6 +46,7 @@ from phraseloom.training.watch import BEAT_SECONDS, Watch, processor_seconds
 __all__ = [
     "ExchangedGradient",
     "LostProcess",
+    "OverlappedGradient",
     "SharedGradient",
     "World",
     "available_cores",
@@ -111,6 +113,54 @@ class ExchangedGradient:
         gradient.copy_(self._parts.view(-1)[: self._length])
 
 
+class OverlappedGradient:
+    """The sum over processes of a flat gradient, in buckets, each as soon as the backward pass has finished its parameters.
+
+    `parameters`: with their places in the gradient, in the order of the places. Buckets are summed from the last to the first,
+    about the order of the backward pass, and in this order in every process, whatever its backward pass finishes first.
+    """
+
+    def __init__(self, world: World, gradient: Tensor, parameters: Sequence[tuple[int, Tensor]], elements: int) -> None:
+        self._world, self._gradient = world, gradient
+        self._buckets: list[slice] = []
+        self._sizes: list[int] = []
+        end, size = len(gradient), 0
+        for number, (begin, parameter) in enumerate(reversed(parameters), 1):
+            size += 1
+            parameter.register_post_accumulate_grad_hook(self._hook(len(self._buckets)))
+            if end - begin >= elements or number == len(parameters):
+                self._buckets.append(slice(begin, end))
+                self._sizes.append(size)
+                end, size = begin, 0
+        self._missing: list[int] = []
+        self._works: list[Any] = []
+
+    def arm(self) -> None:
+        """The next backward pass is the last one of this process in this update."""
+        self._missing = list(self._sizes)
+
+    def finish(self) -> None:
+        """Sum the buckets that are left, and wait for all of them."""
+        for part in self._buckets[len(self._works) :]:
+            self._sum(part)
+        for work in self._works:
+            self._world.wait_for(work)
+        self._works, self._missing = [], []
+
+    def _hook(self, bucket: int) -> Callable[[Tensor], None]:
+        def finished(_: Tensor) -> None:
+            if not self._missing:
+                return
+            self._missing[bucket] -= 1
+            while len(self._works) < len(self._buckets) and self._missing[len(self._works)] == 0:
+                self._sum(self._buckets[len(self._works)])
+
+        return finished
+
+    def _sum(self, part: slice) -> None:
+        self._works.append(dist.all_reduce(self._gradient[part], async_op=True))
+
+
 def share_gradient(world: Any, length: int) -> SharedGradient | None:
     """A common block for float32 gradients of this length, or None if that is impossible (other systems, several machines,
     GPUs, missing rights); the same answer in all processes."""
@@ -144,6 +194,7 @@ START_SECONDS = 300  # a busy machine may take minutes to import torch several t
 IDLE_SECONDS = 25  # a process that starts and has used no processor time for so long hangs
 MEETING_SECONDS = 25  # for processes that have all started to connect to each other
 PROCESSES_A_CORE = 2
+BUCKET = 2**22  # elements of a gradient that GPUs sum at a time, 16 MiB
 PORT, PARENT = "PHRASELOOM_STORE_PORT", "PHRASELOOM_PARENT"
 
 
@@ -196,6 +247,7 @@ class World:
         self._hangs = False
         self._shared: SharedGradient | None = None
         self._exchanged: ExchangedGradient | None = None
+        self._overlapped: OverlappedGradient | None = None
 
     @property
     def first(self) -> bool:
@@ -249,12 +301,26 @@ class World:
             self._exchanged = ExchangedGradient(self, like.numel())
         return torch.zeros_like(like)
 
+    def overlap(self, gradient: Tensor, parameters: Sequence[tuple[int, Tensor]], elements: int = BUCKET) -> None:
+        """Have `add_gradients` sum this tensor during the backward pass that follows `last_backward`."""
+        if self.size > 1:
+            self._overlapped = OverlappedGradient(self, gradient, parameters, elements)
+
+    def last_backward(self) -> None:
+        """The next backward pass completes the gradient of this process."""
+        if self._overlapped is not None:
+            self._overlapped.arm()
+
     def add_gradients(self, gradient: Tensor, *, first: bool, last: bool) -> None:
         """Add up the tensor of `gradient_buffer` over the processes after one round of micro-batches (see the module).
 
         After the `last` round the tensor has the sum over all rounds, else zero. GPUs only add up after the last.
         """
         if self.size == 1:
+            return
+        if self._overlapped is not None:
+            if last:
+                self._overlapped.finish()
             return
         if self.device.type != "cpu":
             if last:

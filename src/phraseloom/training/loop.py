@@ -4,6 +4,9 @@ One update: gradients of the summed loss of every micro-batch, added up over mic
 number of target tokens of the whole update (or of its sentences: `gradient_per`), clipped, and one step of Adam. So
 the cut into micro-batches does not change the step (beyond rounding), nor does the number of processes (on CPUs to the
 bit, see `distributed.py`). Dropout of a micro-batch is seeded by (seed, update, index).
+
+The host decides about every update on CPUs. A device decides by itself, and the host does not wait for it: it learns the
+numbers of the updates when it writes a line of the log, before checkpoints and at the ends of epochs (`settle`).
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -21,11 +24,13 @@ import torch
 from phraseloom import files
 from phraseloom.data.batches import BatchPlan, mix
 from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, PhraseloomError
+from phraseloom.models.device import arithmetic
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.distributed import World
 from phraseloom.training.logbook import Display, Hook, Logbook, Tracker, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate, rate_factors
+from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
@@ -34,6 +39,22 @@ DROPOUT_STREAM = 2
 
 class ValidationInterrupted(Exception):
     """A signal arrived during validation; a resumed run repeats the validation."""
+
+
+class Launched(NamedTuple):
+    """An update whose numbers the host may not know yet.
+
+    `numbers` (4,) in float64: the sums of objective, nll and guided loss, and the norm of the gradient. `units`: what the
+    gradient is divided by. `guided`: whether there is a guided loss.
+    """
+
+    batches: list[np.ndarray]
+    epoch: int
+    source_tokens: int
+    tokens: int
+    units: int
+    guided: bool
+    numbers: torch.Tensor
 
 
 @dataclass
@@ -60,17 +81,31 @@ class TrainingJob:
     lock: files.FolderLock | None = None  # on `run`
     unproven: bool = False  # no finite loss or validation has come from the newest checkpoint yet
 
-    guided: float = 0.0  # the guided loss of the last update, summed
+    check_data: Callable[[], None] | None = None  # before each epoch: raises CorruptError if the data are damaged
+    prefetcher: Prefetcher | None = None  # reads the batches of updates instead of `batch_of`
+    deferred: bool | None = None  # leave the numbers of updates on the device until they are needed; None: on devices
+    unsettled: list[Launched] = field(default_factory=list)  # updates that are launched and not counted yet
+    rates: torch.Tensor = field(init=False)  # of the next steps, and how many of them the device has taken
+    applied: torch.Tensor = field(init=False)
+
+    @property
+    def position(self) -> int:
+        """The number of the next update, from 0."""
+        return self.state.update + len(self.unsettled)
 
     def __post_init__(self) -> None:
         self.flat = FlatParameters(self.model, self.world.gradient_buffer)
+        if self.world.device.type != "cpu":
+            self.world.overlap(self.flat.grad, self.flat.places)
         self.optimizer = FlatAdam(self.flat, self.config.optimizer, rate_factors(self.model, self.config.rates))
+        if self.deferred is None:
+            self.deferred = self.world.device.type != "cpu"
         loss: Callable[[Any], Any] = cast(Any, self.model).loss
         self.loss = torch.compile(loss) if self.config.compile else loss
 
     def close(self) -> None:
-        """Close the display and the logs."""
-        for part in (self.display, self.tracker, self.hook, self.log):
+        """End the thread of batches, and close the display and the logs."""
+        for part in (self.prefetcher, self.display, self.tracker, self.hook, self.log):
             if part is not None:
                 part.close()
 
@@ -87,13 +122,14 @@ def train(job: TrainingJob) -> str:
     job.model.train()
     try:
         while True:
-            if job.state.wants_validation(job.config):
-                _save_and_validate(job)
-            reason = _reason_to_stop(job)
-            if reason is not None:
-                break
+            if not job.unsettled:
+                if job.state.wants_validation(job.config):
+                    _save_and_validate(job)
+                reason = _reason_to_stop(job)
+                if reason is not None:
+                    break
             run_update(job)
-            if job.unproven and not job.state.bad_in_a_row:
+            if job.unproven and not job.unsettled and not job.state.bad_in_a_row:
                 rotate(job)
         if job.state.validated != job.state.update:
             _save_and_validate(job)
@@ -115,51 +151,111 @@ def train(job: TrainingJob) -> str:
 
 
 def run_update(job: TrainingJob) -> None:
-    """One update of the weights, skipped if it is not finite; the counters advance in both cases."""
-    state, config = job.state, job.config
-    batches = job.plan.update(state.update)
+    """One update of the weights, skipped if it is not finite; the counters advance in both cases.
+
+    If `job.deferred`, the device decides, and the counters advance when the numbers come to the host (`settle`).
+    """
+    config, number = job.config, job.position
+    if job.check_data is not None and job.plan.position(number)[1] == 0:
+        job.check_data()
+    batches = job.plan.update(number)
     examples = np.concatenate(batches)
+    epoch = job.plan.position(number)[0]
     guide = getattr(job.model, "guide", None)
     if guide is not None:
-        guide.epoch = job.plan.position(state.update)[0]
+        guide.epoch = epoch
     source_tokens, tokens = job.plan.count(examples)
-    objective, nll = accumulate(job, batches)
     units = tokens if config.gradient_per == "token" else len(examples)
-    norm = job.flat.gradient_norm().item() / units
+    numbers = torch.cat([accumulate(job, batches), job.flat.gradient_norm().double()[None]])
+    launched = Launched(batches, epoch, source_tokens, tokens, units, guide is not None, numbers)
+    if job.deferred:
+        _step_on_device(job, launched)
+    job.unsettled.append(launched)
+    if _must_settle(job):
+        settle(job)
+
+
+def _step_on_device(job: TrainingJob, launched: Launched) -> None:
+    """The step of the optimiser, or none if a number is not finite, without asking the device which."""
+    state, config, device = job.state, job.config, job.world.device
+    if not job.unsettled:
+        rates = [job.rate(state.applied + 1 + n) * state.rate_factor for n in range(config.log_every)]
+        job.rates = torch.tensor(rates, dtype=torch.float32, device=device)
+        job.applied = torch.zeros(1, dtype=torch.int64, device=device)
+    objective, norm = launched.numbers[0], launched.numbers[3] / launched.units
+    is_finite = (objective / launched.tokens).isfinite() & norm.isfinite()
+    clip = (config.clip_norm / norm).clamp(max=1.0) if config.clip_norm else torch.ones_like(norm)
+    rate = job.rates.index_select(0, job.applied)[0]
+    job.optimizer.step_if(is_finite, rate, clip / launched.units)
+    job.applied += is_finite
+
+
+def _must_settle(job: TrainingJob) -> bool:
+    """Whether the host has to know what the updates so far have given: for the log, a decision or a signal."""
+    follows_a_checkpoint = job.state.validated == job.state.update  # in every process alike, and proves the checkpoint
+    if not job.deferred or follows_a_checkpoint or job.state.bad_in_a_row or (job.stop.is_set and job.world.size == 1):
+        return True
+    config = job.config
+    ends = (config.log_every, config.checkpoint_every, job.plan.updates_per_epoch, config.max_updates)
+    return any(end and job.position % end == 0 for end in ends)
+
+
+def settle(job: TrainingJob) -> None:
+    """Bring the numbers of the updates so far to the host, count and report them. Raises DivergedError."""
+    if not job.unsettled:
+        return
+    settled, job.unsettled = job.unsettled, []
+    rows = torch.stack([launched.numbers for launched in settled]).tolist()
+    for launched, (objective, nll, guided, norm) in zip(settled, rows, strict=True):
+        _finish(job, launched, objective, nll, guided, norm / launched.units)
+
+
+def _finish(job: TrainingJob, launched: Launched, objective: float, nll: float, guided: float, norm: float) -> None:
+    state, config, tokens = job.state, job.config, launched.tokens
     rate = job.rate(state.applied + 1) * state.rate_factor
-    applied = guard.accept_step(state, config, objective / tokens, norm, batches, job.run if job.world.first else None)
+    folder = job.run if job.world.first else None
+    applied = guard.accept_step(state, config, objective / tokens, norm, launched.batches, folder)
     if applied:
-        clip = min(1.0, config.clip_norm / norm) if config.clip_norm and norm > 0 else 1.0
-        job.optimizer.step(rate, clip / units)
+        if not job.deferred:
+            clip = min(1.0, config.clip_norm / norm) if config.clip_norm and norm > 0 else 1.0
+            job.optimizer.step(rate, clip / launched.units)
         state.applied += 1
-    epoch, _ = job.plan.position(state.update)
     state.update += 1
-    record = {"update": state.update, "epoch": epoch, "loss": finite(objective / tokens), "nll": finite(nll / tokens)}
-    record |= {} if guide is None else {"guided": finite(job.guided / tokens)}
-    record |= {"lr": rate, "grad_norm": finite(norm), "tokens": tokens, "source_tokens": source_tokens}
+    record: dict[str, Any] = {"update": state.update, "epoch": launched.epoch}
+    record |= {"loss": finite(objective / tokens), "nll": finite(nll / tokens)}
+    record |= {"guided": finite(guided / tokens)} if launched.guided else {}
+    record |= {"lr": rate, "grad_norm": finite(norm), "tokens": tokens, "source_tokens": launched.source_tokens}
     _report(job, record if applied else {**record, "skipped": True})
 
 
-def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> tuple[float, float]:
-    """Sum the gradients of all micro-batches of all processes into `job.flat.grad`; returns summed objective and nll."""
-    world, update = job.world, job.state.update
+def accumulate(job: TrainingJob, batches: list[np.ndarray]) -> torch.Tensor:
+    """Sum the gradients of all micro-batches of all processes into `job.flat.grad`.
+
+    Returns the sums of objective, nll and guided loss, (3,) in float64.
+    """
+    world, update = job.world, job.position
+    if job.prefetcher is not None:
+        same_epoch = job.plan.position(update + 1)[1] > 0  # the next epoch begins with a check of the data
+        following = job.plan.update(update + 1) if same_epoch else []
+        job.prefetcher.request([*batches[world.rank :: world.size], *following[world.rank :: world.size]])
     job.flat.grad.zero_()
     sums = torch.zeros(3, len(batches), dtype=torch.float64, device=world.device)
     for begin in range(0, len(batches), world.size):
         i = begin + world.rank
         if i < len(batches):
+            if i + world.size >= len(batches):
+                world.last_backward()
             torch.manual_seed(mix(job.config.seed, DROPOUT_STREAM, update, i))
             with guard.naming_the_batch(job.plan.source, job.plan.target, batches[i], f"in update {update + 1}"):
                 sums[:, i] = forward_backward(job, batches[i])
         world.add_gradients(job.flat.grad, first=begin == 0, last=begin + world.size >= len(batches))
-    objective, nll, job.guided = world.sum_(sums).sum(1).tolist()
-    return objective, nll
+    return world.sum_(sums).sum(1)
 
 
 def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
     """Add the gradient of one micro-batch's summed loss to `job.flat.grad`; returns (objective, nll, guided loss)."""
     with autocast(job):
-        loss = job.loss(job.batch_of(examples))
+        loss = job.loss((job.prefetcher or job.batch_of)(examples))
     loss.objective.backward()
     guided = getattr(loss, "guided", None)
     values = (loss.objective, loss.nll, torch.zeros_like(loss.objective) if guided is None else guided)
@@ -168,9 +264,7 @@ def forward_backward(job: TrainingJob, examples: np.ndarray) -> torch.Tensor:
 
 def autocast(job: TrainingJob) -> contextlib.AbstractContextManager[Any]:
     """bf16 arithmetic if the recipe asks for it; weights, sums and the optimiser stay in fp32."""
-    if job.config.precision == "fp32":
-        return contextlib.nullcontext()
-    return torch.autocast(job.world.device.type, dtype=torch.bfloat16)
+    return arithmetic(job.config.precision, job.world.device)
 
 
 def probe_largest(job: TrainingJob) -> None:
@@ -189,6 +283,7 @@ def save(job: TrainingJob) -> None:
 
 
 def _write(job: TrainingJob) -> None:
+    settle(job)
     state = job.state
     if job.saved is None or job.saved[0] != state.update:
         guard.check_finite({"a weight": job.flat.data, **job.optimizer.moments}, state.update)
@@ -275,8 +370,10 @@ def _reason_to_stop(job: TrainingJob) -> str | None:
     """The reason to stop, equal in all processes: a signal in any of them, or the clock of the first."""
     seconds = job.log.seconds() if job.log is not None else 0.0
     late = job.config.max_minutes is not None and seconds >= 60 * job.config.max_minutes
-    flags = torch.tensor([float(job.stop.is_set), float(late)], device=job.world.device)
-    signalled, late_any = job.world.sum_(flags).tolist() if job.world.size > 1 else flags.tolist()
+    signalled, late_any = float(job.stop.is_set), float(late)
+    if job.world.size > 1:
+        flags = torch.tensor([signalled, late_any], device=job.world.device)
+        signalled, late_any = job.world.sum_(flags).tolist()
     if signalled:
         raise InterruptedRun("stopped")
     return job.state.reason_to_stop(job.config, job.plan.updates_per_epoch, math.inf if late_any else 0.0)

@@ -111,9 +111,11 @@ class FlatParameters:
         if len({(p.dtype, p.device) for _, p in named}) != 1:
             raise ModelError("trainable parameters must be of one type and on one device")
         self.spans: dict[str, tuple[int, torch.Size]] = {}
+        self.places: list[tuple[int, nn.Parameter]] = []  # where each parameter begins
         size = 0
         for name, p in named:
             self.spans[name] = (size, p.shape)
+            self.places.append((size, p))
             size += -(-p.numel() // ALIGNMENT) * ALIGNMENT
         first = named[0][1]
         self.data = torch.zeros(size, dtype=first.dtype, device=first.device)
@@ -179,6 +181,15 @@ class FlatAdam:
         for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
             group["lr"] = rate * factor
         self.adam.step()
+
+    def step_if(self, condition: Tensor, rate: Tensor, scale: Tensor) -> None:
+        """`step` where `condition` holds, else nothing; all three are numbers on the device, which is not waited for."""
+        self.flat.grad.mul_(scale)
+        for group, factor in zip(self.adam.param_groups, self.factors, strict=True):
+            group["lr"] = rate * factor
+        setattr(self.adam, "found_inf", (~condition).float())  # noqa: B010  # of torch's fused kernel: skip the step
+        self.adam.step()
+        delattr(self.adam, "found_inf")
 
     def tensors(self) -> dict[str, Tensor]:
         """Both moments of every parameter, as views named `exp_avg.<parameter>` and `exp_avg_sq.<parameter>`."""

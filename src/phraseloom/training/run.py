@@ -24,6 +24,7 @@ from phraseloom.data.mixture import mixture_of
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.losses.guided import Guide
 from phraseloom.metrics.perplexity import count_words
+from phraseloom.models.recompute import checkpoint_layers
 from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.data import valid_tokens
@@ -38,6 +39,7 @@ from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
 from phraseloom.training.optimization import freeze, rate_function
+from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.run_folder import (
     note_pieces,
     note_start,
@@ -103,7 +105,7 @@ def run_recipe(
             {"the recipe": _comparable(recipe), "the dataset": dataset.fingerprint, "the version": VERSIONS}
         )
         pieces = share_pieces(world, run, pieces, changes.append)
-        settle_torch(world)
+        settle_torch(world, tf32=recipe.training.tf32)
         smaller = "a smaller model or batch needs less: model.width, training.max_micro_tokens, training.valid_tokens"
         stack.enter_context(guard.naming_memory("in training", smaller))
         with guard.naming_memory("while the model was built", "a smaller model needs less: model.width, layers"):
@@ -189,12 +191,14 @@ def check_lexicon(recipe: AnyRecipe) -> None:
         raise FileProblem(f"decoding.lexicon: {problem.what}", file=path, hint=hint) from problem
 
 
-def settle_torch(world: World) -> None:
-    """Make results on a CPU bit-identical between runs, and let the process keep its memory pages."""
+def settle_torch(world: World, *, tf32: bool = False) -> None:
+    """Make results on a CPU bit-identical between runs, and let the process keep its memory pages. `tf32`: of GPUs."""
     if world.device.type == "cpu":
         keep_pages()
         torch.use_deterministic_algorithms(True)
         cast(Any, torch.utils.deterministic).fill_uninitialized_memory = False
+    else:
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
 
 
 def make_job(
@@ -210,6 +214,8 @@ def make_job(
     torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
     model = build(recipe.model, tokenizer).to(world.device)
     guide(model, config)
+    if config.checkpoint_activations:
+        checkpoint_layers(model)
     put(model, transfers)
     if start is not None:
         start.put(model)
@@ -236,6 +242,10 @@ def make_job(
     def write(folder: Path) -> None:
         write_model(folder, model, recipe.model, tokenizer, languages=languages, generation=generation, **kwargs)
 
+    def check_data() -> None:
+        for split in (pair, valid):
+            split.check_sizes()
+
     longest = valid_tokens(recipe.data.filter)
     batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
     lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
@@ -256,17 +266,21 @@ def make_job(
         )
         if world.first:
             validator.check(model)
+    links = config.guided_alignment is not None
+    host_batches = batches_of(pair, torch.device("cpu"), phrases=phrases, links=links)
     job = TrainingJob(
         config=config,
         model=model,
         plan=plan,
-        batch_of=batches_of(pair, world.device, phrases=phrases, links=config.guided_alignment is not None),
+        batch_of=batches_of(pair, world.device, phrases=phrases, links=links),
+        prefetcher=None if world.device.type == "cpu" else Prefetcher(host_batches, world.device),
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
         vocabulary=len(tokenizer.target.vocabulary),
         world=world,
         stop=stop,
+        check_data=check_data,
     )
     if start is not None and start.optimizer is not None:
         job.optimizer.load(start.optimizer, start.applied)

@@ -125,7 +125,7 @@ class _Gather(torch.autograd.Function):
             for window in output.windows:
                 rows = y[:, window.first : window.last, window.block * length : (window.block + 1) * length]
                 *before, last = _taps(projected, window, size, start)
-                torch.mul(last, window.scale, out=rows) if window.scale != 1.0 else rows.copy_(last)
+                _write(rows, last, window.scale)
                 for shift, tap in zip(range(len(before), 0, -1), before, strict=True):
                     rows[:, :, shift:].add_(tap[:, :, : max(0, length - shift)], alpha=window.scale)
             made.append(y)
@@ -149,12 +149,19 @@ class _Gather(torch.autograd.Function):
                 for k, tap in enumerate(taps):
                     shift = len(taps) - 1 - k
                     kept = max(0, length - shift)
-                    if window.scale != 1.0:
-                        torch.mul(rows[:, :, shift:], window.scale, out=tap[:, :, :kept])
-                    else:
-                        tap[:, :, :kept].copy_(rows[:, :, shift:])
+                    _write(tap[:, :, :kept], rows[:, :, shift:], window.scale)
                     tap[:, :, kept:].zero_()
         return gradient, None, None, None
+
+
+def _write(target: Tensor, x: Tensor, scale: float) -> None:
+    """target = x · scale, in one pass; the compiler takes no `out` with gaps, and needs none."""
+    if scale == 1.0:
+        target.copy_(x)
+    elif torch.compiler.is_compiling():
+        target.copy_(x * scale)
+    else:
+        torch.mul(x, scale, out=target)
 
 
 def _taps(projected: Tensor, window: Window, size: int, start: int) -> list[Tensor]:
