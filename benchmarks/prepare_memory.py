@@ -1,8 +1,10 @@
 """Peak memory and speed of `phraseloom prepare` on corpora of different sizes; the memory should not grow with them.
 
-Run: python benchmarks/prepare_memory.py [--pairs 100000 1000000] [--processes 2] [--deduplicate]
-Corpora are made up (seeded words of Zipf frequency, 5 to 25 a sentence), so nothing is needed. The peak of a process is
-VmHWM of /proc, read every 20 ms for the command and its workers.
+Run: python benchmarks/prepare_memory.py [--pairs 100000 1000000] [--processes 1 2] [--deduplicate] [--text SOURCE TARGET]
+Corpora are made up (seeded words of Zipf frequency, 5 to 25 a sentence), so nothing is needed. With --text, two parallel files
+are repeated up to the number of pairs, each pair with the number of its repetition as a last word so that it is no
+duplicate. The peak of a process is VmHWM of /proc, read every 20 ms for the command and its workers. With several numbers of
+--processes, the ratio of their speeds is printed; learning the subwords, in one thread, is part of the time.
 """
 
 from __future__ import annotations
@@ -13,14 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
 
 from common import finish, parser
-from phraseloom.text.lines import write_lines
+from phraseloom.text.lines import read_lines
 
-QUICK = {"pairs": [300], "processes": 1, "subwords": 400}
+QUICK = {"pairs": [300], "processes": [1, 2], "subwords": 400}
 RECIPE = """
 format: 1
 name: memory
@@ -41,6 +44,12 @@ def sentences(pairs: int, seed: int) -> Iterator[str]:
     for start in range(0, pairs, 10_000):
         for _ in range(min(10_000, pairs - start)):
             yield " ".join(words[np.minimum(random.zipf(1.3, random.integers(5, 26)), 30_000) - 1])
+
+
+def repeated(path: Path, pairs: int) -> Iterator[str]:
+    """`pairs` lines of a file, from the beginning again after its end; each ends in the number of the repetition."""
+    turns = (f"{line} {turn}" for turn in count(1) for line in read_lines(path))
+    return islice(turns, pairs)
 
 
 def peak(pid: int) -> int:
@@ -80,27 +89,27 @@ def measure(folder: Path, recipe: Path, processes: int) -> tuple[int, dict[int, 
 def main() -> None:
     arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000])
-    arguments.add_argument("--processes", type=int, default=2)
+    arguments.add_argument("--processes", type=int, nargs="+", default=[2])
+    arguments.add_argument("--text", type=Path, nargs=2, metavar=("SOURCE", "TARGET"))
     arguments.add_argument("--subwords", type=int, default=8000)
     arguments.add_argument("--sample", type=int, default=100_000)
     arguments.add_argument("--deduplicate", action="store_true")
     options = arguments.parse_args()
-    first: int | None = None
+    first: dict[int, int] = {}
     ratios: dict[str, float] = {}
     figures = []
-    print(f"{'pairs':>10} {'main MiB':>9} {'worker MiB':>11} {'all MiB':>8} {'seconds':>8} {'pairs/s':>8} {'ratio':>6}")
+    print(
+        f"{'pairs':>10} {'processes':>9} {'main MiB':>9} {'worker MiB':>11} {'all MiB':>8} {'seconds':>8} {'pairs/s':>8} "
+        f"{'memory':>6} {'speed':>6}"
+    )
     for pairs in options.pairs:
+        speeds: list[float] = []
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            for side, seed in (("s", 1), ("t", 2)):
-                write_lines(folder / f"{side}.txt", sentences(pairs, seed))
-                with (
-                    gzip.open(folder / f"{side}.txt.gz", "wb", compresslevel=1) as out,
-                    Path.open(folder / f"{side}.txt", "rb") as plain,
-                ):
-                    while block := plain.read(2**20):
-                        out.write(block)
-                (folder / f"{side}.txt").unlink()
+            for number, side in enumerate("st"):
+                lines = sentences(pairs, number + 1) if options.text is None else repeated(options.text[number], pairs)
+                with gzip.open(folder / f"{side}.txt.gz", "wb", compresslevel=1) as out:
+                    out.writelines(f"{line}\n".encode() for line in lines)
             recipe = folder / "recipe.yaml"
             given = {
                 "folder": folder / "out",
@@ -109,17 +118,21 @@ def main() -> None:
                 "deduplicate": str(options.deduplicate).lower(),
             }
             recipe.write_text(RECIPE.format(**given))
-            top, workers, seconds = measure(folder, recipe, options.processes)
-            total = top + sum(workers.values())
-            first = first or total
-            most = max(workers.values(), default=0)
-            print(
-                f"{pairs:>10,} {top / 2**20:>9.0f} {most / 2**20:>11.0f} {total / 2**20:>8.0f} "
-                f"{seconds:>8.1f} {pairs / seconds:>8,.0f} {total / first:>6.2f}",
-                flush=True,
-            )
-            ratios[f"peak memory, {pairs} pairs / {options.pairs[0]}"] = total / first
-            figures.append({"pairs": pairs, "main": top, "workers": workers, "seconds": seconds})
+            for processes in options.processes:
+                top, workers, seconds = measure(folder, recipe, processes)
+                total = top + sum(workers.values())
+                memory = total / first.setdefault(processes, total)
+                speeds.append(pairs / seconds)
+                print(
+                    f"{pairs:>10,} {processes:>9} {top / 2**20:>9.0f} {max(workers.values(), default=0) / 2**20:>11.0f} "
+                    f"{total / 2**20:>8.0f} {seconds:>8.1f} {speeds[-1]:>8,.0f} {memory:>6.2f} {speeds[-1] / speeds[0]:>6.2f}",
+                    flush=True,
+                )
+                ratios[f"peak memory, {processes} processes, {pairs} pairs / {options.pairs[0]}"] = memory
+                ratios[f"speed, {pairs} pairs, {processes} processes / {options.processes[0]}"] = speeds[-1] / speeds[0]
+                figures.append(
+                    {"pairs": pairs, "processes": processes, "main": top, "workers": workers, "seconds": seconds}
+                )
     finish("prepare_memory", options, ratios=ratios, figures=figures)
 
 

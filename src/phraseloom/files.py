@@ -15,6 +15,7 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -95,7 +96,8 @@ def disk_problem(error: OSError, path: Path) -> FileProblem:
         return FileProblem(
             "the disk is full (or the quota is used up)", file=path, hint="free some space, run it again"
         )
-    return FileProblem(f"cannot write: {error.strerror or error}", file=path)
+    hint = "make it writable, or choose another folder" if error.errno in (errno.EROFS, errno.EACCES) else None
+    return FileProblem(f"cannot write: {error.strerror or error}", file=path, hint=hint)
 
 
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
@@ -361,9 +363,9 @@ class FolderLock:
             owner = self._handle.read(200).decode("utf-8", "replace").strip()
             self._handle.close()
             raise FileProblem(f"the folder is in use by {owner or 'another process'}", file=self.path.parent) from error
-        self._handle.truncate(0)
-        self._handle.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
-        self._handle.flush()
+        with suppress(OSError):  # a full disk: the lock holds without the name of its owner
+            self._handle.truncate(0)
+            os.write(self._handle.fileno(), f"process {os.getpid()} on {socket.gethostname()}".encode())
         return self
 
     def _open(self) -> IO[bytes]:
@@ -375,7 +377,7 @@ class FolderLock:
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
                 raise FileProblem("the lock is not a plain file", file=self.path, hint=hint) from error
-            raise
+            raise disk_problem(error, self.path.parent) from error
         state = os.fstat(handle)
         if not stat.S_ISREG(state.st_mode) or state.st_nlink > 1:
             os.close(handle)

@@ -142,7 +142,13 @@ def check_parent(path: Path, real: Path) -> None:
     if not place.is_dir():
         raise FileProblem("this is not a folder, so nothing can be written below it", file=place)
     if not os.access(place, os.W_OK | os.X_OK):
-        raise FileProblem("nothing can be written here: permission denied", file=place)
+        reason = "a read-only file system" if _is_read_only(place) else "permission denied"
+        hint = "make it writable, or choose another folder"
+        raise FileProblem(f"nothing can be written here: {reason}", file=place, hint=hint)
+
+
+def _is_read_only(place: Path) -> bool:
+    return hasattr(os, "statvfs") and bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
 def _check_present(path: Path, real: Path, kind: FolderKind, inputs: list[Path], *, overwrite: bool) -> None:

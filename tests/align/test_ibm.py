@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import random
 import threading
+import tracemalloc
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,7 +20,7 @@ from tests.reference import ibm as reference
 from phraseloom.align import aligner as aligner_module
 from phraseloom.align import ibm
 from phraseloom.align import ibm as bitext_module
-from phraseloom.align.aligner import FLOOR, Aligner, Table, choose_method, learn_aligner
+from phraseloom.align.aligner import FLOOR, Aligner, Table, choose_method, learn_aligner, save_aligner
 from phraseloom.align.ibm import (
     DIRECTIONS,
     Bitext,
@@ -30,7 +33,8 @@ from phraseloom.align.ibm import (
     split,
 )
 from phraseloom.align.links import METHODS, read_gold, symmetrize
-from phraseloom.errors import DataError, UsageError
+from phraseloom.errors import DataError, FileProblem, UsageError
+from phraseloom.files import disk
 from phraseloom.metrics.aer import score_alignment
 from phraseloom.text.lines import read_lines
 from phraseloom.world.writer import write_world
@@ -465,3 +469,66 @@ def test_methods_that_cannot_be_had_are_refused() -> None:
         choose_method("forward", ["backward"])
     with pytest.raises(UsageError, match="no method 'best'"):
         choose_method("best", DIRECTIONS)
+
+
+# --- the text in files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", [1, 7, 2**17])
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_files_give_the_same_bytes_as_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, jobs: int
+) -> None:
+    lines = [*toy(60), ("", "x"), ("x " * 30, "x"), *toy(40, 4)]
+    with_tension = IBMSettings(iterations=3, optimize_tension=True)
+    read = partial(read_bitext, lines, max_words=12)
+    save_aligner(tmp_path / "memory", learn_aligner(read(), with_tension))
+    monkeypatch.setattr(bitext_module, "PAIRS", block)
+    monkeypatch.setattr(bitext_module, "SORTED", 5 * block)
+    (tmp_path / "files").mkdir()
+    bitext = read(folder=tmp_path / "files")
+    in_memory = read()
+    assert bitext[:2] == in_memory[:2] and bitext.counted == in_memory.counted
+    for group, expected in zip(bitext.groups, in_memory.groups, strict=True):
+        for one, other in zip(group, expected, strict=True):
+            assert one.dtype == other.dtype and np.array_equal(one, other)
+    save_aligner(tmp_path / "disk", learn_aligner(bitext, with_tension, folder=tmp_path / "files", jobs=jobs))
+    assert (tmp_path / "disk").read_bytes() == (tmp_path / "memory").read_bytes()
+    assert sorted(p.name for p in (tmp_path / "files").iterdir()) == ["numbers", "occurrences", "source", "target"]
+
+
+def test_files_of_a_text_without_pairs(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no sentence pair"):
+        learn_aligner(read_bitext([("", "x")], folder=tmp_path), IBMSettings(), folder=tmp_path)
+
+
+def test_memory_does_not_grow_with_the_sentences_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAIRS", "SORTED", "BLOCK"):
+        monkeypatch.setattr(bitext_module, name, 500)
+    lines, peaks = toy(300), {}
+    for copies in (8, 32):
+        for place in ("files", "memory"):
+            folder = tmp_path / f"{place}{copies}" if place == "files" else None
+            if folder is not None:
+                folder.mkdir()
+            tracemalloc.start()
+            bitext = read_bitext((line for _ in range(copies) for line in lines), folder=folder)
+            learn_aligner(bitext, IBMSettings(iterations=1), folder=folder)
+            peaks[place, copies] = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            del bitext
+    assert peaks["memory", 32] > 2 * peaks["memory", 8]
+    assert peaks["files", 32] < 1.2 * peaks["files", 8]
+
+
+def test_a_full_disk_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bitext = read_bitext(toy(), folder=tmp_path)
+
+    def write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(disk, "write", write)
+    for work in (lambda: read_bitext(toy(), folder=tmp_path), lambda: WordPairs(bitext, tmp_path)):
+        with pytest.raises(FileProblem, match="the disk is full") as caught:
+            work()
+        assert "\n" not in str(caught.value)

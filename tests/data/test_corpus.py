@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
-from phraseloom.data.tally import SeenPairs
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import write_lines
@@ -175,17 +174,3 @@ def test_what_is_no_dataset(tmp_path: Path, folder: Path) -> None:
     for path in (tmp_path / "empty", tmp_path / "missing", folder / "index.json", folder / "tokenizer"):
         with pytest.raises(FileProblem):
             Dataset.open(path)
-
-
-@settings(max_examples=100, deadline=None, database=None)
-@given(st.lists(st.lists(st.integers(0, 60), max_size=30), max_size=12))
-def test_seen_pairs_are_a_set(chunks: list[list[int]]) -> None:
-    seen, known = SeenPairs(), set()
-    for chunk in chunks:
-        keys = np.array([bytes([0, i, 0]).ljust(16, b"\0") for i in chunk], dtype="S16")
-        expected = []
-        for i in chunk:
-            expected.append(i not in known)
-            known.add(i)
-        assert seen.new(keys).tolist() == expected
-    assert len(seen) == len(known)

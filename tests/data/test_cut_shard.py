@@ -64,3 +64,13 @@ def test_a_file_of_another_size_is_refused_when_it_is_mapped(split: SplitFiles, 
     os.truncate(tmp_path / "train/00001.lines", 16)
     with pytest.raises(CorruptError, match=r"00001\.lines: size is 16 bytes, the index says 40000"):
         split.file("lines")
+
+
+def test_all_files_in_use_are_checked_at_once(split: SplitFiles) -> None:
+    split.check_sizes()
+    for name in ("source.tokens", "target.offsets"):
+        split.file(name)
+    split.check_sizes()
+    os.truncate(split.file("target.offsets").paths[2], 8)
+    with pytest.raises(CorruptError, match=r"00002.target.offsets: was truncated to 8 bytes"):
+        split.check_sizes()

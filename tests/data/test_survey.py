@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import gzip
+import hashlib
+import lzma
 from itertools import pairwise
 from pathlib import Path
 
@@ -7,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from phraseloom.data.survey import chunks, parallel, sample
-from phraseloom.errors import DataError
+from phraseloom.data import survey as module
+from phraseloom.data.survey import chunks, parallel, sample, survey
+from phraseloom.errors import CorruptError, DataError
+from phraseloom.options.data import ParallelFiles
 from phraseloom.text.lines import write_lines
 
 
@@ -37,3 +42,24 @@ def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path) -> None:
     write_lines(tmp_path / "t", ["a"] * 4)
     with pytest.raises(DataError, match="changed during reading"):
         list(parallel({"source": tmp_path / "s", "target": tmp_path / "t"}, 2))
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_one_reading_gives_counts_and_hash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
+    compress = {"": bytes, ".gz": gzip.compress, ".xz": lzma.compress}[ending]
+    data = compress(b"one\n" * 400_000) + (compress(b"two\n") if ending else b"") + (b"\0" * 512 if ending else b"")
+    (tmp_path / f"s{ending}").write_bytes(data)
+    (tmp_path / f"t{ending}").write_bytes(data)
+    monkeypatch.setattr(module, "sha256_file", lambda _: pytest.fail("the file was read again"))
+    found = survey(ParallelFiles(source=f"s{ending}", target=f"t{ending}"), tmp_path)
+    assert found.source_sha256 == found.target_sha256 == hashlib.sha256(data).hexdigest()
+    assert found.lines == 400_000 + bool(ending)
+
+
+def test_the_wrong_file_is_named_before_its_content(tmp_path: Path) -> None:
+    for side in "st":
+        (tmp_path / side).write_bytes(b"\xff\n")
+    with pytest.raises(DataError, match="invalid UTF-8"):
+        survey(ParallelFiles(source="s", target="t"), tmp_path)
+    with pytest.raises(CorruptError, match="SHA-256 is"):
+        survey(ParallelFiles(source="s", target="t", source_sha256="0" * 64), tmp_path)

@@ -148,15 +148,17 @@ def learn_aligner(
     jobs: int = 1,
     lowercase: bool = False,
     report: Callable[[IBMProgress], None] = lambda _: None,
+    folder: Path | None = None,
 ) -> Aligner:
     """Estimate the tables of `directions` on a text. With `jobs` 2 both are estimated at once in threads, with the same result.
 
-    `lowercase` tells whether the text was lowercased when it was read. `report` is called after each E step. Raises DataError
-    for a text without sentence pairs.
+    `lowercase` tells whether the text was lowercased when it was read. `report` is called after each E step. `folder`: where
+    to write the word pairs of the sentences, instead of keeping them in memory. Raises DataError for a text without sentence
+    pairs, FileProblem.
     """
     if not bitext.groups:
         raise no_pairs()
-    word_pairs, stopped = WordPairs(bitext), threading.Event()
+    word_pairs, stopped = WordPairs(bitext, folder), threading.Event()
 
     def report_unless_stopped(progress: IBMProgress) -> None:
         if stopped.is_set():

@@ -16,6 +16,9 @@ form one array [B, T, S], so a sum over the source or target words of a sentence
 of a text are numbered in the order of (source word, target word), and every occurrence is an index into this table. So an
 iteration is one gather and one scatter of all occurrences, block by block, in float64. Words are separated by U+0020, as in
 `links.py`.
+
+With a folder for files, words and occurrences are written there, in the same order, and mapped: memory then holds the words
+and the distinct word pairs, but nothing for each sentence. The result is the same bit for bit.
 """
 
 from __future__ import annotations
@@ -24,15 +27,20 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import count
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from phraseloom.errors import DataError, UsageError
+from phraseloom.files import disk
+from phraseloom.replace import remove_own, system_errors
 
 SORTED = 2**18  # occurrences per sort
+PAIRS = 2**17  # sentence pairs in memory while they are written to files
 
 
 class Group(NamedTuple):
@@ -109,13 +117,21 @@ class Bitext(NamedTuple):
     counted: BitextCounts
 
 
-def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, max_words: int | None = None) -> Bitext:
+def read_bitext(
+    pairs: Iterable[tuple[str, str]],
+    *,
+    lowercase: bool = False,
+    max_words: int | None = None,
+    folder: Path | None = None,
+) -> Bitext:
     """The (source, target) lines of a text as arrays; words are numbered in the order of their first occurrence.
 
-    Pairs with a side that is blank or has more than `max_words` words are left out and counted.
+    Pairs with a side that is blank or has more than `max_words` words are left out and counted. `folder`: an empty folder for
+    the arrays, which must stay as long as the text is used. Raises FileProblem if it cannot be written.
     """
     sides, numbers = (BitextSide(), BitextSide()), (word_numbers(), word_numbers())
-    blank = long = 0
+    files = None if folder is None else _BitextFiles(folder)
+    used = blank = long = 0
     for lines in pairs:
         words = [split(line, lowercase=lowercase) for line in lines]
         if not all(words):
@@ -125,8 +141,91 @@ def read_bitext(pairs: Iterable[tuple[str, str]], *, lowercase: bool = False, ma
         else:
             for side, side_words, number in zip(sides, words, numbers, strict=True):
                 side.add([number[word] for word in side_words])
-    counted = BitextCounts(len(sides[0].lengths), blank, long)
-    return Bitext(list(numbers[0]), list(numbers[1]), group_by_length(*sides), counted)
+            used += 1
+            if files is not None and used % PAIRS == 0:
+                files.add(*sides)
+                sides = (BitextSide(), BitextSide())
+    if files is None:
+        groups = group_by_length(*sides)
+    else:
+        files.add(*sides)
+        groups = files.groups()
+    return Bitext(list(numbers[0]), list(numbers[1]), groups, BitextCounts(used, blank, long))
+
+
+class _BitextFiles:
+    """The groups of a text in files, as `group_by_length` makes them: blocks first, then each group in its own place."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._blocks: list[int] = []
+        self._sizes: dict[tuple[int, int], int] = {}
+
+    def add(self, source: BitextSide, target: BitextSide) -> None:
+        """Write the sentence pairs of a block."""
+        number = len(self._blocks)
+        self._blocks.append(len(source.lengths))
+        shapes, counts = np.unique(np.array([target.lengths, source.lengths]), axis=1, return_counts=True)
+        for shape, size in zip(shapes.T.tolist(), counts.tolist(), strict=True):
+            self._sizes[tuple(shape)] = self._sizes.get(tuple(shape), 0) + size
+        with system_errors(self.folder):
+            for name, values in self._names(number, source, target).items():
+                with disk.open(self.folder / name, "wb") as handle:
+                    disk.write(handle, values.tobytes())
+
+    def _names(self, number: int, source: BitextSide, target: BitextSide) -> dict[str, array[int]]:
+        return {
+            f"{number}.source": source.words,
+            f"{number}.source_lengths": source.lengths,
+            f"{number}.target": target.words,
+            f"{number}.target_lengths": target.lengths,
+        }
+
+    def _block(self, number: int) -> tuple[BitextSide, BitextSide]:
+        """Read a block and remove its files."""
+        sides = (BitextSide(), BitextSide())
+        for name, values in self._names(number, *sides).items():
+            values.frombytes((self.folder / name).read_bytes())
+            remove_own(self.folder / name)
+        return sides
+
+    def groups(self) -> list[Group]:
+        """All groups, mapped from files."""
+        shapes = sorted(self._sizes)
+        widths = {"numbers": [1 for _ in shapes], "source": [s for _, s in shapes], "target": [t for t, _ in shapes]}
+        sizes = np.array([self._sizes[shape] for shape in shapes], np.int64)
+        ends = {name: np.cumsum(sizes * np.array(width, np.int64)) for name, width in widths.items()}
+        place = {shape: i for i, shape in enumerate(shapes)}
+        begins = {name: (end - sizes * np.array(widths[name], np.int64)).tolist() for name, end in ends.items()}
+        types: dict[str, np.dtype[Any]] = {
+            "numbers": np.dtype(np.int64),
+            "source": np.dtype(np.int32),
+            "target": np.dtype(np.int32),
+        }
+        with system_errors(self.folder), ExitStack() as stack:
+            handles = {name: stack.enter_context(disk.open(self.folder / name, "wb")) for name in types}
+            following = {name: list(values) for name, values in begins.items()}
+            first = 0
+            for number, size in enumerate(self._blocks):
+                for group in group_by_length(*self._block(number), range(first, first + size)):
+                    at = place[group.shape]
+                    for name, values in zip(types, group, strict=True):
+                        handles[name].seek(following[name][at] * types[name].itemsize)
+                        disk.write(handles[name], values.tobytes())
+                        following[name][at] += values.size
+                first += size
+        with system_errors(self.folder):
+            mapped = {name: map_array(self.folder / name, kind) for name, kind in types.items()}
+        result = []
+        for i, (target, source) in enumerate(shapes):
+            numbers, source_words, target_words = (mapped[name][begins[name][i] : ends[name][i]] for name in types)
+            result.append(Group(numbers, source_words.reshape(-1, source), target_words.reshape(-1, target)))
+        return result
+
+
+def map_array(path: Path, kind: np.dtype[Any]) -> np.ndarray:
+    """The values of a file, mapped. Raises OSError."""
+    return np.asarray(np.memmap(path, kind, "r")) if path.stat().st_size else np.empty(0, kind)
 
 
 def word_numbers() -> defaultdict[str, int]:
@@ -145,25 +244,71 @@ class WordPairs:
     """The distinct word pairs of a text, ordered by (source, target); `source` and `target` [K] are their words.
 
     `occurrences` has an array [B, T, S] for each group of the text: the number of the word pair of each occurrence, 0 … K - 1.
-    Memory: 4 bytes per occurrence and 8 per distinct pair, and about twice that during construction.
+    Memory: 4 bytes per occurrence and 8 per distinct pair, and about twice that during construction; with a `folder`, the
+    occurrences are in a file there, and construction takes 24 bytes per distinct pair. Raises DataError for 2³¹ distinct pairs
+    or more, FileProblem.
     """
 
-    def __init__(self, bitext: Bitext) -> None:
+    def __init__(self, bitext: Bitext, folder: Path | None = None) -> None:
         stride = len(bitext.target_words)
-        self.occurrences = [np.empty((len(group.numbers), *group.shape), np.int32) for group in bitext.groups]
-        blocks, block_keys = [], []
-        for group, numbers in zip(bitext.groups, self.occurrences, strict=True):
-            for part in group.slices(SORTED):
-                keys, inverse = np.unique(
-                    word_pair_keys(group.source_BS[part], group.target_BT[part], stride), return_inverse=True
-                )
-                numbers[part] = inverse.reshape(numbers[part].shape)
-                blocks.append(numbers[part])
-                block_keys.append(keys)
-        distinct = _distinct(block_keys)
-        for block, keys in zip(blocks, block_keys, strict=True):
-            block[...] = np.searchsorted(distinct, keys).astype(np.int32)[block]
+        if folder is None:
+            distinct, self.occurrences = _number(bitext, stride)
+        else:
+            with system_errors(folder):
+                distinct, self.occurrences = _number_in_file(bitext, stride, folder / "occurrences")
         self.source, self.target = (words.astype(np.int32) for words in divmod(distinct, max(1, stride)))
+
+
+def _number(bitext: Bitext, stride: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The distinct keys of word pairs, and the occurrences."""
+    occurrences = [np.empty((len(group.numbers), *group.shape), np.int32) for group in bitext.groups]
+    blocks, block_keys = [], []
+    for group, numbers in zip(bitext.groups, occurrences, strict=True):
+        for part in group.slices(SORTED):
+            keys, inverse = np.unique(
+                word_pair_keys(group.source_BS[part], group.target_BT[part], stride), return_inverse=True
+            )
+            numbers[part] = inverse.reshape(numbers[part].shape)
+            blocks.append(numbers[part])
+            block_keys.append(keys)
+    distinct = _distinct(block_keys)
+    _check_number(distinct)
+    for block, keys in zip(blocks, block_keys, strict=True):
+        block[...] = np.searchsorted(distinct, keys).astype(np.int32)[block]
+    return distinct, occurrences
+
+
+def _number_in_file(bitext: Bitext, stride: int, path: Path) -> tuple[np.ndarray, list[np.ndarray]]:
+    """`_number` with the occurrences in a file. Raises OSError."""
+
+    def blocks() -> Iterator[np.ndarray]:
+        for group in bitext.groups:
+            for part in group.slices(SORTED):
+                yield word_pair_keys(group.source_BS[part], group.target_BT[part], stride)
+
+    runs: list[np.ndarray] = []  # sorted; each is more than twice as long as the next
+    for keys in blocks():
+        runs.append(np.unique(keys))
+        while len(runs) > 1 and len(runs[-2]) <= 2 * len(runs[-1]):
+            runs.append(_distinct([runs.pop(), runs.pop()]))
+    distinct = _distinct(runs)
+    _check_number(distinct)
+    with disk.open(path, "wb") as handle:
+        for keys in blocks():
+            known, inverse = np.unique(keys, return_inverse=True)
+            disk.write(handle, np.searchsorted(distinct, known).astype(np.int32)[inverse.ravel()].tobytes())
+    numbers, occurrences, begin = map_array(path, np.dtype(np.int32)), [], 0
+    for group in bitext.groups:
+        end = begin + len(group.numbers) * math.prod(group.shape)
+        occurrences.append(numbers[begin:end].reshape(-1, *group.shape))
+        begin = end
+    return distinct, occurrences
+
+
+def _check_number(distinct: np.ndarray) -> None:
+    if len(distinct) >= 2**31:
+        hint = "learn from less text, or lower --max-words"
+        raise DataError(f"{len(distinct):,} distinct word pairs; the limit is 2,147,483,647", hint=hint)
 
 
 def word_pair_keys(source_BS: np.ndarray, target_BT: np.ndarray, stride: int) -> np.ndarray:

@@ -48,6 +48,10 @@ class Split:
     def __len__(self) -> int:
         return self.info.pairs
 
+    def check_sizes(self) -> None:
+        """Check that no file in use was truncated since it was opened. Raises CorruptError."""
+        self._files.check_sizes()
+
     @functools.cached_property
     def source_lengths(self) -> Lengths:
         """Subwords of each source sentence, int32 (N,)."""

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from phraseloom.align.links import parse_links
 from phraseloom.errors import DataError, PhraseloomError
 from phraseloom.options.data import AnyFilter, TextFilterConfig
-from phraseloom.phrases.source import Segmenter, load_segmenter, segment_lines, word_of_piece
+from phraseloom.phrases.source import Segmenter, has_tree, load_segmenter, segment_lines, word_of_piece
 from phraseloom.text.tokenizer import Side, Tokenizer
 
 
@@ -35,7 +35,8 @@ class Chunk:
     """Raw pairs: the number of their file, the line of the first pair (from 1), and its number in the split (from 0).
 
     Text without a source has empty source lines. `trees` has one line per source line, and `tree_file` is their file. `tags`
-    come before every source. `links` has a line of Pharaoh text per pair, and `link_file` is its file.
+    come before every source. `links` has a line of Pharaoh text per pair, and `link_file` is its file. `part`: the number of
+    its part (`data/parts.py`).
     """
 
     file: int
@@ -48,6 +49,7 @@ class Chunk:
     tags: tuple[str, ...] = ()
     links: list[str] | None = None
     link_file: str | None = None
+    part: int = 0
 
 
 @dataclass
@@ -55,7 +57,7 @@ class EncodedChunk:
     """A chunk after encoding. `lines` are positions in the chunk; `dropped` has the positions left out for each reason.
 
     `tokens` and `lengths` have one array each for source, target and, with phrases, the phrase sizes. `keys` holds a 128-bit
-    hash of each remaining pair (dtype S16) if duplicates are removed.
+    hash of each remaining pair (dtype S16) if duplicates are removed. `no_tree`: positions of non-blank lines without a tree.
     """
 
     tokens: tuple[npt.NDArray[Any], ...]
@@ -63,13 +65,14 @@ class EncodedChunk:
     lines: npt.NDArray[np.int64]
     dropped: dict[str, list[int]] = field(default_factory=dict)
     keys: npt.NDArray[np.bytes_] | None = None
+    no_tree: list[int] = field(default_factory=list)
 
     def keep(self, mask: npt.NDArray[np.bool_]) -> EncodedChunk:
         """The pairs where `mask` is True."""
         tokens = tuple(t[np.repeat(mask, n)] for t, n in zip(self.tokens, self.lengths, strict=True))
         lengths = tuple(n[mask] for n in self.lengths)
         keys = None if self.keys is None else self.keys[mask]
-        return EncodedChunk(tokens, lengths, self.lines[mask], self.dropped, keys)
+        return EncodedChunk(tokens, lengths, self.lines[mask], self.dropped, keys, self.no_tree)
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,9 @@ class Coder:
             keys = np.array(digests, dtype="S16")
         tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
         lines = np.array(pairs, dtype=np.int64)
-        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys).keep(passed)
+        with_trees = zip(source, chunk.trees or (), strict=False)
+        no_tree = [i for i, (line, tree) in enumerate(with_trees) if line.strip() and not has_tree(tree)]
+        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys, no_tree).keep(passed)
         links = None if chunk.links is None else _links(encoded, chunk, tokenizer)  # of the tokens without tags
         if chunk.tags:
             _add_tags(encoded, tokenizer.tag_ids(chunk.tags))

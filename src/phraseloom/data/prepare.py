@@ -1,9 +1,11 @@
 """Prepare raw text as a dataset folder, with any number of processes and constant memory.
 
 `survey` reads every file once and checks counts, hashes and encoding; an error stops here, before anything is written. Then
-the subwords are learned on a sample, and worker processes encode chunks of 20,000 pairs. Chunks come back in order, so the
-bytes do not depend on the number of processes. Everything is written into `FOLDER.partial/new`, the manifest last, and the
-complete folder is renamed (`replace.py`): a killed run leaves nothing that looks like a dataset.
+the subwords are learned on a sample, and worker processes encode chunks of 20,000 pairs, which are stored in `FOLDER.parts`
+(`parts.py`): the next call resumes from there after a kill, and several machines can encode different parts. At the end the
+parts are read in order, so the bytes depend neither on the number of processes nor on the machines. The dataset is written
+into `FOLDER.partial/new`, the manifest last, and the complete folder is renamed (`replace.py`): a killed run leaves nothing
+that looks like a dataset.
 
 Text of one language, for language models, is encoded as pairs with an empty source side. With `data.phrases`, the segmenter
 cuts every source sentence into phrases (`phrases/`) and is stored with the tokenizer.
@@ -11,13 +13,18 @@ cuts every source sentence into phrases (`phrases/`) and is stored with the toke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count, groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from phraseloom import __version__
 from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder
+from phraseloom.data.parts import FORMAT as PART_FORMAT
+from phraseloom.data.parts import PART_CHUNKS, Bits, PartFolder, StoredChunk, bits_of, repeated_pairs
 from phraseloom.data.shards import (
     FORMAT,
     INDEX,
@@ -33,7 +40,7 @@ from phraseloom.data.shards import (
     WordInfo,
     as_stored,
 )
-from phraseloom.data.survey import Progress, locate, parallel, refuse_tags, sample, survey
+from phraseloom.data.survey import Progress, locate, parallel, sample, survey
 from phraseloom.data.tally import Tally
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
@@ -56,7 +63,17 @@ CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
 EXAMPLES, SEARCHED_LINES = 5, 20  # words that a reused tokenizer cannot spell, and lines of a chunk searched for them
 TOKENIZER = "tokenizer"
+AGAIN = "run the same command again"
 DATASET = FolderKind("dataset", needs=(INDEX,))
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """The result of `prepare_part`: the folder of parts, the training pairs encoded by it, and those of the corpus."""
+
+    folder: Path
+    pairs: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -74,24 +91,65 @@ def prepare(
     overwrite: bool = False,
     progress: Progress | None = None,
     recipe: str | Path | None = None,
+    merge: Sequence[str | Path] = (),
 ) -> Report:
     """Write the dataset that `config` describes to `config.folder`.
 
-    `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it is
-    protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
+    Parts that a killed call or `prepare_part` has stored are not encoded again; `merge` names folders of parts of other
+    machines. `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it
+    is protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
     """
+    folder, inputs, work = _begin(config, Path(data_root), overwrite, progress, recipe)
+    try:
+        with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
+            work.parts.begin()
+            for other in merge:
+                work.parts.merge(Path(other))
+            index = work.write()
+    except DataError:  # the parts are of input that cannot be used
+        work.parts.remove()
+        raise
+    work.parts.remove()
+    return Report(folder, index)
+
+
+def prepare_part(
+    config: AnyDataConfig,
+    number: int,
+    of: int,
+    *,
+    data_root: str | Path = ".",
+    overwrite: bool = False,
+    progress: Progress | None = None,
+    recipe: str | Path | None = None,
+) -> PartReport:
+    """Encode the share `number` (1 … `of`) of the training pairs into `config.folder` + `.parts`, for one of `of` machines.
+
+    `prepare` then writes the dataset. All arguments as there. Raises DataError, FileProblem, UsageError.
+    """
+    if not 1 <= number <= of:
+        raise UsageError(f"no part {number} of {of}", hint=f"number the parts from 1 to {of}")
+    _, _, work = _begin(config, Path(data_root), overwrite, progress, recipe)
+    work.parts.begin()
+    pairs = work.write_part(number, of)
+    return PartReport(work.parts.folder, pairs, work.lines("train"))
+
+
+def _begin(
+    config: AnyDataConfig, root: Path, overwrite: bool, progress: Progress | None, recipe: str | Path | None
+) -> tuple[Path, list[Path], _Work]:
+    """Check the folder and all inputs, before anything is written; the folder, the inputs and the work."""
     if not isinstance(config, TextDataConfig) and config.target_phrases is not None:
         raise UsageError("data.target_phrases needs steps before this one: reproduce.phrase_data.make_phrase_data")
-    folder, root = Path(config.folder), Path(data_root)
-    inputs = [*_inputs(config, root), *([] if recipe is None else [recipe])]
+    folder = Path(config.folder)
+    inputs = [*_inputs(config, root), *([] if recipe is None else [Path(recipe)])]
     if config.tokenizer is not None:
         inputs.append(find_tokenizer(config.tokenizer))
-    check_folder(folder, DATASET, overwrite=overwrite, inputs=inputs)
+    real = check_folder(folder, DATASET, overwrite=overwrite, inputs=inputs)
     work = _Work(config, root, progress or (lambda stage, done, total: None))
     work.survey()
-    with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
-        index = work.write()
-    return Report(folder, index)
+    work.parts = PartFolder(real, work.identity(), inputs)
+    return folder, inputs, work
 
 
 def _inputs(config: AnyDataConfig, root: Path) -> list[Path]:
@@ -166,6 +224,11 @@ def _unspelled(tokenizer: Tokenizer, chunk: Chunk, encoded: EncodedChunk) -> Ite
                     yield from (words[number] for number in span if number < len(words))
 
 
+def _hashes(file: FileInfo) -> list[str | None]:
+    """What identifies the content of the files of a corpus."""
+    return [file.source_sha256, file.target_sha256, file.trees_sha256, file.links_sha256]
+
+
 def _coverage(subwords: Subwords) -> WordInfo | None:
     coverage = subwords.coverage if isinstance(subwords, Words) else None
     return None if coverage is None else WordInfo(**coverage._asdict())
@@ -195,6 +258,7 @@ class _Work:
     """The shared state of the steps of a preparation."""
 
     folder: Path
+    parts: PartFolder
 
     def __init__(self, config: AnyDataConfig, root: Path, progress: Progress) -> None:
         self.config, self.root, self.progress = config, root, progress
@@ -218,12 +282,12 @@ class _Work:
             self.segmenter = build_segmenter(self.config.phrases, self.root)
         if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
             self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
+        tags = () if isinstance(self.config, TextDataConfig) else self.config.tags
         for split in SPLITS:
             self.files[split] = []
             for files in self.config.files(split):
                 self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
-                self.files[split].append(survey(files, self.root))
-                refuse_tags(files, self.config, self.root)
+                self.files[split].append(survey(files, self.root, tags))
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
@@ -231,23 +295,65 @@ class _Work:
         """The number of pairs in the files of a split."""
         return sum(f.lines for f in self.files[split])
 
-    def write(self) -> Index:
-        """Write the whole dataset into `folder`; return its index."""
-        tokenizer, subwords = self.learn()
+    def identity(self) -> Any:
+        """Everything that the stored parts depend on, as plain data."""
+        return {
+            "format": PART_FORMAT,
+            "phraseloom": __version__,
+            "config": self.config.model_dump(
+                mode="json", exclude={"folder", "processes", "shard_pairs", "train", "valid", "test", "tokenizer"}
+            ),
+            "corpora": [[list(files.tags) for files in self.config.files(split)] for split in SPLITS],
+            "files": [[_hashes(file) for file in self.files[split]] for split in SPLITS],
+            "tokenizer": None if self.tokenizer is None else self.tokenizer.sha256,
+            "segmenter": None if self.segmenter is None else self.segmenter.sha256,
+            "vectors": None if self.vectors is None else sha256_file(self.vectors),
+            "pairs": [self.chunk_pairs, PART_CHUNKS],
+        }
+
+    @property
+    def chunk_pairs(self) -> int:
+        """The largest number of pairs of a chunk."""
+        return min(CHUNK_PAIRS, self.config.shard_pairs)
+
+    def start(self) -> tuple[Tokenizer, SubwordInfo]:
+        """The tokenizer, learned or stored by an earlier call; it is stored with the segmenter for the worker processes."""
+        stored = self.parts.tokenizer()
+        if stored is None:
+            stored = self.learn()
+            self.parts.store_tokenizer(*stored)
+        if self.segmenter is not None:
+            self.parts.store_segmenter(self.segmenter)
+        tokenizer = stored[0]
         sizes = len(tokenizer.source.vocabulary), len(tokenizer.target.vocabulary)
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
+        return stored
+
+    def encoder(self, tokenizer: Tokenizer) -> Encoder:
+        """The encoder. A process takes about a second to start, so a small corpus is encoded in this one."""
+        processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
+        return Encoder(Coder(tokenizer, self.token_type, self.segmenter), self.parts.here, processes)
+
+    def write_part(self, number: int, of: int) -> int:
+        """Encode the share `number` of `of` of the training pairs; return how many they are."""
+        tokenizer, _ = self.start()
+        total = len(self.part_pairs("train"))
+        wanted = range((number - 1) * total // of, number * total // of)
+        with self.encoder(tokenizer) as encoder:
+            self.encode("train", encoder, wanted)
+        return sum(self.part_pairs("train")[part] for part in wanted)
+
+    def write(self) -> Index:
+        """Write the whole dataset into `folder`; return its index."""
+        tokenizer, subwords = self.start()
+        with self.encoder(tokenizer) as encoder:
+            for split in SPLITS:
+                self.encode(split, encoder, range(len(self.part_pairs(split))))
         disk.mkdir(self.folder / "tokenizer")
         self.names = [f"tokenizer/{name}" for name in tokenizer.save(self.folder / "tokenizer")]
         if self.segmenter is not None:
             self.names += [f"segmenter/{name}" for name in self.segmenter.save(self.folder / "segmenter")]
-        splits = {}
-        # A process takes about a second to start, so a small corpus is encoded in this one.
-        processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
-        coder = Coder(tokenizer, self.token_type, self.segmenter)
-        with Encoder(coder, self.folder, processes) as encoder:
-            for split in SPLITS:
-                if self.files[split]:
-                    splits[split] = self.encode(split, encoder)
+        splits = {split: self.assemble(split, tokenizer) for split in SPLITS if self.files[split]}
         index = Index.model_validate(
             {
                 "format": FORMAT,
@@ -351,7 +457,59 @@ class _Work:
         tagged = add_tags(source, new)
         return (tagged, tagged if source is target else target), (*old, *new)
 
-    def encode(self, split: str, encoder: Encoder) -> SplitInfo:
+    def part_pairs(self, split: str) -> list[int]:
+        """The number of pairs of each part of a split."""
+        size = self.chunk_pairs
+        chunks = [min(size, file.lines - first) for file in self.files[split] for first in range(0, file.lines, size)]
+        return [sum(chunks[first : first + PART_CHUNKS]) for first in range(0, len(chunks), PART_CHUNKS)]
+
+    def encode(self, split: str, encoder: Encoder, wanted: range) -> None:
+        """Encode and store those of the `wanted` parts of a split that are not stored already."""
+        tokenizer = encoder.coder.tokenizer
+        missing = [part for part in wanted if self.parts.load(split, part, tokenizer) is None]
+        if not missing:
+            return
+        filters = self.config.filter if split == "train" else None
+        reused = self.tokenizer is not None and not isinstance(self.config.subwords, WordsConfig)
+
+        def chunks() -> Iterator[Chunk]:
+            left = set(missing)
+            for chunk in self.chunks(split):
+                if chunk.part > missing[-1]:
+                    return
+                if chunk.part in left:
+                    yield chunk
+
+        results = groupby(encoder.run(chunks(), filters), key=lambda pair: pair[0].part)
+        for part, of_part in results:
+            stored, examples = [], 0
+            for chunk, encoded in of_part:
+                words: dict[str, None] = {}
+                if reused and examples < EXAMPLES:
+                    words = dict.fromkeys(_unspelled(tokenizer, chunk, encoded))
+                    examples += len(words)
+                stored.append(StoredChunk(chunk, len(chunk.target), encoded, tuple(words)[:EXAMPLES]))
+                self.progress(f"encoding {split}", chunk.base + len(chunk.target), self.lines(split))
+            self.parts.store(split, part, stored, tokenizer)
+
+    def stored(self, split: str, tokenizer: Tokenizer) -> Iterator[StoredChunk]:
+        """The chunks of all parts of a split, in order. Raises CorruptError if a part is missing or damaged by now."""
+        for part in range(len(self.part_pairs(split))):
+            chunks = self.parts.load(split, part, tokenizer)
+            if chunks is None:
+                raise CorruptError("a part was removed or damaged during the work", file=self.parts.here, hint=AGAIN)
+            yield from chunks
+
+    def repeated(self, split: str, tokenizer: Tokenizer) -> Bits | None:
+        """Which of the remaining training pairs came before (`repeated_pairs`); None if duplicates stay."""
+        if split != "train" or not self.config.filter.deduplicate:
+            return None
+        self.progress("finding duplicates", 0, 0)
+        total = sum(len(chunk.encoded.lines) for chunk in self.stored(split, tokenizer))
+        keys = (chunk.encoded.keys for chunk in self.stored(split, tokenizer))
+        return repeated_pairs((k for k in keys if k is not None), total, self.parts.duplicates_folder())
+
+    def assemble(self, split: str, tokenizer: Tokenizer) -> SplitInfo:
         """Write the shards of a split, and for valid and test its raw text."""
         phrases, words = self.segmenter is not None, isinstance(self.config.subwords, WordsConfig)
         source_words = isinstance(self.config.subwords, WordsConfig) and self.config.subwords.source is None
@@ -363,15 +521,18 @@ class _Work:
         tally = Tally(self.files[split], filters, longest=valid_tokens(self.config.filter))
         unknown = [0, 0]
         pairs_of_file = [0] * len(self.files[split])
+        repeated, place = self.repeated(split, tokenizer), 0
         try:
-            for chunk, encoded in encoder.run(self.chunks(split), tally.filters):
-                encoded = tally.count(chunk, encoded)
+            for stored in self.stored(split, tokenizer):
+                chunk, encoded = stored.chunk, stored.encoded
+                end = place + len(encoded.lines)
+                encoded = tally.count(chunk, encoded, None if repeated is None else bits_of(repeated, place, end))
+                place = end
                 unknown = [n + int((ids == UNK).sum()) for n, ids in zip(unknown, encoded.tokens, strict=False)]
-                if reused and len(examples) < EXAMPLES:
-                    examples.update(dict.fromkeys(_unspelled(encoder.coder.tokenizer, chunk, encoded)))
+                examples.update(dict.fromkeys(stored.unspelled))
                 pairs_of_file[chunk.file] += len(encoded.lines)
                 writer.add(encoded.tokens, encoded.lengths, encoded.lines + chunk.base)
-                self.progress(f"encoding {split}", chunk.base + len(chunk.source), self.lines(split))
+                self.progress(f"writing {split}", chunk.base + stored.pairs, self.lines(split))
             shards = writer.finish()
         finally:
             writer.abandon()
@@ -412,7 +573,7 @@ class _Work:
 
     def chunks(self, split: str) -> Iterator[Chunk]:
         """The raw pairs of a split in chunks; no chunk spans two files."""
-        size = min(CHUNK_PAIRS, self.config.shard_pairs)
+        size, counted = self.chunk_pairs, count()
         base, has_links = 0, any(file.links for file in self.files[split])
         for number, files in enumerate(self.config.files(split)):
             first = 1
@@ -423,7 +584,8 @@ class _Work:
                 tree_file = None if trees is None else str(paths["trees"])
                 links = lines.get("links", [""] * len(target) if has_links else None)
                 link_file = str(paths["links"]) if "links" in paths else None
-                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags, links, link_file)
+                part = next(counted) // PART_CHUNKS
+                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags, links, link_file, part)
                 first, base = first + len(target), base + len(target)
 
     def keep_text(self, split: str) -> dict[str, str]:

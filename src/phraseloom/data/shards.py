@@ -453,6 +453,12 @@ class SplitFiles:
             self._maps[name] = JoinedFiles(self._folder, names, counts, kind)
         return self._maps[name]
 
+    def check_sizes(self) -> None:
+        """Check every file that is mapped. Raises CorruptError if one was truncated."""
+        for files in self._maps.values():
+            for shard in range(len(self.shards)):
+                files.check(shard)
+
     def offsets(self, sequence: int, shard: int) -> Ids:
         """The offsets of a shard (pairs + 1), checked: they only grow, from 0 to the number of values."""
         files = self.file(SEQUENCES[sequence][1])

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 from phraseloom.data.shards import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
-from phraseloom.options.data import AnyDataConfig, DataConfig, ParallelFiles, TextFile
+from phraseloom.options.data import ParallelFiles, TextFile
 from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
 
 Progress = Callable[[str, int, int], None]
@@ -19,13 +20,17 @@ def locate(data_root: Path, name: str) -> Path:
     """The path of a data file, relative to the data root unless it is absolute. Raises FileProblem."""
     path = require_file(data_root / name, "text file")
     if not path.is_file():
-        raise FileProblem("this is a pipe or device; a text file is needed, because it is read twice", file=path)
+        what = "this is a pipe or device; a text file is needed, because it is read more than once"
+        raise FileProblem(what, file=path)
     return path
 
 
 def check_sha256(path: Path, expected: str | None) -> str:
     """The SHA-256 of a file. Raises CorruptError if the recipe expects another one."""
-    actual = sha256_file(path)
+    return _compare_sha256(path, sha256_file(path), expected)
+
+
+def _compare_sha256(path: Path, actual: str, expected: str | None) -> str:
     if expected is not None and actual != expected:
         raise CorruptError(
             f"SHA-256 is {actual}, but the recipe has {expected}",
@@ -35,16 +40,24 @@ def check_sha256(path: Path, expected: str | None) -> str:
     return actual
 
 
-def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
-    """Read each file once. Raises DataError (different counts, invalid UTF-8), CorruptError (hash), FileProblem."""
+def survey(files: ParallelFiles | TextFile, data_root: Path, tags: Sequence[str] = ()) -> FileInfo:
+    """Read each file once. Raises DataError, CorruptError (hash), FileProblem.
+
+    DataError: line counts differ, a line is not UTF-8, or the text has one of `tags`, the tags of the dataset.
+    """
     paths = {side: locate(data_root, name) for side, (name, _) in files.all_files.items()}
     hashes, reports = {}, {}
     for side, path in paths.items():
-        hashes[side] = check_sha256(path, files.all_files[side][1])
-        reports[side] = LineReport()
-        with open_binary(path) as handle:
-            for _ in read_blocks(handle, name=path, report=reports[side]):
-                pass
+        reports[side], digest, expected = LineReport(), hashlib.sha256(), files.all_files[side][1]
+        try:
+            with open_binary(path, digest=digest) as handle:
+                for block in read_blocks(handle, name=path, report=reports[side]):
+                    if tags and side in files.sides:
+                        _refuse_tags(tags, block, path, reports[side].lines - len(block))
+        except (DataError, CorruptError):
+            check_sha256(path, expected)  # another file than the recipe's explains the error better
+            raise
+        hashes[side] = _compare_sha256(path, digest.hexdigest(), expected)
     if "source" in paths and reports["source"].lines != reports["target"].lines:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
     if "trees" in paths and reports["trees"].lines != reports["source"].lines:
@@ -71,16 +84,13 @@ def survey(files: ParallelFiles | TextFile, data_root: Path) -> FileInfo:
     )
 
 
-def refuse_tags(files: ParallelFiles | TextFile, config: AnyDataConfig, data_root: Path) -> None:
-    """Raise DataError (file, line) if a tag of the dataset occurs in the text of these files."""
-    tags = config.tags if isinstance(config, DataConfig) else ()
-    for name, _ in files.sides.values() if tags else ():
-        path = locate(data_root, name)
-        for number, line in enumerate(read_lines(path), start=1):
-            tag = next((tag for tag in tags if tag in line), None)
-            if tag is not None:
-                hint = "choose another tag, or remove it from the text: prepare writes it before the source itself"
-                raise DataError(f"the text has the tag {tag}", file=path, line=number, hint=hint)
+def _refuse_tags(tags: Sequence[str], lines: list[str], path: Path, before: int) -> None:
+    """Raise DataError (file, line) if a tag occurs in lines of a file; `before`: the number of lines before them."""
+    for number, line in enumerate(lines, start=before + 1):
+        tag = next((tag for tag in tags if tag in line), None)
+        if tag is not None:
+            hint = "choose another tag, or remove it from the text: prepare writes it before the source itself"
+            raise DataError(f"the text has the tag {tag}", file=path, line=number, hint=hint)
 
 
 def _counts_differ(source: Path, target: Path, source_lines: int, target_lines: int) -> DataError:

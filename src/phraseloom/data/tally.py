@@ -1,8 +1,4 @@
-"""Count what `prepare` leaves out, find duplicate pairs, and print the summary of a dataset.
-
-Duplicates are found by 128-bit hashes in sorted runs. Memory: 16 bytes per remaining pair, and up to three times that during
-a merge of runs.
-"""
+"""Count what `prepare` leaves out, and print the summary of a dataset."""
 
 from __future__ import annotations
 
@@ -16,17 +12,15 @@ from phraseloom.data.mixture import mixture_of
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, VectorInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
-from phraseloom.phrases.source import has_tree
 from phraseloom.text.lines import LineReport
 from phraseloom.text.vector_check import REMEDY
 
 
 class Tally:
-    """Counts pairs that are left out, blank or long, and finds duplicates; chunks must come in order."""
+    """Counts pairs that are left out, blank or long; chunks must come in order."""
 
     def __init__(self, files: list[FileInfo], filters: AnyFilter | None, *, longest: int) -> None:
         self.files, self.filters, self.longest = files, filters, longest
-        self.seen = SeenPairs()
         self.no_tree: NoTree | None = None
         self.blank: Dropped | None = None
         self.long: Dropped | None = None
@@ -37,17 +31,15 @@ class Tally:
         """The pairs left out by reason, in the order of REASONS."""
         return {reason: self._dropped[reason] for reason in REASONS if reason in self._dropped}
 
-    def count(self, chunk: Chunk, encoded: EncodedChunk) -> EncodedChunk:
-        """Count the pairs that a chunk lost and its lines without a tree; return the chunk without duplicates."""
-        self._count_trees(chunk)
+    def count(self, chunk: Chunk, encoded: EncodedChunk, repeated: npt.NDArray[np.bool_] | None = None) -> EncodedChunk:
+        """Count the pairs that a chunk lost and its lines without a tree; return the chunk without the `repeated` pairs."""
+        self._count_trees(chunk, encoded.no_tree)
         if self.filters is None:
             self._count_blank(chunk, encoded)
             self._count_long(chunk, encoded)
-        if encoded.keys is not None:
-            new = self.seen.new(encoded.keys)
-            if not new.all():
-                encoded.dropped["duplicate"] = [int(i) for i in encoded.lines[~new]]
-                encoded = encoded.keep(new)
+        if repeated is not None and repeated.any():
+            encoded.dropped["duplicate"] = [int(i) for i in encoded.lines[repeated]]
+            encoded = encoded.keep(~repeated)
         for reason, places in encoded.dropped.items():
             self._dropped[reason] = self._more(self._dropped.get(reason), chunk, places)
         return encoded
@@ -72,44 +64,12 @@ class Tally:
         if places:
             self.long = self._more(self.long, chunk, places)
 
-    def _count_trees(self, chunk: Chunk) -> None:
+    def _count_trees(self, chunk: Chunk, places: list[int]) -> None:
         """Count non-blank lines without a tree, including those of pairs that are left out."""
-        lines = zip(chunk.source, chunk.trees or (), strict=False)
-        places = [i for i, (line, tree) in enumerate(lines) if line.strip() and not has_tree(tree)]
         if places:
             name = self.files[chunk.file].trees or ""
             old = self.no_tree or NoTree(lines=0, first_file=name, first_line=chunk.first + places[0])
             self.no_tree = old.model_copy(update={"lines": old.lines + len(places)})
-
-
-Keys = npt.NDArray[np.bytes_]
-
-
-class SeenPairs:
-    """A set of keys. Runs double in size, so there are about log2(pairs / chunk) of them."""
-
-    def __init__(self) -> None:
-        self._runs: list[Keys] = []
-
-    def new(self, keys: Keys) -> npt.NDArray[np.bool_]:
-        """Add keys; return for each whether it was new."""
-        fresh = np.zeros(len(keys), dtype=bool)
-        distinct, first = np.unique(keys, return_index=True)
-        fresh[first] = True
-        for run in self._runs:
-            place = np.minimum(np.searchsorted(run, distinct), len(run) - 1)
-            fresh[first[run[place] == distinct]] = False
-        added = np.sort(keys[fresh])
-        if len(added):
-            self._runs.append(added)
-        while len(self._runs) > 1 and len(self._runs[-2]) <= 2 * len(self._runs[-1]):
-            merged = np.concatenate([self._runs.pop(), self._runs.pop()])
-            merged.sort(kind="stable")
-            self._runs.append(merged)
-        return fresh
-
-    def __len__(self) -> int:
-        return sum(map(len, self._runs))
 
 
 def table(index: Index) -> str:

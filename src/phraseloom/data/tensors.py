@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,42 @@ class Batch:
         """The number of target tokens, including EOS."""
         return int(self.target_lengths_B.sum())
 
+    @cached_property
+    def is_source_padded(self) -> bool:
+        """Whether some source is shorter than another."""
+        return not bool((self.source_lengths_B == self.source_BS.shape[1]).all())
+
+    @cached_property
+    def real_places(self) -> Tensor | None:
+        """The places of the real target tokens among all B·T; None if nothing is padded."""
+        positions = torch.arange(self.target_out_BT.shape[1], device=self.target_lengths_B.device)
+        real_BT = positions[None, :] < self.target_lengths_B[:, None]
+        return None if bool(real_BT.all()) else real_BT.flatten().nonzero()[:, 0]
+
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        moved: dict[str, Any] = {n: v if v is None else v.to(device, non_blocking=True) for n, v in values.items()}
-        return Batch(**moved)
+        """The same batch on a device.
+
+        Sizes that depend on lengths are computed here, so that the device need not be asked for them later.
+        """
+        moved = Batch(**{f.name: _moved(getattr(self, f.name), device) for f in fields(self)})
+        moved.__dict__["is_source_padded"] = self.is_source_padded
+        moved.__dict__["real_places"] = _moved(self.real_places, device)
+        return moved
+
+    def pinned(self) -> Batch:
+        """The same batch in memory from which a GPU can copy while it computes."""
+        pinned = Batch(**{f.name: _pinned(getattr(self, f.name)) for f in fields(self)})
+        pinned.__dict__["is_source_padded"] = self.is_source_padded
+        pinned.__dict__["real_places"] = _pinned(self.real_places)
+        return pinned
+
+
+def _moved(tensor: Tensor | None, device: torch.device | str) -> Any:
+    return None if tensor is None else tensor.to(device, non_blocking=True)
+
+
+def _pinned(tensor: Tensor | None) -> Any:
+    return None if tensor is None else tensor.pin_memory()
 
 
 def make_batch(sources: list[Any], targets: list[Any], phrases: list[list[int]] | None = None) -> Batch:

@@ -238,9 +238,10 @@ class DataConfig(Config):
                     "subwords.vectors: {train: …} is for data.target_phrases; phraseloom embeddings train makes a file"
                 )
             return self
-        if words is None or not words.joined or not words.phrases:
+        if words is None or not words.joined or "phrases" not in words.model_fields_set:
             raise ValueError(
-                "target_phrases needs subwords: {kind: words, phrases: N}, N of the phrases in the vocabulary"
+                "target_phrases needs subwords: {kind: words, phrases: N}, N of the phrases in the vocabulary; 0 reads them "
+                "as words"
             )
         if not isinstance(words.vectors, TrainedVectors):
             raise ValueError(

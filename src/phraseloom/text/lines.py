@@ -11,6 +11,7 @@ depend on line numbers only, so parallel files stay parallel.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import lzma
 import os
@@ -75,6 +76,32 @@ class LineReport:
         """One sentence on all changes in the file `name`; empty if there are none."""
         changes = list(self.changes())
         return [f"{name}: " + "; ".join(changes)] if changes else []
+
+
+class _Hashed(io.RawIOBase):
+    """The bytes of a file, which also go into a hash."""
+
+    def __init__(self, raw: io.FileIO, digest: hashlib._Hash) -> None:
+        self._raw, self._digest = raw, digest
+
+    def readable(self) -> bool:
+        """Always true."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of the file."""
+        return self._raw.fileno()
+
+    def close(self) -> None:
+        """Close this reader and the file."""
+        self._raw.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` with the next bytes; 0 at the end."""
+        size = self._raw.readinto(buffer) or 0
+        self._digest.update(memoryview(buffer)[:size])
+        return size
 
 
 class _Decompressed(io.RawIOBase):
@@ -165,11 +192,16 @@ def list_of_lines(lines: Iterable[str], what: str) -> list[str]:
     return result
 
 
-def open_binary(path: str | Path, what: str = "text file") -> io.BufferedReader:
-    """Open a plain, .gz or .xz file for reading bytes. Raises FileProblem, CorruptError, DataError."""
+def open_binary(path: str | Path, what: str = "text file", *, digest: hashlib._Hash | None = None) -> io.BufferedReader:
+    """Open a plain, .gz or .xz file for reading bytes. Raises FileProblem, CorruptError, DataError.
+
+    `digest`: a hash that gets the bytes of the file (not the decompressed ones) as they are read, all of them at the end.
+    """
     path = require_file(path, what)
     try:
-        raw = Path.open(path, "rb")
+        raw: io.BufferedReader = (
+            Path.open(path, "rb") if digest is None else io.BufferedReader(_Hashed(io.FileIO(path), digest), BLOCK)
+        )
     except OSError as error:
         raise FileProblem(f"{what} cannot be opened: {error.strerror}", file=path) from error
     if path.suffix in (".gz", ".xz"):

@@ -1,0 +1,270 @@
+"""Parts of a dataset: a killed `prepare` resumes, several machines share the work, and duplicates are found on disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from phraseloom import files
+from phraseloom.cli.main import run
+from phraseloom.data import parts as parts_module
+from phraseloom.data import prepare as module
+from phraseloom.data.corpus import Dataset
+from phraseloom.data.encode import Chunk, Coder
+from phraseloom.data.parts import bits_of, repeated_pairs
+from phraseloom.data.prepare import prepare, prepare_part
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.options.data import DataConfig
+from phraseloom.text.lines import write_lines
+
+WORDS = ("the", "a", "old", "new", "house", "dog", "bird", "garden")
+PAIRS = 230  # of chunks of 10 and parts of 2 chunks: 8 parts of the first file and the second, 4 of the rest
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK_PAIRS", 10)
+    monkeypatch.setattr(module, "PART_CHUNKS", 2)
+    monkeypatch.setattr(parts_module, "BUCKET", 32)
+
+
+def config(root: Path, folder: str = "out", **more: Any) -> DataConfig:
+    random = np.random.default_rng(5)
+    for name, count in (("a", 155), ("b", 75), ("v", 25)):
+        for side in "st":
+            if not (root / f"{name}.{side}").exists():
+                write_lines(root / f"{name}.{side}", [" ".join(random.choice(WORDS[:4], 2)) for _ in range(count)])
+    given = {
+        "folder": str(root / folder),
+        "source_language": "en",
+        "target_language": "de",
+        "train": [{"source": f"{n}.s", "target": f"{n}.t"} for n in "ab"],
+        "valid": [{"source": "v.s", "target": "v.t"}],
+        "subwords": {"kind": "subword_nmt", "merges": 5},
+        "filter": {"deduplicate": True, "max_ratio": None},
+        "processes": 1,
+        "shard_pairs": 40,
+        **more,
+    }
+    return DataConfig.model_validate(given)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The parts of the chunks that are encoded in this process."""
+    result: list[int] = []
+    real = Coder.encode
+
+    def encode(self: Coder, chunk: Chunk, filters: Any) -> Any:
+        if filters is not None:
+            result.append(chunk.part)
+        return real(self, chunk, filters)
+
+    monkeypatch.setattr(Coder, "encode", encode)
+    return result
+
+
+def parts(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*.part"))
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from phraseloom import files
+from phraseloom.data import parts, prepare
+from phraseloom.options.data import DataConfig
+prepare.CHUNK_PAIRS, prepare.PART_CHUNKS, parts.BUCKET = 10, 2, 32
+count, last, real = 0, int(sys.argv[3]), files.disk.write
+def write(handle, data):
+    global count
+    count += 1
+    if count == last:
+        real(handle, bytes(data)[: len(data) // 2])
+        handle.flush()
+        os._exit(9)
+    return real(handle, data)
+files.disk.write = write
+prepare.prepare(DataConfig.model_validate_json(Path(sys.argv[1]).read_text()), data_root=sys.argv[2])
+"""
+
+
+def test_a_killed_call_continues_with_the_same_bytes(tmp_path: Path, encoded: list[int]) -> None:
+    chosen = config(tmp_path)
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    everything = len(encoded)
+    (tmp_path / "c.json").write_text(chosen.model_dump_json())
+    stored: list[int] = []
+    for last in (4, 9, 3, 9, 20, 40):
+        command = [sys.executable, "-c", KILLED, str(tmp_path / "c.json"), str(tmp_path), str(last)]
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+        assert not (tmp_path / "out").exists()
+        stored.append(len(parts(tmp_path / "out.parts")))
+    assert stored == sorted(stored) and 0 < stored[1] < stored[-1]
+    encoded.clear()
+    assert content(prepare(chosen, data_root=tmp_path).folder) == whole
+    assert len(encoded) < everything
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["out", "whole"]
+
+
+def test_a_full_disk_loses_no_part(tmp_path: Path, encoded: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    everything = len(encoded)
+    with monkeypatch.context() as patch:
+        real, count = files.disk.write, 0
+
+        def write(handle: Any, data: Any) -> None:
+            nonlocal count
+            count += "000006.part" in handle.name
+            if count:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(handle, data)
+
+        patch.setattr(files.disk, "write", write)
+        with pytest.raises(FileProblem, match=r"000006.part: the disk is full .*; free some space, run it again"):
+            prepare(config(tmp_path), data_root=tmp_path)
+    assert len(parts(tmp_path / "out.parts")) == 6 and not (tmp_path / "out.partial").exists()
+    encoded.clear()
+    assert content(prepare(config(tmp_path), data_root=tmp_path).folder) == whole
+    assert len(encoded) == everything - 12
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "missing"])
+def test_a_damaged_part_is_encoded_again(tmp_path: Path, encoded: list[int], damage: str) -> None:
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    for number in (1, 2):
+        prepare_part(config(tmp_path), number, 2, data_root=tmp_path)
+    path = next((tmp_path / "out.parts").rglob("train-000003.part"))
+    data = path.read_bytes()
+    path.write_bytes({"cut": data[:-1], "flip": data[:-1] + b"\1", "empty": b"", "missing": b""}[damage])
+    if damage == "missing":
+        path.unlink()
+    encoded.clear()
+    assert content(prepare(config(tmp_path), data_root=tmp_path).folder) == whole
+    assert encoded == [3, 3]
+
+
+def test_parts_of_several_machines_give_the_bytes_of_one(tmp_path: Path, encoded: list[int]) -> None:
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    everything = sorted(encoded)
+    encoded.clear()
+    sizes = [
+        prepare_part(config(tmp_path, f"m{n}/out", processes=1), n, 3, data_root=tmp_path).pairs for n in (1, 2, 3)
+    ]
+    assert sum(sizes) == PAIRS and min(sizes) >= 60
+    assert sorted(encoded) == everything
+    encoded.clear()
+    others = [tmp_path / "m2/out.parts", tmp_path / "m3/out.parts"]
+    report = prepare(config(tmp_path, "m1/out"), data_root=tmp_path, merge=others)
+    assert content(report.folder) == whole and encoded == []
+    assert not (tmp_path / "m1/out.parts").exists() and others[0].is_dir()
+    Dataset.open(report.folder, verify=True)
+
+
+def test_parts_of_other_text_or_options_are_not_used(tmp_path: Path, encoded: list[int]) -> None:
+    prepare_part(config(tmp_path), 1, 1, data_root=tmp_path)
+    encoded.clear()
+    prepare_part(config(tmp_path), 1, 1, data_root=tmp_path)
+    assert encoded == []
+    prepare_part(config(tmp_path, shard_pairs=50), 1, 1, data_root=tmp_path)  # no matter of the parts
+    assert encoded == []
+    prepare_part(config(tmp_path, filter={"max_tokens": 3}), 1, 1, data_root=tmp_path)
+    assert encoded
+    encoded.clear()
+    write_lines(tmp_path / "a.s", ["a dog"] * 155)
+    changed = content(prepare(config(tmp_path, "changed"), data_root=tmp_path).folder)
+    assert content(prepare(config(tmp_path), data_root=tmp_path).folder) == changed
+    with pytest.raises(UsageError, match="no parts of this dataset; prepare them with the same recipe"):
+        prepare_part(config(tmp_path, "other", filter={"max_tokens": 4}), 1, 1, data_root=tmp_path)
+        prepare(config(tmp_path, "new"), data_root=tmp_path, merge=[tmp_path / "other.parts"])
+
+
+def test_what_is_in_the_way_stays(tmp_path: Path) -> None:
+    chosen = config(tmp_path)
+    (tmp_path / "out.parts").mkdir()
+    (tmp_path / "out.parts" / "mine").write_text("mine")
+    with pytest.raises(FileProblem, match=r"out.parts: this name is needed .*; move it away"):
+        prepare(chosen, data_root=tmp_path)
+    assert (tmp_path / "out.parts" / "mine").read_text() == "mine"
+    (tmp_path / "out.parts" / "mine").unlink()
+    prepare_part(chosen, 1, 1, data_root=tmp_path)
+    for side in "st":
+        (tmp_path / f"out.parts/x.{side}").write_text("a dog\n")
+    train = [{"source": "out.parts/x.s", "target": "out.parts/x.t"}]
+    with pytest.raises(UsageError, match=r"out.parts: this folder holds an input"):
+        prepare(config(tmp_path, train=train), data_root=tmp_path)
+    assert (tmp_path / "out.parts/x.s").is_file()
+
+
+RECIPE = """format: 1
+name: small
+data:
+  folder: {folder}
+  source_language: en
+  target_language: de
+  train: [{{source: a.s, target: a.t}}]
+  subwords: {{kind: subword_nmt, merges: 5}}
+  filter: {{max_ratio: null}}
+"""
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config(tmp_path)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(RECIPE.format(folder=tmp_path / name))
+
+    def command(name: str, *more: str) -> int:
+        return run(["prepare", str(tmp_path / f"{name}.yaml"), "--data-root", str(tmp_path), *more])
+
+    assert command("one", "--part", "1/2") == 0 and command("two", "--part", "2/2") == 0
+    out = capsys.readouterr().out
+    assert f"part 1/2 of 155 pairs: 80 in {tmp_path / 'one.parts'}" in out
+    assert f"part 2/2 of 155 pairs: 75 in {tmp_path / 'two.parts'}" in out
+    assert command("one", "--merge", str(tmp_path / "two.parts")) == 0
+    assert not (tmp_path / "one.parts").exists()
+    for wrong in ("0/2", "3/2", "2", "x/2"):
+        assert command("two", "--part", wrong) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert command("two", "--part", "1/2", "--merge", "x") == 2
+
+
+def in_memory(blocks: list[list[int]]) -> Iterator[bool]:
+    seen: set[int] = set()
+    for value in (value for block in blocks for value in block):
+        yield value in seen
+        seen.add(value)
+
+
+@settings(max_examples=100, deadline=None, database=None)
+@given(st.lists(st.lists(st.integers(0, 90), max_size=30), max_size=12), st.integers(1, 40), st.integers(1, 9))
+def test_repeated_pairs_are_those_of_a_set(
+    tmp_path_factory: pytest.TempPathFactory, blocks: list[list[int]], bucket: int, most: int
+) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    keys = [
+        np.array([bytes([i * 2 % 256, i // 128, *bytes(13), i % 2]) for i in block], dtype="S16") for block in blocks
+    ]
+    total = sum(map(len, blocks))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts_module, "BUCKET", bucket)
+        patch.setattr(parts_module, "MAX_BUCKETS", most)
+        bits = repeated_pairs(keys, total, folder)
+    expected = list(in_memory(blocks))
+    assert bits_of(bits, 0, total).tolist() == expected
+    for begin in range(0, total, 7):
+        assert bits_of(bits, begin, min(begin + 7, total)).tolist() == expected[begin : begin + 7]
+    assert not any(folder.iterdir())
