@@ -249,6 +249,22 @@ def test_errors_about_terms_name_the_line_of_the_whole_input(translator: Transla
         translator.translate(["we", "a man " * 9], terms=terms, numbers=[40, 41], **options)
 
 
+def test_errors_name_the_line_also_with_seeds(translator: Translator) -> None:
+    """Seeds without numbers are for samples; they do not number the lines."""
+    terms = Terms.of({"cow": "dark", "man": "winter garden"})
+    with pytest.raises(DataError, match=r"^terms:2: 'winter garden' has \d+ subwords, but .* of line 2 at most 3"):
+        translator.translate(["we", "a man"], terms=terms, seeds=[1, 1], max_length={"constant": 3})
+
+
+def test_a_table_for_each_line(translator: Translator) -> None:
+    first, second = Terms.of({"cow": "dark"}), Terms.of({"cow": "winter garden"})
+    lines = ["a cow", "a cow", "a cow"]
+    expected = [*translator.translate(["a cow"], terms=first), *translator.translate(["a cow"], terms=second)]
+    assert translator.translate(lines, terms=[first, second, None]) == [*expected, *translator.translate(["a cow"])]
+    with pytest.raises(UsageError, match="3 lines, but tables of terms for 1"):
+        translator.translate(lines, terms=[first])
+
+
 def test_models_that_write_segments_are_refused(translator: Translator) -> None:
     class Segmental:
         writes = "segments"

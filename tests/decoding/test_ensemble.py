@@ -121,6 +121,30 @@ def test_several_architectures_together(make: Make, mean: EnsembleMean) -> None:
     assert any(a.text != b.text for a, b in zip(found, alone.translate(lines, beam=1), strict=True))
 
 
+@pytest.mark.parametrize("mean", MEANS)
+def test_scores_are_sums_of_the_means_of_every_step(make: Make, mean: EnsembleMean) -> None:
+    """Given targets, by brute force: a forward pass of each model for every prefix, the mean in float64, the sum."""
+    folders = [make(kind) for kind in KINDS]
+    together = Translator.from_pretrained(folders[0], ensemble=folders[1:], ensemble_mean=mean)
+    sources, targets = lines_of_words(5, longest=7, seed=8), lines_of_words(5, longest=7, seed=9)
+    scores = together.score(sources, targets)
+    models = [Translator.from_pretrained(folder).model for folder in folders]
+    for source, target, score in zip(sources, targets, scores, strict=True):
+        source_ids = torch.tensor([[*together.tokenizer.source.encode(source), EOS]])
+        ids = together.tokenizer.target.encode(target)
+        expected = []
+        for step, token in enumerate([*ids, EOS]):
+            probabilities = []
+            for model in models:
+                with torch.inference_mode():
+                    decoded = model.decode(torch.tensor([[BOS, *ids[:step]]]), model.encode(source_ids, None))
+                    probabilities.append(float(model.output.log_probs(decoded.hidden[0, -1:])[0, token].double().exp()))
+            whole = np.array(probabilities)
+            expected.append(float(np.log(whole).mean() if mean == "log_probabilities" else np.log(whole.mean())))
+        assert score.token_log_probs == pytest.approx(expected, abs=1e-4)
+        assert score.log_prob == pytest.approx(sum(score.token_log_probs))
+
+
 def test_the_result_does_not_depend_on_the_batch(make: Make) -> None:
     together = Translator.from_pretrained(make("base"), ensemble=[make("recurrent")])
     lines = lines_of_words(10, seed=4)

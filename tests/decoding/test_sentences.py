@@ -95,9 +95,12 @@ def test_a_blank_line_has_the_fields_of_the_others(translator: Translator) -> No
 
 def test_a_rejected_translation_has_the_fields_of_the_others() -> None:
     parts: dict[str, Any] = {"alignment": [(0, 0)], "replaced": [], "segments": [Segment(0, 0, 1, -1.0)]}
-    empty = translation("Ein Hund.", cropped=True, **parts).emptied()
-    assert (empty.text, empty.blank, empty.alignment, empty.replaced, empty.segments) == ("", True, [], [], [])
-    assert empty.phrases is None and empty.as_dict().keys() == translation("Ja", **parts).as_dict().keys()
+    whole = translation("Ein Hund.", cropped=True, alternatives=[translation("Ein Hund!")], **parts)
+    empty = whole.emptied()
+    assert (empty.text, empty.alignment, empty.replaced, empty.segments) == ("", [], [], [])
+    assert empty.phrases is None and empty.as_dict().keys() == {*translation("Ja", **parts).as_dict(), "rejected"}
+    result = empty.as_dict()  # the line was not blank: the model translated it, and its score was too low
+    assert (result["blank"], result["rejected"], result["score"], result["cropped"]) == (False, True, whole.score, True)
     assert "alignment" not in translation("Ja").emptied().as_dict()
 
 

@@ -31,7 +31,7 @@ class FakeTranslator:
 
     def __init__(self, *, seconds: float = 0.0, trees: bool = False, **config: Any) -> None:
         options = {"beam": 5, "n_best": 1, "max_input_tokens": 1024, "long_lines": "crop"}
-        options |= {"tags": [], "sample": False, "mbr": 0, "seed": 1, **config}
+        options |= {"split_sentences": False, "tags": [], "sample": False, "mbr": 0, "seed": 1, **config}
         self.config = SimpleNamespace(**options)
         self.can_align = True
         self.tokenizer = SimpleNamespace(tags=("<x>", "<y>"))

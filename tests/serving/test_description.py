@@ -103,5 +103,5 @@ def test_sentences_exclude_prefixes_and_n_best(server: Running) -> None:
         found = server.call("POST", "/translate", {"text": "A.", "split_sentences": True, **more})
         assert (
             found[0] == 400
-            and message(found) == "split_sentences: not with prefix, tree, constraints, stream or n_best above 1"
+            and message(found) == "split_sentences: not with prefix, tree, constraints, terms, stream or n_best above 1"
         )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.decoding.conftest import lines_of_words
-from tests.serving.harness import PATIENCE, connect, post, running
+from tests.serving.harness import PATIENCE, Running, connect, post, running
 from tests.serving.test_server import ask_many
 
 from phraseloom.analysis.explain.sentence import explain
 from phraseloom.decoding.constraints import Constraints
+from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translator import Translator
+from phraseloom.errors import UsageError
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.models import Models, RequestText, TranslateKey
 
@@ -259,3 +263,65 @@ def test_constraints_of_a_request(translator: Translator) -> None:
     narrow, wide = (measure.steps for measure in models._measure(key, texts))
     size = len(translator.tokenizer.target.encode("winter garden"))
     assert wide == narrow // 2 * (size + 2)
+
+
+def test_terms_of_a_request_and_of_the_server(translator: Translator, tmp_path: Path) -> None:
+    """A request has the translations of `translate(terms=...)`; its own terms replace those of the server."""
+    (tmp_path / "terms.tsv").write_text("old man\twinter garden\ncow\tdark\n")
+    table = translator.read_terms(tmp_path / "terms.tsv")
+    texts = ["the old man sleeps", "a cow , but small", "we", ""]
+
+    class WithTerms(Models):
+        def __init__(self, translators: Any, config: ServingConfig) -> None:
+            super().__init__(translators, config, terms={"it": table})
+
+    def texts_of(server: Running, **more: Any) -> list[dict]:
+        status, reply, _ = server.call("POST", "/translate", {"text": texts, **more})
+        assert status == 200, reply
+        return reply["translations"]
+
+    options = {"max_input_tokens": 256}
+    with_table = [t.as_dict() for t in translator.translate(texts, terms=table, **options)]
+    own = {"old man": "tonight", "we": "them"}
+    with_own = [t.as_dict() for t in translator.translate(texts, terms=Terms.of(own), **options)]
+    plain = [t.as_dict() for t in translator.translate(texts, **options)]
+    assert "winter garden" in with_table[0]["text"] and "tonight" in with_own[0]["text"]
+    with running(translators={"it": translator}, models=Models) as server:
+        assert texts_of(server, terms=own) == with_own
+        assert texts_of(server, terms={}) == texts_of(server) == plain
+        status, reply, _ = server.call("POST", "/translate", {"text": texts, "terms": {"cow": "Q"}})
+        assert status == 400
+        assert reply["error"]["message"] == "text 2: the vocabulary of this model cannot spell 'Q'"
+        status, reply, _ = server.call("POST", "/translate", {"text": "we", "terms": {"we": "them"}, "sample": True})
+        assert status == 400 and "without sample" in reply["error"]["message"]
+    with running(translators={"it": translator}, models=WithTerms) as server:
+        assert texts_of(server) == with_table
+        assert texts_of(server, terms=own) == with_own
+        assert texts_of(server, terms={}) == plain
+        for name, value in (("sample", True), ("mbr", 4), ("stream", True), ("split_sentences", True)):
+            status, reply, _ = server.call("POST", "/translate", {"text": "a cow", name: value})
+            assert status == 400
+            assert reply["error"]["message"].startswith(f"{name}: this server has a table of terms")
+        assert server.call("POST", "/translate", {"text": "a cow", "sample": True, "terms": {}})[0] == 200
+    models = Models({"it": translator}, ServingConfig(), terms={"it": table})
+    assert models.about()[0]["terms"] == 2
+    key = TranslateKey("it", 2, 1, "crop", False)
+    texts_of_key = [RequestText("a cow", "", ""), RequestText("a cow", "", "", terms=table)]
+    narrow, wide = (measure.rows for measure in models._measure(key, texts_of_key))
+    assert (narrow, wide) == (2, 1 + len(translator.tokenizer.target.encode("dark")))
+    with pytest.raises(UsageError, match="it: it splits sentences"):
+        Models({"it": translator.with_options(split_sentences=True)}, ServingConfig(), terms={"it": table})
+
+
+def test_a_model_that_splits_sentences_by_default(translator: Translator) -> None:
+    """As in `translate`; a request that cannot be split, or says no, is translated whole."""
+    pytest.importorskip("pysbd")
+    own = translator.with_options(split_sentences=True)
+    text = "A cow is small. We invite them tonight."
+    [split], [whole] = own.translate([text], max_input_tokens=256), translator.translate([text], max_input_tokens=256)
+    assert split.text != whole.text
+    with running(translators={"it": own}, models=Models) as server:
+        for more, expected in (({}, split), ({"split_sentences": False}, whole), ({"n_best": 2}, whole)):
+            status, reply, _ = server.call("POST", "/translate", {"text": text, **more})
+            assert status == 200
+            assert reply["translations"][0]["text"] == expected.text

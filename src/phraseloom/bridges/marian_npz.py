@@ -58,6 +58,14 @@ def read_npz_folder(folder: Path) -> MarianFolder:
     """What a folder of Marian holds. Raises FileProblem, CorruptError, ModelError."""
     file = _only_npz(folder)
     arrays = _open(file)
+    try:
+        return _describe(folder, file, arrays)
+    except BaseException:
+        arrays.close()
+        raise
+
+
+def _describe(folder: Path, file: Path, arrays: Any) -> MarianFolder:
     options = _options(arrays, file)
     search = _yaml(folder / DECODER) if (folder / DECODER).is_file() else {}
     shared = bool(options.get("tied-embeddings-all") or options.get("tied-embeddings-src"))

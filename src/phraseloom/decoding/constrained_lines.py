@@ -58,30 +58,37 @@ def with_constraints(
     lines: Sequence[str],
     cut: list[list[Piece]],
     constraints: Sequence[Any] | None,
-    terms: Terms | None,
+    terms: Terms | Sequence[Terms | None] | None,
     config: DecodingConfig,
+    numbers: Sequence[int] | None = None,
 ) -> tuple[list[list[Piece]], list[Constraints]]:
     """The pieces of each line with a tracker if the line has constraints, and the constraints of each line.
 
-    `constraints`: see `read_constraints`, one per line. Terms are matched in the part of a line that is translated. Raises
-    UsageError if the numbers differ; DataError (line) for constraints that cannot be met, also because the line is blank or
-    split.
+    `constraints`: see `read_constraints`, one per line. `terms`: one table for all lines, or one per line; they are matched in
+    the part of a line that is translated. `numbers`: those of the lines in the whole input, from 0, for messages. Raises
+    UsageError if there are not as many as lines; DataError (line) for constraints that cannot be met, also because the line is
+    blank or split.
     """
     values = constraints if constraints is not None else [None] * len(lines)
     if len(values) != len(lines):
         raise UsageError(f"{plural(len(lines), 'line')}, but constraints for {len(values)}")
+    tables = [terms] * len(lines) if terms is None or isinstance(terms, Terms) else terms
+    if len(tables) != len(lines):
+        raise UsageError(f"{plural(len(lines), 'line')}, but tables of terms for {len(tables)}")
+    numbers = range(len(lines)) if numbers is None else numbers
     read = [read_constraints(value, number) for number, value in enumerate(values, 1)]
     result: list[list[Piece]] = []
-    for number, (line, pieces, own) in enumerate(zip(lines, cut, read, strict=True), 1):
-        if terms is not None and pieces:
+    for number, (line, pieces, own, table) in enumerate(zip(lines, cut, read, tables, strict=True), 1):
+        in_input = numbers[number - 1] + 1
+        if table is not None and pieces:
             whole = len(tokenizer.source.encode(line)) == sum(len(piece.ids) - piece.tags for piece in pieces)
             text = line if whole else tokenizer.source.decode(pieces[0].ids)
-            found = terms.matches(text)
+            found = table.matches(text)
         else:
             found = []
         places = dict.fromkeys(own.include, (FILE, number))
-        for term in found if terms is not None else ():
-            places.setdefault(term.target, (str(terms.path), term.line))  # type: ignore[union-attr]
+        for term in found if table is not None else ():
+            places.setdefault(term.target, (str(table.path), term.line))  # type: ignore[union-attr]
         read[number - 1] = own = replace(own, include=tuple(places))
         if own.include and not pieces:
             hint = "remove its constraints"
@@ -92,18 +99,24 @@ def with_constraints(
                 file, place = next(iter(places.values()), (FILE, number))
                 if file == FILE or own.exclude:
                     raise DataError("a line with constraints cannot be split", file=FILE, line=number, hint=hint)
-                what = f"line {pieces[0].seed.line + 1} has this term and cannot be split"
+                what = f"line {in_input} has this term and cannot be split"
                 raise DataError(what, file=file, line=place, hint=hint)
-            pieces = [_constrained(tokenizer.target, pieces[0], own, places, config)]
+            pieces = [_constrained(tokenizer.target, pieces[0], own, places, config, in_input)]
         result.append(pieces)
     return result, read
 
 
 def _constrained(
-    side: Side, piece: Piece, constraints: Constraints, places: dict[str, tuple[str, int]], config: DecodingConfig
+    side: Side,
+    piece: Piece,
+    constraints: Constraints,
+    places: dict[str, tuple[str, int]],
+    config: DecodingConfig,
+    line: int,
 ) -> Piece:
-    """The piece with its tracker. Raises DataError at the place (file, line) of a phrase that cannot be met."""
-    longest, line = config.max_length.of(len(piece.ids)), piece.seed.line + 1  # of the whole input, not of its window
+    """The piece with its tracker; `line` is the number of its line in the whole input, not in its window. Raises DataError at
+    the place (file, line) of a phrase that cannot be met."""
+    longest = config.max_length.of(len(piece.ids))
     required = []
     for phrase, (file, number) in places.items():
         if forbidden := constraints.forbidden_in(phrase):

@@ -18,6 +18,7 @@ from phraseloom.decoding.mbr import expected_similarity
 from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.penalties import build_penalty
 from phraseloom.decoding.search import search, writer_of
+from phraseloom.models.device import arithmetic
 from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.tokenizer import Side, Tokenizer
@@ -48,9 +49,9 @@ def search_pieces(
     Samples are sorted by log-probability or, with `mbr`, by expected similarity. All pieces form one batch; all of them have
     constraints, or none. Several threads may call this at the same time. Raises Cancelled.
     """
-    with torch.inference_mode():
+    with torch.inference_mode(), arithmetic(config.precision, device):
         model = averaged(model, config.ensemble_mean)
-        searched = fast(model, config.kernels)
+        searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
         memory = encode_pieces(searched, pieces, device)
         limits, options = limits_of(pieces, config, device), search_options(tokenizer, pieces, config, should_cancel)
         trackers = [p.tracker for p in pieces if p.tracker is not None]
@@ -70,7 +71,8 @@ def encode_pieces(model: Any, pieces: Sequence[Piece], device: torch.device) -> 
     """The memory of the model for these pieces."""
     phrases = [p.phrases for p in pieces if p.phrases is not None] or None
     batch = make_batch([p.ids for p in pieces], [[] for _ in pieces], phrases).to(device)
-    return model.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
+    lengths_B = batch.source_lengths_B if batch.is_source_padded else None
+    return model.encode(batch.source_BS, lengths_B, batch.phrase_sizes_BP)
 
 
 def limits_of(pieces: Sequence[Piece], config: DecodingConfig, device: torch.device) -> Limits:

@@ -23,6 +23,7 @@ from phraseloom.decoding.parts import PieceResult
 from phraseloom.decoding.piece_search import encode_pieces, limits_of, link_pieces, search_options
 from phraseloom.decoding.sampling import sample_steps
 from phraseloom.errors import UsageError
+from phraseloom.models.device import arithmetic
 from phraseloom.native.model import fast
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.subwords import ESCAPE
@@ -114,14 +115,16 @@ def _steps(
 ) -> Generator[int, None, PieceResult]:  # fmt: skip
     """Yield the tokens of one piece; return its result. The mode of torch holds only while this generator runs."""
     model = averaged(model, config.ensemble_mean)
-    searched = fast(model, config.kernels)
-    memory = encode_pieces(searched, [piece], device)
+    searched = fast(model, config.kernels if config.precision == "fp32" else "eager")
+    with arithmetic(config.precision, device):
+        memory = encode_pieces(searched, [piece], device)
     options = search_options(tokenizer, [piece], config, should_cancel)
     search = greedy_steps if options.sampling is None else sample_steps
     steps = search(searched, memory, limits_of([piece], config, device), options)
     while True:
         try:
-            tokens = next(steps)
+            with arithmetic(config.precision, device):
+                tokens = next(steps)
         except StopIteration as last:
             [result] = link_pieces(model, tokenizer, [piece], last.value, memory, config, alignments=alignments)
             return result

@@ -15,7 +15,7 @@ first; words that are matched are not matched again. A source phrase without cap
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +25,7 @@ from phraseloom.files import require_file
 from phraseloom.text.lines import read_lines
 
 _COLUMNS = {2: (0, 1), 4: (1, 0), 5: (4, 0)}  # where source and target are
+TABLE = "terms"  # the name of a mapping of terms in messages
 
 
 class Term(NamedTuple):
@@ -60,21 +61,22 @@ class Terms:
                     f"a row of {len(cells)} columns", file=path, line=line, hint="write SOURCE<tab>TARGET in every row"
                 )
             source, target = (cells[place] for place in _COLUMNS[columns])
-            target = canonical(target if columns == 2 else detokenise(target))
-            key = tuple(words_of(source))
-            if not key or not target:
-                raise DataError("a phrase is empty", file=path, line=line, hint="write SOURCE<tab>TARGET, or remove it")
-            before = terms.setdefault(key, Term(target, line))
-            if columns == 2 and before.target != target:
-                raise DataError(
-                    f"{canonical(source)!r} has another target in line {before.line}",
-                    file=path,
-                    line=line,
-                    hint="keep one of the two",
-                )
+            target = target if columns == 2 else detokenise(target)
+            _add(terms, source, target, path, line, first_counts=columns != 2)
         if not terms:
             raise DataError("the table has no terms", file=path)
         return Terms(terms, path)
+
+    @staticmethod
+    def of(table: Mapping[str, str]) -> Terms:
+        """The terms of a mapping from source to target phrases; messages call it `terms` and count its entries from 1.
+
+        Raises DataError for an empty phrase, and for two source phrases with the same words and different targets.
+        """
+        terms: dict[tuple[str, ...], Term] = {}
+        for line, (source, target) in enumerate(table.items(), 1):
+            _add(terms, source, target, Path(TABLE), line)
+        return Terms(terms, Path(TABLE))
 
     def matches(self, text: str) -> list[Term]:
         """The terms of a raw source line, in its order; a term that occurs twice is there once."""
@@ -93,3 +95,21 @@ class Terms:
                 size = 1
             start += size
         return list(found)
+
+
+def _add(
+    terms: dict[tuple[str, ...], Term], source: str, target: str, path: Path, line: int, *, first_counts: bool = False
+) -> None:
+    """Add a term unless its source phrase is there. Raises DataError for an empty phrase, and, unless the first one counts,
+    for a second target."""
+    key, target = tuple(words_of(source)), canonical(target)
+    if not key or not target:
+        raise DataError("a phrase is empty", file=path, line=line, hint="write SOURCE<tab>TARGET, or remove it")
+    before = terms.setdefault(key, Term(target, line))
+    if before.target != target and not first_counts:
+        raise DataError(
+            f"{canonical(source)!r} has another target in line {before.line}",
+            file=path,
+            line=line,
+            hint="keep one of the two",
+        )

@@ -40,7 +40,8 @@ class Translation:
     `replaced`: the entries of `words` that replace unknown words (`tokens` still has UNK); None unless requested.
     `blank`: the line was blank, and the model did not run. `cropped`: the end of the line was left out. `parts`: the number
     of pieces of a split line. `hit_max_length`: the output was cut at its maximal length. `unmet`: the constraints that the
-    text does not meet; None for a line without constraints. `alternatives`: the second to the n-th best.
+    text does not meet; None for a line without constraints. `rejected`: the text was removed because of its score.
+    `alternatives`: the second to the n-th best.
     """
 
     text: str
@@ -57,6 +58,7 @@ class Translation:
     parts: int = 1
     hit_max_length: bool = False
     unmet: list[str] | None = None
+    rejected: bool = False
     alternatives: list[Translation] = field(default_factory=list)
 
     @property
@@ -65,10 +67,10 @@ class Translation:
         return [self, *self.alternatives]
 
     def emptied(self) -> Translation:
-        """A blank translation with the lists that this one has, all empty."""
+        """This translation, rejected: without text, words and alternatives; its lists are empty, and its score remains."""
         names = ("alignment", "phrases", "segments", "replaced")
         lists: dict[str, Any] = {name: [] for name in names if getattr(self, name) is not None}
-        return replace(BLANK, **lists)
+        return replace(self, text="", tokens=[], words=[], alternatives=[], unmet=None, rejected=True, **lists)
 
     def pharaoh(self) -> str:
         """The alignment as `i-j` pairs, source first, in the order of the target words."""
@@ -107,6 +109,8 @@ class Translation:
         }
         if self.unmet is not None:
             result["unmet"] = self.unmet
+        if self.rejected:
+            result["rejected"] = True
         if self.alternatives:
             result["alternatives"] = [a.as_dict() for a in self.alternatives]
         return result

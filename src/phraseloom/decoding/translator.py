@@ -186,7 +186,7 @@ class Translator:
         prefixes: Sequence[str] | None = None,
         trees: Sequence[str] | None = None,
         constraints: Sequence[Constraints | Mapping[str, Any] | str | None] | None = None,
-        terms: Terms | None = None,
+        terms: Terms | Sequence[Terms | None] | None = None,
         alignments: bool = False,
         seeds: Sequence[int] | None = None,
         numbers: Sequence[int] | None = None,
@@ -196,12 +196,13 @@ class Translator:
     ) -> list[Translation]:
         """The translation of each line, in order; a blank line gives a blank translation without the model.
 
-        `prefixes`: the forced prefix of each translation ("" for none); it may have unknown words. `trees`: the bracketed parse
-        tree of each line ("" for none), for a model that needs trees. `constraints`: the phrases that each translation must and
-        must not contain (`decoding/constraints.py`); `terms`: more of them, from a table (`read_terms`). `alignments`: also
-        link words and phrases. `report`: collects counts; without one, warnings are logged. `should_cancel`: every thread calls
-        it at each step of the search; if it returns True, the search raises Cancelled. A sample depends on the seed of its line
-        (`seeds`; default: the option `seed`) and its number (`numbers`; default: its index, or 0 with `seeds`).
+        `prefixes`: the forced prefix of each translation ("" for none); it may have unknown words. `trees`: the bracketed
+        parse tree of each line ("" for none), for a model that needs trees. `constraints`: the phrases that each translation
+        must and must not contain (`decoding/constraints.py`); `terms`: more of them, from one table (`read_terms`,
+        `Terms.of`), or from a table for each line. `alignments`: also link words and phrases. `report`: collects counts;
+        without one, warnings are logged. `should_cancel`: every thread calls it at each step of the search; if it returns
+        True, the search raises Cancelled. A sample depends on the seed of its line (`seeds`; default: the option `seed`) and
+        its number (`numbers`; default: its index, or 0 with `seeds`).
 
         Raises UsageError, ConfigError, ModelError; DataError (line from 1) if a tree does not fit its line, and for constraints
         that cannot be met.
@@ -213,11 +214,11 @@ class Translator:
         for what, values in (("prefixes", prefixes), ("seeds", seeds), ("numbers", numbers)):
             if values is not None and len(values) != len(lines):
                 raise UsageError(f"{plural(len(lines), 'line')}, but {len(values)} {what}")
-        if numbers is None:
-            numbers = range(len(lines)) if seeds is None else [0] * len(lines)
-        sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), numbers))
+        in_input = range(len(lines)) if numbers is None else numbers
+        drawn = [0] * len(lines) if numbers is None and seeds is not None else in_input
+        sample_seeds = list(map(SampleSeed, seeds or [config.seed] * len(lines), drawn))
         counts = TranslationReport() if report is None else report
-        required = None if constraints is None and terms is None else (constraints, terms)
+        required = None if constraints is None and terms is None else (constraints, terms, in_input)
         if config.split_sentences:
             if prefixes is not None or trees is not None or required is not None or config.n_best > 1:
                 raise UsageError("split_sentences: not with prefixes, trees, constraints, terms or n_best above 1")
@@ -394,7 +395,7 @@ class Translator:
         lines: list[str],
         prefixes: Sequence[str] | None,
         trees: Sequence[str] | None,
-        required: tuple[Sequence[Any] | None, Terms | None] | None,
+        required: tuple[Sequence[Any] | None, Terms | Sequence[Terms | None] | None, Sequence[int]] | None,
         sample_seeds: Sequence[SampleSeed],
         config: DecodingConfig,
         alignments: bool,
@@ -406,7 +407,8 @@ class Translator:
         constraints: list[Constraints] = []
         if required is not None:
             check_model(self.model, config)
-            cut, constraints = with_constraints(self.tokenizer, lines, cut, *required, config)
+            own, terms, numbers = required
+            cut, constraints = with_constraints(self.tokenizer, lines, cut, own, terms, config, numbers)
         pieces = [piece for line in cut for piece in line]
         workers = num_workers(config.workers, self.device)
         batches = _plan(pieces, config, workers)

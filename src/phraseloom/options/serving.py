@@ -21,6 +21,7 @@ class ServingConfig(Config):
     )
     max_phrases: int = Field(16, ge=0, le=1_000, description="Most required and forbidden phrases per text.")
     max_phrase_characters: int = Field(200, ge=1, le=100_000, description="Most characters in such a phrase.")
+    max_terms: int = Field(256, ge=0, le=100_000, description="Most terms in a request.")
     max_prefix_tokens: int = Field(256, ge=0, le=1_000_000, description="Most subwords in a prefix.")
     max_beam: int = Field(10, ge=1, le=MAX_BEAM, description="Largest beam that a request may ask for.")
     max_n_best: int = Field(10, ge=1, le=MAX_BEAM, description="Most translations per text.")

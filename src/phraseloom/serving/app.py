@@ -1,6 +1,7 @@
 """What the server answers: the page, translations, explanations, its models and its health (docs/serving.md).
 
-The live page: type, translate, keep the first words, look inside. Its script is `report/assets/serve.js`.
+The live page: type, translate, keep the first words, sample, stream, constrain, look inside. Its script is
+`report/assets/serve.js`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from phraseloom.options.serving import ServingConfig
 from phraseloom.report.explain_page import SCRIPTS, STYLES
 from phraseloom.report.markup import asset, page
 from phraseloom.serving.batcher import Batcher, ItemError, WorkQueue
-from phraseloom.serving.constraints import constraints_of
+from phraseloom.serving.constraints import constraints_of, terms_of
 from phraseloom.serving.message import JSON_TYPE, Problem, Reply, Request, StreamedReply, json_reply
 from phraseloom.serving.metrics import CONTENT_TYPE, ServerMetrics
 from phraseloom.serving.models import ExplainKey, Models, RequestText, Sources, StreamKey, StreamText, TranslateKey
@@ -148,13 +149,17 @@ class App:
         alignments, stream = bool(fields.flag("alignments")), bool(fields.flag("stream"))
         long_lines = fields.choice("long_lines", LONG_LINES)
         constraints = constraints_of(fields, len(texts), self._config)
+        terms = terms_of(fields, self._config)
         translator = self._models[name]
         options = self._sampling(fields, translator.config)
         tags = _tags(fields, name, translator.tokenizer.tags)
-        split = bool(fields.flag("split_sentences"))
+        split = fields.flag("split_sentences")
         fields.finish()
+        if terms is None and (terms := self._models.terms(name)) is not None:
+            _check_own_terms(options, translator.config, stream=stream, split=bool(split))
+        has_terms = terms is not None and bool(terms.terms)
         if stream:
-            _check_stream(texts, beam, n_best, options, constraints)
+            _check_stream(texts, beam, n_best, options, constraints is not None or has_terms)
             beam = n_best = 1
         n_best = n_best or (translator.config.n_best if beam is None else min(beam, translator.config.n_best))
         beam = beam or translator.config.beam
@@ -165,8 +170,13 @@ class App:
             raise Problem(400, error.what) from error
         if alignments and not translator.can_align:
             raise Problem(400, f"alignments: the model {name} attends to no source tokens and has none")
-        if split and (prefixes is not None or trees is not None or constraints is not None or stream or n_best > 1):
-            raise Problem(400, "split_sentences: not with prefix, tree, constraints, stream or n_best above 1")
+        is_whole = any(
+            (prefixes is not None, trees is not None, constraints is not None, has_terms, stream, n_best > 1)
+        )
+        if split and is_whole:
+            raise Problem(400, "split_sentences: not with prefix, tree, constraints, terms, stream or n_best above 1")
+        if split is None:
+            split = translator.config.split_sentences and not is_whole
         if split and (why := self._models.cannot_split(name)):
             raise Problem(400, f"split_sentences: {why}")
         seed = options.pop("seed", None)
@@ -178,7 +188,8 @@ class App:
         beside = zip(
             texts, prefixes or blank, trees or blank, constraints or itertools.repeat(None, len(texts)), strict=True
         )
-        items = [RequestText(*of_text, seed=seed, number=number) for number, of_text in enumerate(beside)]
+        table = terms if has_terms else None
+        items = [RequestText(*of_text, seed, number, table) for number, of_text in enumerate(beside)]
         size = sum(len(item.text.encode()) + len(item.prefix.encode()) for item in items)
         if stream:
             return await self._stream(request, key, items[0], size)
@@ -321,7 +332,7 @@ class App:
 
 
 def _check_stream(
-    texts: Sequence[str], beam: int | None, n_best: int | None, options: dict[str, Any], constraints: Any
+    texts: Sequence[str], beam: int | None, n_best: int | None, options: dict[str, Any], is_constrained: bool
 ) -> None:
     """Problem 400 for a request that cannot be streamed."""
     if len(texts) != 1:
@@ -331,9 +342,18 @@ def _check_stream(
             raise Problem(400, f"stream: {name} {value} has no final words before its end; leave it out")
     if options.get("mbr"):
         raise Problem(400, "stream: mbr compares whole translations; leave it out")
-    if constraints is not None:
+    if is_constrained:
+        what = "constraints and terms need beam search, which has no final words before its end"
+        raise Problem(400, f"stream: {what}; leave them out")
+
+
+def _check_own_terms(options: dict[str, Any], config: DecodingConfig, *, stream: bool, split: bool) -> None:
+    """Problem 400 for a request that cannot keep the terms of the server."""
+    on = {"stream": stream, "split_sentences": split, "sample": options.get("sample", config.sample)}
+    on |= {"mbr": options.get("mbr", config.mbr), "no_repeat_ngram_size": options.get("no_repeat_ngram_size")}
+    for name in (name for name, value in on.items() if value):
         raise Problem(
-            400, "stream: constraints need beam search, which has no final words before its end; leave them out"
+            400, f"{name}: this server has a table of terms, which needs beam search; send terms: {{}} to do without"
         )
 
 

@@ -1,10 +1,15 @@
-"""The field `constraints` of a request: one object, or a list with an object or null for each text (docs/decoding.md)."""
+"""What a request says of the words of its translations (docs/decoding.md).
+
+`constraints`: one object, or a list with an object or null for each text. `terms`: one object of source and target phrases for
+all texts, in place of the table of the server.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from phraseloom.decoding.constraints import Constraints, read_constraints
+from phraseloom.decoding.terms import Terms
 from phraseloom.errors import DataError, plural
 from phraseloom.options.serving import ServingConfig
 from phraseloom.serving.message import Problem
@@ -41,3 +46,18 @@ def _read(value: Any, place: str, config: ServingConfig) -> Constraints:
         limit = f"max_phrase_characters = {config.max_phrase_characters}"
         raise Problem(400, f"{place}: a phrase of {longest} characters is above the limit of this server, {limit}")
     return result
+
+
+def terms_of(fields: Fields, config: ServingConfig) -> Terms | None:
+    """The terms of a request, None if it has none. Problem 400 for bad ones."""
+    table = fields.table(
+        "terms",
+        most=config.max_terms,
+        most_name="max_terms",
+        characters=config.max_phrase_characters,
+        characters_name="max_phrase_characters",
+    )
+    try:
+        return None if table is None else Terms.of(table)
+    except DataError as error:
+        raise Problem(400, f"terms {error.line}: {error.what[:200]}") from error

@@ -10,6 +10,7 @@ from phraseloom.analysis.explain.sentence import MAX_MODELS, explain
 from phraseloom.decoding.batching import cut_line
 from phraseloom.decoding.constraint_tracker import beam_width
 from phraseloom.decoding.constraints import Constraints
+from phraseloom.decoding.terms import Terms
 from phraseloom.decoding.translation import TranslationReport
 from phraseloom.errors import UsageError
 from phraseloom.options.serving import ServingConfig
@@ -47,8 +48,8 @@ class ExplainKey(NamedTuple):
 
 
 class RequestText(NamedTuple):
-    """A text to translate, the forced prefix of its translation ("" for none), its parse tree ("" for none), and its
-    constraints.
+    """A text to translate, the forced prefix of its translation ("" for none), its parse tree ("" for none), its constraints
+    and its terms.
 
     Samples depend on `seed` (None: the model's) and on `number`, that of the text in its request.
     """
@@ -59,6 +60,7 @@ class RequestText(NamedTuple):
     constraints: Constraints | None = None
     seed: int | None = None
     number: int = 0
+    terms: Terms | None = None
 
 
 class StreamText(NamedTuple):
@@ -93,11 +95,17 @@ def _description(translator: Any) -> str:
 
 
 class Models:
-    """Translators by name; the first is the default. Raises UsageError if their own options are above a limit."""
+    """Translators by name; the first is the default. `terms`: by name, the table of requests that have none of their own.
 
-    def __init__(self, translators: Mapping[str, Any], config: ServingConfig) -> None:
+    Raises UsageError if the options of a model are above a limit, or do not go with its terms.
+    """
+
+    def __init__(
+        self, translators: Mapping[str, Any], config: ServingConfig, *, terms: Mapping[str, Terms] | None = None
+    ) -> None:
         self.config = config
         self._translators = dict(translators)
+        self._terms = dict(terms or {})
         for name, translator in self._translators.items():
             limits = (("beam", config.max_beam), ("n_best", config.max_n_best), ("mbr", config.max_mbr))
             for option, limit in limits:
@@ -106,11 +114,17 @@ class Models:
                         f"{name}: its {option} {own} is above the limit {limit}",
                         hint=f"serve with --max-{option.replace('_', '-')} {own}",
                     )
+            if name in self._terms and translator.config.split_sentences:
+                raise UsageError(f"{name}: it splits sentences (split_sentences), and terms need whole texts")
         self.names = list(self._translators)
         self._about = [self._describe(name) for name in self.names]
 
     def __getitem__(self, name: str) -> Any:
         return self._translators[name]
+
+    def terms(self, name: str) -> Terms | None:
+        """The server's own terms for a model."""
+        return self._terms.get(name)
 
     @property
     def most_explained(self) -> int:
@@ -148,6 +162,7 @@ class Models:
             "alignments": translator.can_align,
             "trees": self.needs_trees(name),
             "tags": list(translator.tokenizer.tags),
+            "terms": len(self._terms[name].terms) if name in self._terms else 0,
         }
 
     def warm_up(self) -> None:
@@ -197,10 +212,13 @@ class Models:
         config, options = self[key.model].config, dict(key.options)
         mbr, sample = options.get("mbr", config.mbr), options.get("sample", config.sample)
         rows = int(mbr or (key.n_best if sample else key.beam))
-        if text.constraints is None:
+        matches = text.terms.matches(text.text) if text.terms is not None else []
+        if text.constraints is None and not matches:
             return rows
+        own = text.constraints or Constraints()
         encode = self[key.model].tokenizer.target.encode
-        return beam_width(rows, sum(len(encode(p)) for p in text.constraints.include), text.constraints)
+        required = {*own.include, *(term.target for term in matches)}
+        return beam_width(rows, sum(len(encode(phrase)) for phrase in required), own)
 
     def _translate(
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
@@ -268,12 +286,12 @@ class Models:
         self, key: TranslateKey, texts: Sequence[RequestText], should_cancel: Callable[[], bool]
     ) -> list[dict[str, Any]]:
         translator = self[key.model]
-        constrained = any(t.constraints is not None for t in texts)
+        beside: dict[str, Any] = {"constraints": [t.constraints for t in texts], "terms": [t.terms for t in texts]}
         translations = translator.translate(
             [t.text for t in texts],
             prefixes=[t.prefix for t in texts] if any(t.prefix for t in texts) else None,
             trees=[t.tree for t in texts] if self.needs_trees(key.model) else None,
-            **({"constraints": [t.constraints for t in texts]} if constrained else {}),
+            **{name: values for name, values in beside.items() if any(value is not None for value in values)},
             alignments=key.alignments,
             seeds=[translator.config.seed if t.seed is None else t.seed for t in texts],
             numbers=[t.number for t in texts],

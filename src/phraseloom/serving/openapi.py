@@ -31,10 +31,17 @@ class TranslateRequest(Config):
     n_best: int | None = Field(None, ge=1, description="Translations per text.")
     alignments: bool = Field(False, description="Add word and phrase links.")
     long_lines: Literal["crop", "split"] | None = Field(None, description="What to do with long texts.")
-    split_sentences: bool = Field(False, description="Translate each sentence of a text on its own.")
+    split_sentences: bool | None = Field(
+        None, description="Translate each sentence of a text on its own; default: as the model does."
+    )
     tag: Texts | None = Field(None, description="Tags of the texts, for models with tags, such as <2de>.")
     constraints: dict[str, Any] | list[dict[str, Any] | None] | None = Field(
         None, description="Phrases that each translation must (include) and must not contain (exclude)."
+    )
+    terms: dict[str, str] | None = Field(
+        None,
+        description="Target phrases by source phrase: a text with the source phrase gets a translation with the target "
+        "phrase. Takes the place of the server's own table; {} for no terms.",
     )
     sample: bool | None = Field(None, description="Sample translations instead of searching for the best.")
     temperature: Temperature | None = None
@@ -127,6 +134,11 @@ def description(config: ServingConfig, models: list[str]) -> dict[str, Any]:
                 own["maxItems"] = most
         properties["beam"]["anyOf"][0]["maximum"] = config.max_beam
     schemas["TranslateRequest"]["properties"]["n_best"]["anyOf"][0]["maximum"] = config.max_n_best
+    schemas["TranslateRequest"]["properties"]["terms"]["anyOf"][0] |= {
+        "maxProperties": config.max_terms,
+        "propertyNames": {"maxLength": config.max_phrase_characters},
+        "additionalProperties": {"type": "string", "maxLength": config.max_phrase_characters},
+    }
     schemas["TranslateRequest"]["properties"]["model"]["anyOf"][0]["enum"] = models
     paths: dict[str, Any] = {
         path: {"get": {"summary": about, "responses": {"200": {"description": about, "content": {kind: {}}}}}}

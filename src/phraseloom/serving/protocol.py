@@ -271,6 +271,23 @@ class Fields:
             raise Problem(400, f"{name} is missing: a text, or a list of texts")
         return result
 
+    def table(
+        self, name: str, *, most: int, most_name: str, characters: int, characters_name: str
+    ) -> dict[str, str] | None:
+        """An object whose keys and values are texts, each one line within its limit."""
+
+        def read(value: Any) -> dict[str, str]:
+            if not isinstance(value, dict):
+                raise Problem(400, f"{name}: an object of texts is needed, not {_kind(value)}")
+            if len(value) > most:
+                raise Problem(400, f"{name}: {len(value)} are above the limit of this server, {most_name} = {most}")
+            for number, pair in enumerate(value.items(), 1):
+                for text in pair:
+                    _check_text(text, f"{name} {number}", characters, characters_name)
+            return value
+
+        return self._take(name, read)
+
     def finish(self) -> None:
         """Refuse unknown fields."""
         for name in self._left:

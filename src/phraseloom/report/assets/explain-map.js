@@ -3,6 +3,7 @@
   const { html, svg, percent, clip, colour, ink, rgb, textWidth } = Explain;
   const CELLS = [3, 4, 6, 8, 11, 14, 17, 20, 24, 28, 34];
   const READABLE = 14; // the smallest cell in which all labels stand
+  const SMALLEST = 6; // the smallest cell that is chosen so that a map need not scroll sideways
   const NUMBERS = 24; // the smallest cell in which numbers stand
   const LONGEST = 26;
   const GAP = 8;
@@ -56,12 +57,15 @@
       Object.assign(this, { plane, scale });
     }
 
-    /** The largest cell at which the map fits, but one in which labels are legible. */
+    /** The largest cell at which the map fits, but one in which labels are legible, unless a smaller one brings all columns
+     * into sight. */
     natural() {
       const { width, height } = this.plane;
       const [wide, high] = this.room(undefined, Math.max(520, window.innerHeight - 310));
-      const fitting = CELLS.filter((cell) => cell <= 28 && cell * width <= wide && cell * height <= high).at(-1) ?? 0;
-      return Math.max(fitting, READABLE);
+      const narrow = CELLS.filter((cell) => cell <= 28 && cell * width <= wide);
+      const fitting = narrow.filter((cell) => cell * height <= high).at(-1) ?? 0;
+      const columns = narrow.filter((cell) => cell >= SMALLEST && cell <= READABLE).at(-1) ?? READABLE;
+      return Math.max(fitting, columns);
     }
 
     /** The largest cell at which the whole map is in sight, or fits into a width and height in pixels. */
@@ -206,6 +210,7 @@
         html("span", { class: "legend", "aria-hidden": "true" }, parts),
         ` 0 to ${percent(most)} of a query's attention (${label})`,
         this.cell >= NUMBERS ? "; numbers in %, from 5" : "",
+        this.scroller.scrollWidth > this.scroller.clientWidth + 1 ? "; scroll sideways for more columns, or choose fit" : "",
       );
     }
 

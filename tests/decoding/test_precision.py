@@ -1,0 +1,57 @@
+"""Search in bf16 and fp16: the products have that type, the scores are near those of fp32 and are fp32 themselves."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from tests.helpers import LINES, tiny_tokenizer
+from tests.losses.test_arithmetic import Products
+
+from phraseloom.decoding import piece_search
+from phraseloom.decoding.translator import Translator
+from phraseloom.models import tasks
+from phraseloom.models.device import arithmetic
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.options.model import ModelConfig
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
+    tokenizer = tiny_tokenizer(tmp_path_factory.mktemp("text"))
+    torch.manual_seed(2)
+    config = ModelConfig.model_validate(
+        {"width": 32, "heads": 4, "ffn_width": 32, "attention": "queryk heterogeneous 1-2"}
+    )
+    return Translator(tasks.build(config, tokenizer), tokenizer, DecodingConfig(beam=3, kernels="eager", workers=1))
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("bf16", torch.bfloat16), ("fp16", torch.float16)])
+def test_products_are_of_that_type_and_scores_are_near(
+    translator: Translator, precision: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exact = translator.translate(LINES[:2], max_length=LENGTH)
+    products = Products()
+
+    def recorded(*args: Any) -> contextlib.ExitStack:
+        """The search has a thread of its own, and modes of torch belong to a thread."""
+        stack = contextlib.ExitStack()
+        for context in (arithmetic(*args), products):
+            stack.enter_context(context)
+        return stack
+
+    monkeypatch.setattr(piece_search, "arithmetic", recorded)
+    found = translator.translate(LINES[:2], max_length=LENGTH, precision=precision)
+    assert {kind for _, kind in products.counts} == {dtype}
+    for one, other in zip(exact, found, strict=True):
+        assert other.score == pytest.approx(one.score, rel=0.05)
+
+
+LENGTH = {"factor": 0.0, "constant": 6}
+
+
+def test_compiled_kernels_have_one_precision() -> None:
+    with pytest.raises(ValueError, match="bf16 is for torch, and kernels is native"):
+        DecodingConfig(precision="bf16", kernels="native")
