@@ -77,6 +77,19 @@ def test_tables_are_shown_with_their_plots_and_listed_on_one_page(site: Path) ->
     assert "results/README.md" in text and "-table" not in text
 
 
+@needs_mkdocs
+def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:
+    paths = sorted((ROOT / "notebooks").glob("*.ipynb"))
+    assert paths
+    index = (site / "index.html").read_bytes().decode()
+    for path in paths:
+        assert f'href="notebooks/{path.stem}.html"' in index
+        page = (site / "notebooks" / f"{path.stem}.html").read_bytes().decode()
+        pictures = re.findall(r'<img [^>]*src="([^"]+)"', page)
+        assert len(pictures) >= 2 and all((site / "notebooks" / name).is_file() for name in pictures)
+        assert f'href="../papers/{path.stem[:3]}.html"' in page
+
+
 def test_the_site_is_the_one_of_make_docs() -> None:
     assert re.search(
         r"(?m)^docs: install\n\t\$\(BIN\)/mkdocs build --strict$", (ROOT / "Makefile").read_bytes().decode()

@@ -120,3 +120,14 @@ def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
     assert "phraseloom[plot]" in caplog.text
     with pytest.raises(UsageError, match=r"phraseloom\[plot\]"):
         plots.comparison({"x": folder}, tmp_path / "x.png")
+
+
+def test_a_run_of_one_update_has_markers(tmp_path: Path) -> None:
+    from matplotlib import pyplot as plt
+
+    history = read_history(write_run(tmp_path / "run", 1))
+    figure, axes = plt.subplots(1, 2)
+    plots._loss(axes[0], history)
+    plots._training_value(axes[1], history, "lr", "Learning rate", "rate")
+    assert [line.get_marker() for ax in axes for line in ax.lines] == ["o", "o"]
+    plt.close(figure)

@@ -142,6 +142,17 @@ def test_what_is_lacking_is_said(folder: Path) -> None:
         assert lack["why"].split(";")[0] in html
 
 
+def test_a_single_validation_is_marked_and_said(folder: Path) -> None:
+    make_run(Path("short"), perplexities={10: 7.0})
+    document = build(systems_of("short"))
+    assert ("short", "a validation curve") in {(lack["system"], lack["what"]) for lack in document["lacks"]}
+    assert "a validation curve" not in {lack["what"] for lack in build(systems_of("base"))["lacks"]}
+    figure = (
+        report_page(document).partition("<figcaption>Validation perplexity</figcaption>")[2].partition("</figure>")[0]
+    )
+    assert figure.count('class="mark"') == 1 and "update 10: 7.000" in figure
+
+
 def test_a_language_model_has_no_bleu(folder: Path) -> None:
     (run,) = systems = systems_of("base")
     run["runs"][0]["task"] = "language_model"

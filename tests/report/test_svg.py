@@ -123,3 +123,10 @@ def test_many_places_take_the_whole_width() -> None:
     series = [svg.Series(str(n), [(p, 1.0) for p, _ in places], style=n) for n in range(3)]
     assert 'class="chart wide"' in svg.lines("t", series, svg.Axes("x", "y", places=places))
     assert 'class="chart"' in svg.lines("t", series[:1], svg.Axes("x", "y", places=places))
+
+
+def test_a_series_of_one_point_has_a_mark() -> None:
+    """Also where marks are not asked for: there is no line that would show it."""
+    alone = svg.lines("t", [svg.Series("a", [(1.0, 2.0)], marked=False)], svg.Axes(x="x", y="y"))
+    several = svg.lines("t", [svg.Series("a", [(1.0, 2.0), (2.0, 2.0)], marked=False)], svg.Axes(x="x", y="y"))
+    assert (alone.count('class="mark"'), several.count('class="mark"')) == (1, 0)

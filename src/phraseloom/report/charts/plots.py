@@ -132,7 +132,8 @@ def _loss(ax: Any, history: RunHistory) -> None:
     if not len(updates):
         updates, nll = history.curve("loss")
     many = len(updates) > 40
-    ax.plot(updates, nll, color=COLOURS[0], alpha=0.3 if many else 1.0, lw=1, label=None if many else "training")
+    alpha, label = (0.3, None) if many else (1.0, "training")
+    ax.plot(updates, nll, color=COLOURS[0], alpha=alpha, lw=1, label=label, marker=_single(updates))
     if many:
         ax.plot(updates, _smooth(nll), color=COLOURS[0], label="training (running mean)")
     at, perplexity = history.curve("perplexity", of="validation")
@@ -141,6 +142,11 @@ def _loss(ax: Any, history: RunHistory) -> None:
     ax.set_title("Negative log-likelihood")
     ax.set_ylabel("nats per target token")
     ax.legend()
+
+
+def _single(updates: np.ndarray) -> str | None:
+    """The marker of a curve of training values: a single point has no line that would show it."""
+    return "o" if len(updates) == 1 else None
 
 
 def _validation(ax: Any, history: RunHistory) -> None:
@@ -162,7 +168,8 @@ def _validation(ax: Any, history: RunHistory) -> None:
 
 def _training_value(ax: Any, history: RunHistory, key: str, title: str, label: str, *, log: bool = False) -> None:
     updates, values = history.curve(key)
-    ax.plot(updates, values, color=COLOURS[2], lw=1, alpha=0.45 if log and len(updates) > 40 else 1.0)
+    alpha = 0.45 if log and len(updates) > 40 else 1.0
+    ax.plot(updates, values, color=COLOURS[2], lw=1, alpha=alpha, marker=_single(updates))
     if log and len(updates) > 40:
         ax.plot(updates, _smooth(values), color=COLOURS[2])
     if log and len(values) and values.min() > 0:

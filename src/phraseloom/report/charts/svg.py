@@ -211,7 +211,7 @@ def _series(series: Series, x: Scale, y: Scale, digits: int) -> Iterator[str]:
         yield f'<path class="line" d="{_path(places)}"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
     for i, ((a, b), (value_x, value_y)) in enumerate(zip(places, series.points, strict=True)):
         tip = series.tips[i] if i < len(series.tips) else _tip(series, i, value_x, value_y, digits)
-        if series.marked:
+        if series.marked or len(places) == 1:
             yield _mark(a, b, series.style, tip)
         elif tip:
             yield f'<circle class="hit" cx="{a:.1f}" cy="{b:.1f}" r="6"><title>{_text(tip)}</title></circle>'

@@ -10,9 +10,11 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from phraseloom import results
 from phraseloom.errors import DataError
@@ -303,7 +305,10 @@ NAMES = {
 
 @dataclass(frozen=True)
 class ScoredOn:
-    """The reference and the metrics of translations. `subset`: a file, and the line numbers (from 0) that it names."""
+    """The reference and the metrics of translations. `subset`: a file, and the line numbers (from 0) that it names.
+
+    `given`: scores of sentences by metric, for each run of each system (`metrics/given.py`).
+    """
 
     reference: Sequence[str]
     source: Sequence[str] | None = None
@@ -312,6 +317,7 @@ class ScoredOn:
     seed: int = 12345
     subset: tuple[str, Sequence[int]] | None = None
     name: str = "test"
+    given: Mapping[str, Sequence[Sequence[np.ndarray]]] = field(default_factory=dict)
 
 
 def split_lacks(measured: Mapping[str, Runs]) -> tuple[dict[str, dict[str, list[Any]]], Lacks]:
@@ -334,11 +340,12 @@ def score_parts(outputs: Mapping[str, Sequence[Sequence[str]]], test: ScoredOn) 
     options: dict[str, Any] = {"bootstrap": test.samples, "seed": test.seed, "pairs": True}
     has_bleu = any(scorer.name == "BLEU" for scorer in scorers)
     by = None if test.source is None or not has_bleu else ByLength(test.source, LENGTH_EDGES)
-    measured = [(test.name, evaluate(outputs, [test.reference], scorers, by_length=by, **options))]
+    measured = [(test.name, evaluate(outputs, [test.reference], scorers, by_length=by, given=test.given, **options))]
     if test.subset is not None:
         file, numbers = test.subset
         subset = {name: [[lines[i] for i in numbers] for lines in runs] for name, runs in outputs.items()}
-        result = evaluate(subset, [[test.reference[i] for i in numbers]], scorers, **options)
+        given = {metric: [[rows[list(numbers)] for rows in runs] for runs in of] for metric, of in test.given.items()}
+        result = evaluate(subset, [[test.reference[i] for i in numbers]], scorers, given=given, **options)
         lines_of = results.LineSubset(file=file, of=len(test.reference))
         measured.append((file, result.model_copy(update={"lines": lines_of})))
     return [{"kind": "scores", "name": n, "origin": MEASURED, **scores(result)} for n, result in measured]

@@ -19,6 +19,7 @@ from phraseloom import __version__
 from phraseloom.errors import UsageError, plural
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
+from phraseloom.report.run.learning import learned_nothing
 from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
 from phraseloom.report.run.runs import over_runs
 from phraseloom.report.run.scores import Styles, p_value, plus_minus
@@ -64,7 +65,7 @@ def build(
         "parts": parts,
         "configuration": configuration(systems),
         "about": dict(about or {}),
-        "warnings": warnings(systems),
+        "warnings": [*learned_nothing(shown), *warnings(systems)],
         "lacks": [*(_missing(known.values())), *lacks, *_not_asked(parts, lacks)],
     }
 
@@ -195,6 +196,8 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
             lack("learning curves", "metrics.jsonl has no update yet")
         elif not any(key in curves for key in ("perplexity", "bleu")):
             lack("validation", "no validation was run yet")
+        elif any(len(curves[key]["updates"]) == 1 for key in ("perplexity", "bleu") if key in curves):
+            lack("a validation curve", "only one validation was run: the chart has a single marker")
         if "perplexity" in curves and "bleu" not in curves and translates(system):
             lack("validation BLEU", "the recipe did not ask for it (training.bleu_every: 0)")
         if any(curve["seconds"] is None for curve in curves.values()):

@@ -23,6 +23,7 @@ from phraseloom.files import read_json
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
 from phraseloom.report.run.history import TIMING, Curve, RunHistory, read_history, read_records
+from phraseloom.report.run.learning import unigram_level
 
 FACTS = "run.json"
 CURVES = {
@@ -118,6 +119,7 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         raise FileProblem(what, file=folder, hint="phraseloom inspect describes the damage")
     model = description if description["kind"] != "run" else description.get("model_folder")
     config = _config(folder)
+    made = _run_facts(folder)
     facts: Facts = {
         "folder": str(folder),
         "kind": description["kind"],
@@ -129,7 +131,8 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         "task": (model or {}).get("task") or (config or {}).get("task"),
         "seed": ((config or {}).get("training") or {}).get("seed"),
         "config": config if config is not None else _of_model(model),
-        "facts": _run_facts(folder),
+        "facts": made,
+        "unigram_perplexity": unigram_level(config, (made or {}).get("dataset")),
         "updates": description.get("updates"),
         "checkpoint": description.get("best") or description.get("last"),
         "unreadable_lines": history.unreadable,

@@ -1,0 +1,69 @@
+"""Levels below which a model has learned next to nothing, and what a report says of runs near them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from phraseloom.report.run.learning import learned_nothing, unigram_level, unigram_perplexity
+from phraseloom.report.run.report import build
+
+from .made_runs import make_run
+from .test_run_report import systems_of
+
+
+def test_the_unigram_perplexity_by_hand() -> None:
+    """Counts 3, 1, 0 of three types: p = 4/7, 2/7, 1/7."""
+    train, valid = np.array([3.0, 1.0, 0.0]), np.array([1.0, 0.0, 1.0])
+    assert unigram_perplexity(train, valid) == pytest.approx(((4 / 7) * (1 / 7)) ** -0.5)
+    assert unigram_perplexity(np.full(5, 9.0), np.ones(5)) == pytest.approx(5.0), "an even distribution: V"
+
+
+def test_a_dataset_that_is_gone_has_no_level(tmp_path: Path) -> None:
+    for config in (
+        None,
+        {},
+        {"data": None},
+        {"data": {"folder": str(tmp_path / "no")}},
+        {"data": {"folder": str(tmp_path)}},
+    ):
+        assert unigram_level(config, "ab" * 32) is None
+
+
+def system(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+    """One run whose best perplexity is 5, with its level."""
+    make_run(tmp_path / "base")
+    (result,) = systems_of(str(tmp_path / "base"))
+    result["runs"][0] |= changes
+    return result
+
+
+@pytest.mark.parametrize(
+    ("level", "output", "warned"),
+    [(6.2, "softmax", True), (6.3, "softmax", False), (5.0, "continuous", False), (None, "softmax", False)],
+)
+def test_perplexity_near_the_unigram_level(tmp_path: Path, level: float | None, output: str, warned: bool) -> None:
+    """The rule: above 80 % of the level. Perplexities of continuous outputs are no measure of it."""
+    document = build([system(tmp_path, unigram_perplexity=level, output=output)])
+    assert bool(document["warnings"]) == warned
+    if warned:
+        (said,) = document["warnings"]
+        assert said.startswith("base has learned next to nothing")
+        assert "is 5.0, above 80 % of that of a unigram model (6.2)" in said
+
+
+@pytest.mark.parametrize(
+    ("test", "valid", "said"),
+    [(1.9, 30.0, "BLEU is 1.90, below 2"), (2.1, 1.0, ""), (None, 1.5, "validation BLEU is 1.50"), (None, None, "")],
+)
+def test_bleu_below_the_floor(test: float | None, valid: float | None, said: str) -> None:
+    """BLEU on the test set counts; validation BLEU where there is none."""
+    summary = {
+        "valid_bleu": None if valid is None else {"mean": valid},
+        **({} if test is None else {"scores": {"BLEU": {"value": test}}}),
+    }
+    warnings = list(learned_nothing([{"name": "base", "runs": [], "summary": summary}]))
+    assert said in warnings[0] if said else warnings == []
