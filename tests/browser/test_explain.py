@@ -362,6 +362,43 @@ def test_two_models_side_by_side(show: Any) -> None:
     assert tops[0] == tops[1]
 
 
+OUTSIDE = """[...document.querySelectorAll('.explain *')].filter((node) => {
+    const box = node.getBoundingClientRect();
+    return box.width && !node.closest('.map, .sr') && (box.right > innerWidth + 0.5 || box.left < -0.5);
+}).map((node) => `${node.tagName} ${node.className}`)"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_two_models_in_a_wide_and_a_narrow_window(show: Any, browser: Tab, width: int) -> None:
+    """Nothing leaves the window, and all columns of both maps are in sight; a map that is too wide says that it scrolls."""
+    source = " ".join([explain_documents.SOURCE] * 2)
+    target = " ".join([explain_documents.TARGET, "Donaudampfschifffahrtsgesellschaftskapitän"] * 2)
+    label = "runs/multi30k-phrasal-queryk-heterogeneous-12/averaged"
+    pages = {
+        "short": explain_documents.two_models(),
+        "long": explain_documents.document(
+            [explain_documents.model(label=label), explain_documents.model()],
+            [
+                explain_documents.sentence(
+                    source, explain_documents.view(source, target), explain_documents.view(source, target)
+                )
+            ],
+        ),
+    }
+    browser.size(width, 900)
+    try:
+        for name, document in pages.items():
+            shown = show(document, "#word=1.target.2")
+            assert shown.tab.run("document.documentElement.scrollWidth <= innerWidth")
+            assert shown.tab.run(OUTSIDE) == []
+            wide = "[...document.querySelectorAll('.map')].map((map) => map.scrollWidth > map.clientWidth + 1)"
+            assert set(shown.tab.run(wide)) == {name == "long" and width == 400}
+            notes = shown.texts(".map-note")
+            assert {"scroll sideways" in note for note in notes} == {name == "long" and width == 400}
+    finally:
+        browser.size(1366, 768)
+
+
 def test_a_model_without_attention(show: Any) -> None:
     shown = show(explain_documents.segmental())
     assert shown.texts(".map") == []

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.browser.chromium import Tab, chromium, find
 from tests.decoding.conftest import model_folder, translator
-from tests.serving.harness import FakeTranslator, Running, running
+from tests.serving.harness import FakeModels, FakeTranslator, Running, running
+from tests.serving.test_streams import SlowStream
 
+from phraseloom.decoding.constraints import Constraints
 from phraseloom.decoding.translator import Translator
 from phraseloom.serving.app import live_page
 from phraseloom.serving.models import Models
@@ -44,7 +47,7 @@ def page(tab: Tab) -> Iterator[tuple[Tab, Running, FakeTranslator]]:
         tab.open("about:blank")
 
 
-class Described(Models):
+class Described(FakeModels):
     def _describe(self, name: str) -> dict:
         return {
             "name": name,
@@ -54,6 +57,7 @@ class Described(Models):
             "beam": 5,
             "n_best": 1,
             "trees": False,
+            "terms": 3 if name == "terms" else 0,
         }
 
 
@@ -162,6 +166,100 @@ def test_what_the_server_refuses_is_shown_and_a_busy_one_asked_again(page) -> No
     tab.wait("document.getElementById('problem').textContent === 'The server does not answer.'", SECONDS)
 
 
+def choose(tab: Tab, field: str, value: str) -> None:
+    node = f"document.getElementById({json.dumps(field)})"
+    tab.run(f"{node}.value = {json.dumps(value)}")
+    tab.run(f"{node}.dispatchEvent(new Event('change'))")
+
+
+def wait_for_options(tab: Tab, fake: FakeTranslator, **wanted: object) -> None:
+    """Until the translator has had these options."""
+    end = time.monotonic() + SECONDS
+    while {name: fake.options.get(name) for name in wanted} != wanted:
+        assert time.monotonic() < end, (fake.options, wanted, tab.errors)
+        time.sleep(0.02)
+
+
+def test_samples(page) -> None:
+    tab, _, fake = page
+    type_in(tab, "a dog")
+    wait_for(tab, ["A DOG"])
+    assert tab.run("getComputedStyle(document.getElementById('sampling')).display") == "none"
+    assert fake.options["sample"] is False
+    choose(tab, "search", "sample")
+    wait_for_options(tab, fake, sample=True, temperature=1, seeds=[1])
+    assert "top_k" not in fake.options and "top_p" not in fake.options
+    for value, field in (("0.7", "#temperature"), ("20", "#top-k"), ("0.9", "#top-p"), ("4", "#n-best")):
+        type_in(tab, value, field)
+    wait_for_options(tab, fake, sample=True, temperature=0.7, top_k=20, top_p=0.9, seeds=[1], n_best=4)
+    tab.click("#again")
+    wait_for_options(tab, fake, seeds=[2])
+    assert tab.run("document.getElementById('seed').value") == "2"
+    assert tab.run("['beam', 'constrain'].map((id) => document.getElementById(id).disabled)") == [True, True]
+    choose(tab, "search", "beam")
+    wait_for_options(tab, fake, sample=False)
+    assert "temperature" not in fake.options
+    assert tab.errors == []
+
+
+def test_constraints_and_terms(page) -> None:
+    tab, _, fake = page
+    type_in(tab, "a dog\nruns")
+    wait_for(tab, ["A DOG", "RUNS"])
+    assert tab.run("document.querySelectorAll('.live-wishes').length") == 0
+    tab.click("#constrain")
+    tab.wait("document.querySelectorAll('.live-wishes').length === 2", SECONDS)
+    tab.click(".live-wishes input")
+    tab.send("Input.insertText", text="ein Hund; Katze ;")
+    own = Constraints(("ein Hund", "Katze"))
+    wait_for_options(tab, fake, constraints=[own, Constraints()])
+    tab.wait("!document.querySelector('#targets.old')", SECONDS)
+    assert tab.run("document.activeElement.value") == "ein Hund; Katze ;"  # the focus stays in its field
+    tab.click(".live-wishes input", 3)
+    tab.send("Input.insertText", text="<b>rennt</b>")
+    wait_for_options(tab, fake, constraints=[own, Constraints((), ("<b>rennt</b>",))])
+    type_in(tab, "a big dog\nruns")  # the constraints stay with their line
+    wait_for_options(tab, fake, constraints=[own, Constraints((), ("<b>rennt</b>",))])
+    type_in(tab, "dog = Hund\nto run\trennen", "#terms")
+    expected = {("dog",): "Hund", ("to", "run"): "rennen"}
+    end = time.monotonic() + SECONDS
+    while not (terms := fake.options.get("terms")) or {k: t.target for k, t in terms[0].terms.items()} != expected:
+        assert time.monotonic() < end, fake.options
+        time.sleep(0.02)
+    type_in(tab, "dog", "#terms")
+    tab.wait("document.getElementById('problem').textContent === 'Terms, line 1: write source = target.'", SECONDS)
+    tab.click("#constrain")
+    tab.wait("document.getElementById('problem').hidden && !document.querySelector('.live-wishes')", SECONDS)
+    assert "constraints" not in fake.options and "terms" not in fake.options
+    assert tab.errors == []
+
+
+def test_a_stream_is_shown_while_it_is_written(tab: Tab) -> None:
+    """Word by word, one line after the other; a text that is typed in the meantime ends it."""
+    slow = SlowStream()
+    with running(translators={"terms": slow}, models=Described, page=live_page().encode()) as server:
+        tab.errors.clear()
+        tab.open(f"http://127.0.0.1:{server.port}/")
+        tab.wait("document.body.dataset.ready", SECONDS)
+        tab.click("#stream")
+        type_in(tab, "a dog\n\nit runs")
+        slow.permits.release(1)
+        tab.wait("document.querySelector('.live-row.writing')?.textContent === 'A'", SECONDS)
+        slow.permits.release(2)
+        wait_for(tab, ["A DOG", "IT"])
+        assert tab.run("document.querySelector('#targets').ariaBusy") == "true"
+        slow.permits.release(1)
+        tab.wait("!document.querySelector('.writing') && document.querySelectorAll('.score')[1]?.textContent", SECONDS)
+        assert texts(tab) == ["A DOG", "IT RUNS"]
+        type_in(tab, "never")
+        tab.wait("document.querySelectorAll('.live-row').length === 1", SECONDS)
+        type_in(tab, "poison")
+        assert slow.cancelled.wait(SECONDS)
+        slow.permits.release(1)
+        tab.wait("document.getElementById('problem').textContent.includes('an error of the server')", SECONDS)
+        tab.open("about:blank")
+
+
 def test_a_look_inside(tab: Tab, translator: Translator, tmp_path: Path) -> None:
     """The page's translation and what it shows inside are those of the model."""
     with running(translators={"it": translator}, models=Models, page=live_page().encode()) as server:
@@ -177,6 +275,10 @@ def test_a_look_inside(tab: Tab, translator: Translator, tmp_path: Path) -> None
         )
         shown = tab.run("document.querySelector('#explain').explainPage.doc.sentences[0]")
         assert (shown["source"], shown["views"][0]["target"]) == ("a cow is small", own)
+        tab.click("#stream")  # a greedy translation, which explain gets as it is
+        greedy = translator.translate(["a cow is small"], beam=1)[0].text
+        page_of = "document.querySelector('#explain').explainPage.doc.sentences[0].views[0].target"
+        tab.wait(f"!document.querySelector('.old, .writing') && {page_of} === {json.dumps(greedy)}", SECONDS)
         tab.click("#look")
         tab.wait("document.getElementById('explain').hidden", SECONDS)
         assert tab.errors == []

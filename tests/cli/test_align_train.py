@@ -196,3 +196,14 @@ def test_invalid_utf8_is_replaced_and_counted_when_applied(command: Command) -> 
     outcome = command("align", "apply", "model", stdin=b"dog \xff\thund x\n")
     assert outcome.out == "0-0 1-1\n"
     assert outcome.err == "phraseloom align: warning: input: 1 line with invalid UTF-8, replaced (first: line 1)\n"
+
+
+def test_scratch_files_give_the_same_model_and_are_removed(command: Command, text: Path) -> None:
+    assert command(*TRAIN).code == 0
+    scratch = ("--scratch", "temporary")
+    assert command("align", "train", "-s", "en", "-t", "de", "-o", "again", *scratch).code == 0
+    assert (text / "again").read_bytes() == (text / "model").read_bytes()
+    assert list((text / "temporary").iterdir()) == []
+    (text / "file").write_text("")
+    refused = command("align", "train", "-s", "en", "-t", "de", "-o", "third", "--scratch", "file")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)

@@ -160,6 +160,11 @@ BAD = [
     (["-s", "-", "-t", "-", "--json", "d"], 2, "only one of the files can be -"),
     (["-s", "s.en", "--trees", "r.de", "--json", "d"], 2, "reads no phrases of parse trees"),
     (["-s", "s.en", "--alignment-layer", "7", "--json", "d"], 2, "alignment_layer 7"),
+    (
+        ["-s", "s.en", "--ensemble", "a", "--json", "d"],
+        2,
+        "each of its models has attention of its own; name two models",
+    ),
     (["-s", "bad", "--json", "d"], 1, "bad:2: invalid UTF-8"),
 ]
 

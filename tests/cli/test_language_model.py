@@ -193,6 +193,7 @@ def test_wrong_verbs_and_options_are_refused_in_one_line(command: Command, lm: P
         ("generate", lm / "nothing"): (1, "nothing: "),
         ("score", lm / "run", lm / "valid.txt", lm / "valid.txt"): (2, "TARGET is for translations"),
         ("score", lm / "run", "--normalise"): (2, "--normalise is for translations, and this is a language model"),
+        ("score", lm / "run", "--ensemble", lm / "run"): (2, "--ensemble is for translations"),
         ("score", lm / "run", "--alpha", "1"): (2, "--alpha is for translations"),
         ("train", lm / "recipe.yaml", f"data.folder={project / 'dataset'}"): (
             2,

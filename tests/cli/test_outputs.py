@@ -71,6 +71,7 @@ FOLDERS = {
     ("fertility train", "--output"), ("average", "output"), ("train", "--run"), ("reproduce", "--folder"),
     ("reproduce", "--index"), ("reproduce", "--into"), ("reproduce", "--recompute"), ("convert from-marian", "model"),
     ("convert to-ctranslate2", "folder"), ("convert to-marian", "folder"), ("hub pull", "folder"),
+    ("align train", "--scratch"),
 }  # fmt: skip
 # What has a path in it, and is only read.
 INPUTS = {
@@ -92,6 +93,7 @@ INPUTS = {
     ("average", "checkpoints"), ("translate", "model"), ("translate", "--lexicon"), ("translate", "--prefixes"),
     ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
     ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
+    ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"),
     ("generate", "model"), ("score", "model"),
     ("score", "--source"), ("score", "--target"), ("score", "--trees"), ("evaluate", "--reference"),
     ("evaluate", "--source"), ("evaluate", "--lines"), ("align train", "--source"), ("align train", "--target"),

@@ -124,6 +124,44 @@ def test_runs_that_count_as_one(report: Any, tmp_path: Path) -> None:
     assert "have the same seed" in found["warnings"][0]
 
 
+def test_scores_of_another_program(report: Any, material: Path, command: Command, tmp_path: Path) -> None:
+    """`--scores` as in `evaluate`: the same mean, interval and p; also on the lines of --mwt, and on the page."""
+    count = (material / "test.de").read_bytes().count(b"\n")
+    (material / "a.comet").write_bytes("".join(f"{0.5 + n / 100}\n" for n in range(count)).encode())
+    (material / "b.comet").write_bytes("".join(f"{0.6 + n % 3 / 50}\n" for n in range(count)).encode())
+    outputs = ("--outputs", "run=out.de", "--outputs", "again=test.de", "--bootstrap", "30")
+    more = ("--scores", "COMET=a.comet,b.comet", "--mwt", "lines.txt")
+    done = report("run", "again", "-r", "test.de", *outputs, *more)
+    assert done.code == 0, done.err
+    whole, subset = json.loads((tmp_path / "r.json").read_bytes())["parts"]
+    args = ("out.de", "test.de", "-r", "test.de", "--metrics", "bleu,chrf", "--bootstrap", "30", "--output", "json")
+    evaluated = json.loads(command("evaluate", *args, "--scores", "COMET=a.comet,b.comet").out)
+    expected = [result for result in evaluated["bootstrap"]["results"] if result["metric"] == "COMET"]
+    ours = [system["scores"]["COMET"] for system in whole["systems"]]
+    assert [[e[k] for k in ("value", "low", "high")] for e in ours] == [
+        [e[k] for k in ("value", "low", "high")] for e in expected
+    ]
+    assert ours[1]["p"] is not None
+    assert subset["systems"][0]["scores"]["COMET"]["value"] == pytest.approx((0.5 + 0.52 + 0.53) / 3)
+    texts = Checker((tmp_path / "r.html").read_bytes().decode()).texts
+    assert "COMET" in texts and f"{ours[0]['value']:.2f}" in "".join(texts)
+
+
+def test_a_model_at_the_unigram_level_is_named(
+    project: Path, command: Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Four updates teach nothing. Where its dataset is not at hand, a report cannot tell."""
+    arguments = ("report", project / "run", "-o", tmp_path / "r.html", "--json", tmp_path / "r.json", "--overwrite")
+    for folder, count in ((project, 1), (tmp_path, 0)):
+        monkeypatch.chdir(folder)
+        assert command(*arguments).code == 0
+        found = json.loads((tmp_path / "r.json").read_bytes())
+        assert len(found["warnings"]) == count
+        level = found["systems"][0]["runs"][0]["unigram_perplexity"]
+        assert (level is None) == (count == 0)
+        assert ("has learned next to nothing" in (tmp_path / "r.html").read_bytes().decode()) == bool(count)
+
+
 def test_the_same_command_writes_the_same_bytes(report: Any, tmp_path: Path) -> None:
     arguments = ("run", "-r", "test.de", "--outputs", "run=out.de", "--bootstrap", "9")
     assert report(*arguments).code == 0
@@ -152,6 +190,13 @@ WRONG: dict[str, tuple[tuple[str, ...], int, str]] = {
     "not parallel": (("run", "-s", "test.en", "-r", "links2"), 1, "links2"),
     "short output": (("run", "-r", "test.de", "--outputs", "run=lines.txt"), 1, "lines.txt"),
     "outputs of runs": (("run", "-r", "test.de", "--outputs", "run=out.de,out.de"), 2, "2 files, but it has 1 run"),
+    "scores alone": (("run", "-r", "test.de", "--scores", "COMET=links"), 2, "--outputs"),
+    "scores of one": (
+        ("run", "again", *TEXTS, "--outputs", "run=out.de", "--scores", "COMET=links"),
+        2,
+        "--outputs again=FILE",
+    ),
+    "no scores": (("run", "-r", "test.de", "--outputs", "run=out.de", "--scores", "COMET=links"), 1, "links:1"),
     "add": (("run", "--add", "run/run.json"), 2, "NAME=FILE"),
     "added": (("run", "--add", "x=run/run.json"), 1, "run.json"),
     "metric": (("run", "--metrics", "blue"), 2, "blue"),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Command
 
 
@@ -44,6 +46,35 @@ def test_other_penalty(command: Command, project: Path) -> None:
     mean = float(command("score", project / "run", *arguments, stdin=pair).out)
     value = json.loads(command("score", project / "run", "--output", "json", stdin=pair).out)
     assert abs(mean - raw / len(value["token_log_probs"])) < 1e-5
+
+
+def test_an_ensemble_averages_at_each_subword(command: Command, project: Path) -> None:
+    """Both means, from the log-probabilities of each model alone."""
+    first, second = (project / "run" / "checkpoints" / step for step in ("step_00000002", "step_00000004"))
+    pairs = b"a dog\tein hund\na cat\tein katze\n"
+    alone = [
+        [
+            json.loads(line)["token_log_probs"]
+            for line in command("score", m, "--output", "json", stdin=pairs).out.splitlines()
+        ]
+        for m in (first, second)
+    ]
+    assert alone[0] != alone[1]
+    means = {
+        "probabilities": lambda a, b: math.log((math.exp(a) + math.exp(b)) / 2),
+        "log_probabilities": lambda a, b: (a + b) / 2,
+    }
+    for mean, of in means.items():
+        chosen = [] if mean == "probabilities" else ["--ensemble-mean", mean]
+        done = command("score", first, "--ensemble", second, *chosen, "--output", "json", stdin=pairs)
+        assert done.code == 0, done.err
+        for line, a, b in zip(done.out.splitlines(), *alone, strict=True):
+            score = json.loads(line)
+            assert score["token_log_probs"] == pytest.approx(list(map(of, a, b)), abs=1e-5)
+            assert score["log_prob"] == pytest.approx(sum(score["token_log_probs"]))
+    done = command("score", first, "--ensemble-mean", "probabilities", stdin=pairs)
+    assert (done.code, done.is_one_line_of("score")) == (2, True)
+    assert "--ensemble-mean is for an ensemble of models; add --ensemble MODEL" in done.err
 
 
 def test_bad_input_is_refused_in_one_line(command: Command, project: Path, tmp_path: Path) -> None:

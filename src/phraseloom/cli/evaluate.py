@@ -98,7 +98,7 @@ def command(
 
     runs = _runs(hypotheses)
     files = [path for paths in runs.values() for path in paths]
-    given_files = _given_files(scores or [], files)
+    given_files = given_files_of(scores or [], files)
     score_files = [path for paths in given_files.values() for path in paths]
     check_outputs({"--plot": plot}, inputs=[*files, *reference, source, lines, *score_files], overwrite=overwrite)
     if output not in ("text", "json"):
@@ -123,7 +123,7 @@ def command(
     by = None
     if edges and sources is not None and lengths_of is not None:
         by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    given = _given_scores(given_files, [len(paths) for paths in runs.values()], len(references[0]), subset, lines)
+    given = given_scores(given_files, [len(paths) for paths in runs.values()], len(references[0]), subset, lines)
     result = evaluate(
         systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs, given=given
     )
@@ -154,7 +154,7 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
     return runs
 
 
-def _given_files(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
+def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
     """The files of `--scores` by the name of their metric. Raises UsageError, FileProblem."""
     from phraseloom.errors import UsageError, plural
     from phraseloom.files import require_file
@@ -174,7 +174,7 @@ def _given_files(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[
     return result
 
 
-def _given_scores(
+def given_scores(
     files: Mapping[str, Sequence[str]], runs: Sequence[int], count: int, subset: Any, lines: str | None
 ) -> dict[str, list[list[Any]]]:
     """By metric and system the rows of scores of each run, on the lines that are scored."""

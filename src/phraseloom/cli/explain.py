@@ -57,6 +57,9 @@ def command(
     ] = None,
     max_sentences: Annotated[int, typer.Option(min=1, help="Most sentences on the page.")] = 20,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most subwords of a sentence, on each side.")] = 250,
+    ensemble: Annotated[
+        list[str] | None, typer.Option("--ensemble", metavar="MODEL", hidden=True, help="Refused, with the reason.")
+    ] = None,
     use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
     beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
     alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
@@ -89,6 +92,9 @@ def command(
     options = fields_of(DecodingConfig, locals())
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: explain one model, or two side by side")
+    if ensemble:
+        hint = "name two models: phraseloom explain A B shows them side by side"
+        raise UsageError("an ensemble averages predictions; each of its models has attention of its own", hint=hint)
     if output is None and json_ is None:
         raise UsageError("nothing would be written", hint="name the page with -o FILE, or its data with --json FILE")
     folders = named(models)

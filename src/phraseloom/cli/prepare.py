@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -20,34 +21,67 @@ def command(
     processes: Annotated[
         int | None, typer.Option(min=1, max=512, help="Worker processes. Default: the recipe's value.")
     ] = None,
+    part: Annotated[
+        str | None, typer.Option(metavar="I/N", help="Only encode part I of N, on one of N machines (docs/data.md).")
+    ] = None,
+    merge: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FOLDER", help="Use the parts of another machine (its data.folder.parts); repeatable."),
+    ] = None,
 ) -> None:
     """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
     Subwords are learned on the training files. Everything that is left out or changed is counted and printed. With
     data.target_phrases, the phrases of the target are found and joined first, and vectors learned; what is done already
-    is not done again.
+    is not done again. If it is killed, the same command continues.
     """
-    from phraseloom.data.prepare import DATASET, prepare
+    from phraseloom.data.prepare import DATASET, prepare, prepare_part
     from phraseloom.data.tally import table
-    from phraseloom.options.data import DataConfig
+    from phraseloom.errors import UsageError, plural
+    from phraseloom.options.data import DataConfig, TextDataConfig
     from phraseloom.recipe import find_recipe, load_recipe
     from phraseloom.replace import check_folder
     from phraseloom.reproduce.phrase_data import make_phrase_data
 
     changes = [*(overrides or []), *([] if processes is None else [f"data.processes={processes}"])]
     recipe = find_recipe(recipe)
+    chosen = None if part is None else _part(part)
     config = load_recipe(recipe, changes).data
     started = time.monotonic()
     progress = _Progress()
     if isinstance(config, DataConfig) and config.target_phrases is not None:
+        if chosen is not None:
+            raise UsageError("--part cannot find the phrases of data.target_phrases", hint="leave --part out")
         check_folder(config.folder, DATASET, overwrite=overwrite, inputs=[recipe])
         config = make_phrase_data(config, data_root=data_root, say=_say).config
     try:
-        report = prepare(config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe)
+        if chosen is not None:
+            if merge:
+                raise UsageError("--part and --merge exclude each other", hint="merge after all parts are encoded")
+            done = prepare_part(
+                config, *chosen, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe
+            )
+            progress.clear()
+            unit = "line" if isinstance(config, TextDataConfig) else "pair"
+            seconds = time.monotonic() - started
+            print(f"part {part} of {plural(done.total, unit)}: {done.pairs:,} in {done.folder}, {seconds:.1f} s")
+            return
+        report = prepare(
+            config, data_root=data_root, overwrite=overwrite, progress=progress, recipe=recipe, merge=merge or ()
+        )
     finally:
         progress.clear()
     print(table(report.index))
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
+
+
+def _part(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"([1-9]\d{0,4})/([1-9]\d{0,4})", text)
+    if match is None:
+        from phraseloom.errors import UsageError
+
+        raise UsageError(f"--part {text!r} is not I/N", hint="write 2/4 for the second of four parts")
+    return int(match[1]), int(match[2])
 
 
 def _say(text: str) -> None:

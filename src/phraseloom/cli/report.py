@@ -75,6 +75,14 @@ def command(
         ),
     ] = None,
     metrics: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter.")] = "bleu,chrf",
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE,…",
+            help="Scores of each sentence by another program, such as COMET: one number per "
+            "line, a file for each file of --outputs, in their order. Repeatable.",
+        ),
+    ] = None,
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Number of bootstrap resamples; 0 for no intervals.")
     ] = 1000,
@@ -109,7 +117,8 @@ def command(
     sources = [source, reference, trees, mwt, *(contrastive or []), gold, fertility_source, fertility_labels]
     sources += [Path(name.partition("=")[2]) for name in (add or [])]
     sources += inputs.places_of(systems, outputs or [])
-    check_outputs({"-o": output, "--json": json}, inputs=sources, overwrite=overwrite)
+    score_files = [Path(file) for text in scores or [] for file in text.partition("=")[2].split(",") if file]
+    check_outputs({"-o": output, "--json": json}, inputs=[*sources, *score_files], overwrite=overwrite)
     first_sign("report", f"reading {', '.join(runs)}")
     files = inputs.parse_outputs(outputs or [], systems)
     named = inputs.parse_added(add or [])
@@ -123,6 +132,8 @@ def command(
     for system in known:
         system["outputs"] = [str(path) for path in files.get(system["name"], ())]
     translations = inputs.read_outputs(files, text)
+    if scores:
+        test = inputs.with_scores(test, scores, files, inputs.translating(known, files, source))
     material = inputs.material(text, items, fertility, most)
     measured, lacks = _measure(systems, known, material, translations, device)
     parts = _parts(measured, translations, test, text, items, edges, lacks)

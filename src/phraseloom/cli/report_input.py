@@ -186,6 +186,37 @@ def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dic
     return result
 
 
+def translating(systems: Sequence[Mapping[str, Any]], files: Mapping[str, object], source: Path | None) -> list[str]:
+    """The systems whose models will translate the test sources."""
+    from phraseloom.report.run.report import translates
+
+    return [
+        system["name"]
+        for system in systems
+        if source is not None
+        and system["name"] not in files
+        and translates(system)
+        and all(run["has_model"] for run in system["runs"])
+    ]
+
+
+def with_scores(
+    test: ScoredOn | None, scores: Sequence[str], files: Mapping[str, Sequence[Path]], others: Sequence[str]
+) -> ScoredOn:
+    """`test` with the scores of `--scores`, one file for each file of --outputs. Raises UsageError, DataError, FileProblem."""
+    from dataclasses import replace
+
+    from phraseloom.cli.evaluate import given_files_of, given_scores
+
+    if not files or others:
+        hint = f"add --outputs {others[0]}=FILE" if others else "give them with --outputs NAME=FILE"
+        raise UsageError("--scores are those of given translations", hint=hint)
+    assert test is not None
+    given = given_files_of(scores, [str(path) for paths in files.values() for path in paths])
+    runs = [len(paths) for paths in files.values()]
+    return replace(test, given=given_scores(given, runs, len(test.reference), None, None))
+
+
 def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
     """The data on which models are measured."""
     from phraseloom.analysis.measurements import Material

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -35,8 +36,16 @@ def command(
     plan: Annotated[
         bool, typer.Option("--plan", help="Print the steps and their estimated cost; run nothing.")
     ] = False,
+    data: Annotated[
+        bool,
+        typer.Option(
+            "--data",
+            help="Only check the corpora under --data-root that the table reads, and say where to get those that are "
+            "missing or different.",
+        ),
+    ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --plan: as JSON, with every step and its identity.")
+        bool, typer.Option("--json", help="With --plan or --data: as JSON, with every step and its identity, or file.")
     ] = False,
     step: Annotated[
         str | None, typer.Option(metavar="ID", help="Run only this step of the plan, and write no table.")
@@ -123,55 +132,33 @@ def command(
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 
+    Example: phraseloom reproduce 002-table1 --scale small --data-root corpora --data
+
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
 
     Example: phraseloom reproduce --evidence docs/results --into docs/results.md
     """
     from phraseloom.errors import PhraseloomError, UsageError
     from phraseloom.recipe import recipes_folder
-    from phraseloom.reproduce.load import all_tables, load_table
 
-    if index is not None:
-        from phraseloom.reproduce.writing import write_index
-
-        if table is not None:
-            raise UsageError(f"--index only lists existing tables; {table} is not reproduced", hint="call it alone")
-        print(write_index(index))
-        return
-    if recompute is not None:
-        from phraseloom.reproduce.stored import recompute as recompute_table
-
-        if table is not None:
-            raise UsageError(
-                f"--recompute only reads the table of a folder; {table} is not reproduced", hint="call it alone"
-            )
-        recompute_table(recompute)
-        print(recompute / "table.md")
-        return
-    if evidence is not None:
-        from phraseloom.reproduce.evidence import evidence_table, write_evidence
-
-        if table is not None:
-            raise UsageError(f"--evidence only reads existing tables; {table} is not reproduced", hint="call it alone")
-        if into is None:
-            print(evidence_table(evidence), end="")
-        else:
-            write_evidence(evidence, into)
-            print(into)
+    if index is not None or recompute is not None or evidence is not None:
+        _read_stored(table, index, recompute, evidence, into)
         return
     if into is not None:
         raise UsageError("--into says where the table of --evidence goes", hint="give --evidence FOLDER too")
     place = recipes or recipes_folder()
     if table is None:
-        from phraseloom.report.markup import terminal
-
-        loaded = [(path.stem, load_table(path)) for path in all_tables(place)]
-        if not loaded:
-            raise UsageError(f"no tables in {place / 'tables'}", hint="--recipes names the folder that holds tables/")
-        lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
-        print(terminal(["table", "what", "scales"], lines))
+        _list_tables(place)
         return
-    from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_data, plan_text, reproduce, run_step
+    from phraseloom.reproduce.table_run import (
+        TableOptions,
+        check_writable,
+        open_plan,
+        plan_data,
+        plan_text,
+        reproduce,
+        run_step,
+    )
     from phraseloom.reproduce.table_run import merge as copy_steps
 
     options = TableOptions(
@@ -188,15 +175,24 @@ def command(
         slurm=_slurm(slurm or [], on),
         step=step,
     )
+    if data:
+        from phraseloom.reproduce.table_run import check_table_data
+
+        if plan or step is not None or merge is not None:
+            raise UsageError("--data runs nothing; --plan, --step and --merge are other work", hint="give --data alone")
+        checked = check_table_data(table, place, options)
+        print(json.dumps(checked.data(), ensure_ascii=False) if as_json else checked.text(), end="\n" * as_json)
+        checked.require()
+        return
+    if not plan:
+        check_writable(options)
     table_plan = open_plan(table, place, options)
     if merge is not None:
         copy_steps(table_plan, merge, options, lambda line: typer.echo(line, err=True))
         table_plan = open_plan(table, place, options)
     if as_json:
-        import json
-
         if not plan:
-            raise UsageError("--json is for --plan", hint="add --plan")
+            raise UsageError("--json is for --plan and --data", hint="add one of them")
         print(json.dumps(plan_data(table_plan, options), ensure_ascii=False))
         return
     if step is not None and not plan:
@@ -216,6 +212,47 @@ def command(
         raise PhraseloomError(
             f"failed: {names}", file=target / "table.md", hint="the table says why; run the same command to try again"
         )
+
+
+def _read_stored(
+    table: str | None, index: Path | None, recompute: Path | None, evidence: Path | None, into: Path | None
+) -> None:
+    """Do what --index, --recompute or --evidence asks for: they read stored tables and reproduce nothing."""
+    from phraseloom.errors import UsageError
+
+    if table is not None:
+        option = "--index" if index is not None else "--recompute" if recompute is not None else "--evidence"
+        raise UsageError(f"{option} only reads existing tables; {table} is not reproduced", hint="call it alone")
+    if index is not None:
+        from phraseloom.reproduce.writing import write_index
+
+        print(write_index(index))
+    elif recompute is not None:
+        from phraseloom.reproduce.stored import recompute as recompute_table
+
+        recompute_table(recompute)
+        print(recompute / "table.md")
+    elif evidence is not None:
+        from phraseloom.reproduce.evidence import evidence_table, write_evidence
+
+        if into is None:
+            print(evidence_table(evidence), end="")
+        else:
+            write_evidence(evidence, into)
+            print(into)
+
+
+def _list_tables(place: Path) -> None:
+    """Print the tables of a recipe folder. Raises UsageError if it has none."""
+    from phraseloom.errors import UsageError
+    from phraseloom.report.markup import terminal
+    from phraseloom.reproduce.load import all_tables, load_table
+
+    loaded = [(path.stem, load_table(path)) for path in all_tables(place)]
+    if not loaded:
+        raise UsageError(f"no tables in {place / 'tables'}", hint="--recipes names the folder that holds tables/")
+    lines = [[name, t.title, ", ".join(s for s, c in t.scales.items() if c.not_done is None)] for name, t in loaded]
+    print(terminal(["table", "what", "scales"], lines))
 
 
 def _slurm(pairs: list[str], on: str) -> dict[str, str]:

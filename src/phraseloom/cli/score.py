@@ -19,7 +19,7 @@ from phraseloom.cli.options import (
 )
 from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import plain
-from phraseloom.options.decoding import DecodingConfig, PenaltyName, SockeyePenaltyConfig, WuPenaltyConfig
+from phraseloom.options.decoding import DecodingConfig, EnsembleMean, PenaltyName, SockeyePenaltyConfig, WuPenaltyConfig
 
 if TYPE_CHECKING:
     from phraseloom.cli.score_input import ScoredText
@@ -54,6 +54,15 @@ def command(
         bool,
         typer.Option("--summary", help="Print the perplexity per subword and per word to standard error at the end."),
     ] = False,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--ensemble",
+            metavar="MODEL",
+            help="A further model with the same vocabulary: the scores are those of the models together. Repeatable.",
+        ),
+    ] = None,
+    ensemble_mean: Annotated[EnsembleMean | None, model_option(DecodingConfig, "ensemble_mean")] = None,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
     ] = False,
@@ -74,10 +83,14 @@ def command(
 
     Example: phraseloom score runs/mine source.txt translation.txt
 
+    Example: phraseloom score runs/a source.txt translation.txt --ensemble runs/b
+
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
     require_json(by_sentence, output == "summary", "--output summary")
     options = given(batch_sentences=batch_sentences, workers=workers, max_input_tokens=max_input_tokens)
+    if ensemble_mean is not None and not ensemble:
+        raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
     changes = given(kind=length_penalty, alpha=alpha, beta=beta)
     from phraseloom.cli import score_input
     from phraseloom.models.store import find_task
@@ -92,6 +105,7 @@ def command(
             "--beta": beta is not None,
             "--normalise": normalise,
             "--trees": trees is not None,
+            "--ensemble": bool(ensemble),
         }
         for what in (name for name, is_given in for_pairs.items() if is_given):
             raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
@@ -100,7 +114,14 @@ def command(
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
         scored = score_input.of_pairs(
-            model, source, target, trees=trees, device=device, options=options, changes=changes
+            model,
+            source,
+            target,
+            trees=trees,
+            ensemble=ensemble or [],
+            device=device,
+            options=options | given(ensemble_mean=ensemble_mean),
+            changes=changes,
         )
     sums = _print(scored, output, normalise, by_sentence)
     for text in scored.warnings():

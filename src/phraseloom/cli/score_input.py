@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -57,11 +57,14 @@ def of_pairs(
     target: Path | None,
     *,
     trees: Path | None = None,
+    ensemble: Sequence[Path] = (),
     device: str,
     options: dict[str, Any],
     changes: dict[str, Any],
 ) -> ScoredText:
     """The pairs of two files or of standard input, with the `trees` of the sources; `changes` to the length penalty.
+
+    `ensemble`: models that score together with `model`.
 
     Perplexity leaves out a pair of two blank lines, whose probability is 1, and cropped pairs, whose words were not all scored.
     """
@@ -72,7 +75,7 @@ def of_pairs(
         if trees is not None:
             _same_length(source, trees)
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
-    translator, report = Translator.from_pretrained(model, device=device, **options), LineReport()
+    translator, report = Translator.from_pretrained(model, ensemble=ensemble, device=device, **options), LineReport()
     translator = translator.with_options(**penalty(translator.config, **changes))
     translator.require_trees(trees is not None)
     size, of_target = translator.config.window, LineReport()

@@ -43,6 +43,15 @@ EnsembleMembers = Annotated[
         "Repeatable.",
     ),
 ]
+TermTables = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--terms",
+        metavar="[NAME=]TABLE",
+        help="Terminology of the model NAME (default: the first), as for translate --terms. A request may bring its own. "
+        "Repeatable.",
+    ),
+]
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
 
@@ -52,6 +61,7 @@ def command(
     port: Port = 8080,
     allow_host: AllowHost = None,
     ensemble: EnsembleMembers = None,
+    terms: TermTables = None,
     device: Device = "cpu",
     workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
     max_body_bytes: Annotated[int, limit("max_body_bytes", "--max-body", metavar="BYTES")] = DEFAULT.max_body_bytes,
@@ -61,6 +71,7 @@ def command(
     max_prefix_tokens: Annotated[int, limit("max_prefix_tokens")] = DEFAULT.max_prefix_tokens,
     max_phrases: Annotated[int, limit("max_phrases")] = DEFAULT.max_phrases,
     max_phrase_characters: Annotated[int, limit("max_phrase_characters")] = DEFAULT.max_phrase_characters,
+    max_terms: Annotated[int, limit("max_terms")] = DEFAULT.max_terms,
     max_beam: Annotated[int, limit("max_beam")] = DEFAULT.max_beam,
     max_n_best: Annotated[int, limit("max_n_best")] = DEFAULT.max_n_best,
     max_mbr: Annotated[int, limit("max_mbr")] = DEFAULT.max_mbr,
@@ -95,9 +106,13 @@ def command(
     buffered = max(DEFAULT.max_buffered_bytes, 4 * max_body_bytes)
     config = validate(ServingConfig, {**limits, "max_buffered_bytes": buffered})
     folders = named(models)
-    members = _members(ensemble or [], list(folders))
+    members = _by_name("--ensemble", ensemble or [], list(folders))
+    tables = _by_name("--terms", terms or [], list(folders))
+    for name, paths in tables.items():
+        if len(paths) > 1:
+            raise UsageError(f"--terms: the model {name} has {len(paths)} tables", hint="join them to one file")
     _require_h11()
-    served = _load(folders, members, device, given(workers=workers), config)
+    served = _load(folders, members, tables, device, given(workers=workers), config)
     _serve(served, config, host, port, allow_host or [], log_requests)
 
 
@@ -108,24 +123,23 @@ def _require_h11() -> None:
         raise UsageError("serving needs the package h11", hint="pip install 'phraseloom[serve]'")
 
 
-def _members(ensemble: Sequence[str], names: Sequence[str]) -> dict[str, list[Path]]:
-    """The further models of each served model. Raises UsageError for a name that is not served."""
+def _by_name(option: str, values: Sequence[str], names: Sequence[str]) -> dict[str, list[Path]]:
+    """The paths of each served model from values [NAME=]PATH. Raises UsageError for a name that is not served."""
     result: dict[str, list[Path]] = {name: [] for name in names}
-    for text in ensemble:
-        name, equals, folder = text.partition("=")
+    for text in values:
+        name, equals, path = text.partition("=")
         if not equals or "/" in name:
-            name, folder = names[0], text
+            name, path = names[0], text
         if name not in result:
-            raise UsageError(
-                f"--ensemble {text}: no served model has the name {name}", hint=f"names: {', '.join(names)}"
-            )
-        result[name].append(Path(folder))
+            raise UsageError(f"{option} {text}: no served model has the name {name}", hint=f"names: {', '.join(names)}")
+        result[name].append(Path(path))
     return result
 
 
 def _load(
     folders: dict[str, Path],
     members: dict[str, list[Path]],
+    tables: dict[str, list[Path]],
     device: str,
     options: dict[str, Any],
     config: ServingConfig,
@@ -139,7 +153,8 @@ def _load(
         name: Translator.from_pretrained(folder, ensemble=members[name], device=device, **options)
         for name, folder in folders.items()
     }
-    models = Models(translators, config)
+    terms = {name: translators[name].read_terms(path) for name, paths in tables.items() for path in paths}
+    models = Models(translators, config, terms=terms)
     models.warm_up()
     return models
 

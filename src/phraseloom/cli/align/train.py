@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ OF_A_MODEL = (
     "p_null",
     "tension",
     "optimize_tension",
+    "scratch",
 )
 
 
@@ -81,6 +83,12 @@ def command(
     jobs: Annotated[
         int, typer.Option(min=1, max=2, help="2: train both directions in parallel. The result is the same.")
     ] = 1,
+    scratch: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Keep the sentences in temporary files there, not in memory. The result is the same."
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     other: Annotated[
         Other | None,
@@ -98,7 +106,8 @@ def command(
     """Train a word aligner from parallel text; nothing else is needed.
 
     Words are separated by spaces, so tokenise first. Pairs with a blank side are skipped. Memory: 4 bytes for each
-    pair of words of each sentence pair, and about 100 bytes for each distinct pair of words (docs/alignment.md).
+    pair of words of each sentence pair, or the same on disk with --scratch, and about 100 bytes for each distinct pair
+    of words (docs/alignment.md).
 
     Example: phraseloom align train -s train.en -t train.de -o en-de.aligner --links train.links
 
@@ -133,14 +142,40 @@ def command(
         _say(_left_out(counted, max_words))
         return
     assert output is not None
-    bitext = read_bitext(lines, lowercase=lowercase, max_words=max_words)
-    aligner = learn_aligner(
-        bitext, settings, directions=directions, jobs=jobs, lowercase=lowercase, report=partial(_tell, iterations)
-    )
-    save_aligner(output, aligner, notes={**asdict(settings), "pairs": bitext.counted.used})
-    _say(_summary(bitext.counted, aligner, max_words))
+    with _scratch(scratch) as folder:
+        bitext = read_bitext(lines, lowercase=lowercase, max_words=max_words, folder=folder)
+        aligner = learn_aligner(
+            bitext,
+            settings,
+            directions=directions,
+            jobs=jobs,
+            lowercase=lowercase,
+            report=partial(_tell, iterations),
+            folder=folder,
+        )
+        counted = bitext.counted
+        del bitext  # its files are removed here
+    save_aligner(output, aligner, notes={**asdict(settings), "pairs": counted.used})
+    _say(_summary(counted, aligner, max_words))
     if links is not None:
         _write_links(aligner, source, target, links, method)
+
+
+@contextmanager
+def _scratch(parent: Path | None) -> Iterator[Path | None]:
+    """A temporary folder in `parent`, or None."""
+    from tempfile import TemporaryDirectory
+
+    from phraseloom.files import disk
+    from phraseloom.replace import system_errors
+
+    if parent is None:
+        yield None
+        return
+    with system_errors(parent):
+        disk.mkdir(parent)
+        with TemporaryDirectory(prefix="phraseloom-align-", dir=parent) as name:
+            yield Path(name)
 
 
 def _tell(iterations: int, now: IBMProgress) -> None:
