@@ -24,7 +24,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
     "000": ("table1", "table2", "table3"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "long"),
-    "002": ("table1", "table2", "table3", "table4"),
+    "002": ("table1", "table2", "table3", "table4", "multi30k"),
     "003": ("table1", "table2", "table3", "table4", "table5", "multi30k"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
@@ -144,6 +144,7 @@ SHOWN_AS_A_PLOT = {
     "003-table3",
     "004-table2",
     "001-long",
+    "002-multi30k",
     "003-multi30k",
     "004-converged",
 }  # the paper tells no numbers to check
