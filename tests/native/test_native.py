@@ -59,7 +59,15 @@ CASES: dict[str, dict[str, Any]] = {
     "embedding-norm": {"embedding_norm": True},
     "phrases": {"phrases": {}},
     "phrases-post-norm": {"phrases": {"residual": "token", "transparent": True}, "norm": "post"},
+    "phrases-mean": {"phrases": {"glance": "mean", "attention": "none", "transparent": False}},
+    "phrases-gated": {"phrases": {"attention": "gated", "transparent_tokens": True, "combination_width": 20}},
+    "phrases-queryk": {"phrases": {"scorer_width": 7}, "attention": "queryk heterogeneous 1-2"},
+    "phrases-interleaved": {"phrases": {"glance": "mean"}, "attention": "convkv interleaved 1-2"},
+    "phrases-heads-of-6": {"phrases": {"scorer_width": 20}, "width": 24, "embedding_norm": True},
+    "phrases-from-trees": {"phrases": {"segments": {"kind": "dataset"}}},
+    "phrases-no-encoder": {**NO_ENCODER, "phrases": {"residual": "token"}},
     "no-encoder": NO_ENCODER,
+    "no-encoder-norm": {"encoder": {"kind": "none", "memory_norm": True}},
     "no-encoder-queryk": {**NO_ENCODER, "attention": "queryk heterogeneous 1-2"},
     "lstm-encoder": {"encoder": {"kind": "recurrent", "layers": 2}},
     "heads-of-4": {"width": 16},
@@ -106,8 +114,9 @@ def built(name: str) -> Any:
 
 
 def encoded(searched: Any, sources: list[list[int]]) -> Any:
-    batch = make_batch(sources, [[] for _ in sources])
-    return searched.encode(batch.source_BS, batch.source_lengths_B)
+    phrases = [[1, (len(s) + 1) // 2, len(s) - (len(s) + 1) // 2][: 3 - (len(s) < 2)] for s in sources]  # with EOS
+    batch = make_batch(sources, [[] for _ in sources], phrases)
+    return searched.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
 
 
 def walk(searched: Any, sources: list[list[int]] = SOURCES, *, capacity: int = 3) -> list[Tensor]:
@@ -143,9 +152,13 @@ def test_encoder_and_steps_agree_with_eager(name: str) -> None:
     reference = built(name)
     native = fast(reference, "native")
     assert isinstance(native, NativeModel)
+    assert (native._compiled.encoder is None) == (name == "lstm-encoder")
     eager_memory, memory = encoded(reference, SOURCES), encoded(native, SOURCES)
     real = torch.arange(memory.states_BSD.shape[1]) < eager_memory.lengths_B[:, None]
-    assert_close(memory.states_BSD[real], eager_memory.states_BSD[real])
+    for layer in range(2):
+        assert_close(memory.of_layer(layer)[real], eager_memory.of_layer(layer)[real])
+        if memory.phrases is not None:
+            assert_close(memory.phrases.vectors[layer], eager_memory.phrases.vectors[layer])
     for got, expected in zip(walk(native), walk(reference), strict=True):
         assert_close(got, expected)
 
@@ -179,7 +192,14 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
 def test_every_variant_of_the_kernels_agrees(variant: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "best_variant", lambda head_size: variant)
     monkeypatch.setattr(model, "_programs", {})
-    for name in ("token", "queryk-heterogeneous-1-2", "convkv-interleaved-1-2", "heads-of-16", "phrases", "heads-of-6"):
+    for name in (
+        "token",
+        "queryk-heterogeneous-1-2",
+        "convkv-interleaved-1-2",
+        "heads-of-16",
+        "phrases-gated",
+        "phrases-heads-of-6",
+    ):
         native = fast(built(name), "native")
         assert native._compiled.parts.variant == variant
         for got, expected in zip(walk(native), walk(built(name)), strict=True):
@@ -343,6 +363,14 @@ def test_wrong_tensors_are_refused_before_they_reach_the_library() -> None:
         native.encode(torch.full((2, 3), 5), torch.tensor([3, 4]))
     with pytest.raises(ValueError, match="is needed"):
         native.output.candidates(torch.zeros(2, 31), 3)
+    native, sizes = fast(built("phrases-from-trees"), "native"), torch.tensor([[3, 0], [2, 1]])
+    native.encode(torch.full((2, 3), 5), None, sizes)
+    with pytest.raises(ModelError, match="cover"):
+        native.encode(torch.full((2, 3), 5), None, sizes + 1)
+    with pytest.raises(IndexError, match="phrase"):
+        native.encode(torch.full((2, 3), 5), None, torch.tensor([[4, -1], [2, 1]]))
+    with pytest.raises(ValueError, match="is needed"):
+        native.encode(torch.full((2, 3), 5), None, sizes.int())
 
 
 def test_changed_weights_are_packed_again() -> None:

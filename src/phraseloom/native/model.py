@@ -15,11 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
-from phraseloom.layers.phrase_representation import PhraseKeys
+from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.decoder import Memory, TransformerDecoder
 from phraseloom.models.language_model import LanguageModel
+from phraseloom.models.phrases import PhraseMemory
 from phraseloom.models.translation import TranslationModel
-from phraseloom.native.library import Parts, best_variant, check, load
+from phraseloom.native.library import Parts, SourceStruct, best_variant, check, load
 from phraseloom.native.program import Unsupported, decoder_program, encoder_program
 from phraseloom.options.decoding import Kernels
 from phraseloom.outputs import DecoderOutput, SoftmaxOutput
@@ -53,9 +54,9 @@ class _Compiled:
         self.parts = parts = Parts(best_variant(attention.score.layout.size))
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
-        if isinstance(model, TranslationModel) and model.phrases is None:
+        if isinstance(model, TranslationModel):
             try:
-                self.encoder = encoder_program(parts, model.encoder, model.source_embedding)
+                self.encoder = encoder_program(parts, model.encoder, model.source_embedding, model.phrases)
             except Unsupported:
                 self.encoder = None
         if type(model.output) is SoftmaxOutput:
@@ -119,18 +120,22 @@ class NativeModel:
             raise IndexError("a length is outside the batch")
         positions = _positions(self.model.source_embedding, 0, length)
         states = torch.empty(sentences, length, program.width)
-        check(
-            self._compiled.parts.library.pl_encode(
-                addressof(program),
-                tokens.data_ptr(),
-                _data(positions),
-                lengths.data_ptr(),
-                sentences,
-                length,
-                states.data_ptr(),
-            )
-        )
-        return Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
+        source = SourceStruct(sentences=sentences, length=length, tokens=tokens.data_ptr(), lengths=lengths.data_ptr())
+        source.positions, source.states = _data(positions), states.data_ptr()
+        memory = Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
+        if self.model.phrases is not None:
+            segments: PhraseSegments = self.model.phrases.begin(source_BS, lengths, phrase_sizes_BP).segments
+            sizes = segments.sizes_BP.contiguous()
+            _require_phrases(sizes, lengths)
+            vectors = torch.zeros(program.num_phrase_mixtures, *sizes.shape, program.width)
+            mixed = torch.zeros(program.num_token_mixtures, *states.shape)
+            source.phrases, source.sizes = sizes.shape[1], sizes.data_ptr()
+            source.vectors, source.mixed = vectors.data_ptr(), mixed.data_ptr()
+            memory.mixed = list(mixed) or None
+            of_layers = list(vectors) if len(vectors) > 1 else [vectors[0]] * len(self.model.decoder.layers)
+            memory.phrases = PhraseMemory(of_layers, sizes, segments.visibility)
+        check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
+        return memory
 
     def start(self, memory: Any, *, beam: int = 1, max_length: int = 64) -> NativeState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
@@ -159,12 +164,11 @@ class NativeState:
         if not self._handle:
             raise MemoryError("no memory for the caches of search; make batch_sentences smaller")
         finalize(self, self._library.pl_end, self._handle)
-        self._alive: list[Tensor] = []
         if not isinstance(memory, int):
             self._read(memory, model)
 
     def _read(self, memory: Memory, model: Any) -> None:
-        sentences, length, width = memory.states_BSD.shape
+        sentences, length, _ = memory.states_BSD.shape
         lengths = torch.full((sentences,), length) if memory.lengths_B is None else memory.lengths_B.contiguous()
         _require(lengths, torch.int64, (sentences,))
         if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
@@ -176,24 +180,20 @@ class NativeState:
                     states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k)
                 )
                 check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
-            keys: PhraseKeys | None = layer.project_phrases(memory.phrases, number)
-            if keys is not None:
-                self._read_phrases(number, keys, sentences, width)
+            if layer.combination is not None and memory.phrases is not None:
+                self._read_phrases(number, memory.phrases, sentences)
 
-    def _read_phrases(self, layer: int, phrases: PhraseKeys, sentences: int, width: int) -> None:
-        keys, values, lengths = phrases.keys.contiguous(), phrases.values.contiguous(), phrases.visibility.lengths_B
-        combination = self._compiled.decoder.layers[layer].combination
-        shape = (sentences, combination.heads, keys.shape[2], combination.size)
-        for tensor in (keys, values):
-            _require(tensor, torch.float32, shape)
-        if lengths is not None:
-            lengths = lengths.contiguous()
-            _require(lengths, torch.int64, (sentences,))
-            if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= keys.shape[2]:
+    def _read_phrases(self, layer: int, phrases: PhraseMemory, sentences: int) -> None:
+        vectors, counts = phrases.vectors[layer].contiguous(), phrases.visibility.lengths_B
+        most = vectors.shape[1]
+        width = self._compiled.decoder.layers[layer].combination.keys_values.k
+        _require(vectors, torch.float32, (sentences, most, width))
+        if counts is not None:
+            counts = counts.contiguous()
+            _require(counts, torch.int64, (sentences,))
+            if sentences and not 0 <= int(counts.min()) <= int(counts.max()) <= most:
                 raise IndexError("a number of phrases is outside the batch")
-            self._alive.append(lengths)
-        self._alive += [keys, values]
-        self._library.pl_phrases(self._handle, layer, keys.data_ptr(), values.data_ptr(), keys.shape[2], _data(lengths))
+        check(self._library.pl_phrases(self._handle, layer, vectors.data_ptr(), most, _data(counts)))
 
     def advance(self, tokens_R: Tensor, embedding: Any) -> Tensor:
         """Feed one token to every row: hidden states (R, D)."""
@@ -284,6 +284,13 @@ def _require(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None
         raise ValueError(
             f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, but {shape} {dtype} on cpu is needed"
         )
+
+
+def _require_phrases(sizes_BP: Tensor, lengths_B: Tensor) -> None:
+    """Refuse phrases that are not the tokens of their sentences, one after the other."""
+    _require(sizes_BP, torch.int64, (len(lengths_B), sizes_BP.shape[1]))
+    if bool((sizes_BP < 0).any()) or not torch.equal(sizes_BP.sum(1), lengths_B):
+        raise IndexError("a phrase is outside its sentence")
 
 
 def _data(tensor: Tensor | None) -> int | None:
