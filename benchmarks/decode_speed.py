@@ -7,8 +7,9 @@ Subword segmentation is left out on both sides: both get and give subword tokens
 greedy, beam 5       in batches of 64 sorted by length, without length penalty, so that both look for the most probable output
 beam 5 own           each side's own rule: phraseloom as the model says (Wu et al. 0.6), CTranslate2 its default (mean log p)
 greedy one, beam 5 one   one sentence a call, on one core: the latency (the first --one of the sentences)
-mechanisms           QueryK 1-2, ConvKV 1-2 and source phrases (paper 001) against token attention, all ours: time ratio / FLOP
-                     ratio of models that are not trained and write outputs of one length, and eager torch / compiled library
+mechanisms           QueryK 1-2, ConvKV 1-2, source phrases (paper 001), continuous output without and with a gate (paper 003)
+                     against token attention and a softmax, all ours: time ratio / FLOP ratio of models that are not trained and
+                     write outputs of one length, and eager torch / compiled library
 
 A ratio is the time of the other side over ours: above 1 we are faster. `--clock cpu` measures processor time, for a machine
 that has other work; then all rows have one worker.
@@ -40,6 +41,7 @@ from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.flops import decoding_flop
 from phraseloom.models.store import find_model, load_model, read_config
@@ -191,6 +193,8 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "queryk 1-2": {"attention": "queryk heterogeneous 1-2"},
     "convkv 1-2": {"attention": "convkv heterogeneous 1-2"},
     "source phrases": {"phrases": {}},
+    "continuous": {"output": {"kind": "continuous"}, "tied": "two_way"},
+    "words or phrases": {"output": {"kind": "word_or_phrase", "fertility": {"widths": [256]}}, "tied": "two_way"},
 }
 
 
@@ -206,7 +210,8 @@ def mechanism_rows(options: argparse.Namespace, width: int, size: int) -> tuple[
     for name, change in MECHANISMS.items():
         config = ModelConfig.model_validate({**shape_of(options, width), **change})
         torch.manual_seed(1)
-        model = build_model(config, size, size).eval()
+        table = TargetTable(torch.nn.functional.normalize(torch.randn(size, 300), dim=-1), size - size // 10)
+        model = build_model(config, size, size, table).eval()
         pack_for_inference(model)
         for beam in (1, 5):
             for kernels in KERNELS:

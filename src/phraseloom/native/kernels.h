@@ -94,6 +94,13 @@ struct Stack {
     int64_t num_phrase_mixtures, num_token_mixtures;
 };
 
+// An output: its classes are compared with h, or with ê of a continuous output (outputs/continuous.py): first h, or
+// second relu(first h). A class from `first_phrase` on is a phrase, for a gate between words and phrases.
+struct Output {
+    Matrix first, second, classes;  // first, second: packed null if not there
+    int64_t first_phrase;
+};
+
 // A batch of sources, padded, and where its encoding goes. The mixtures are zero before; padding stays zero.
 struct Source {
     int64_t sentences, length, phrases;

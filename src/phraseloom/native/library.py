@@ -114,6 +114,12 @@ class StackStruct(Structure):
     ]
 
 
+class OutputStruct(Structure):
+    """`Output` of kernels.h."""
+
+    _fields_ = [*((n, MatrixStruct) for n in ("first", "second", "classes")), ("first_phrase", c_int64)]
+
+
 class SourceStruct(Structure):
     """`Source` of kernels.h."""
 
@@ -133,6 +139,7 @@ _STRUCTS = (
     RepresentationStruct,
     LayerStruct,
     StackStruct,
+    OutputStruct,
     SourceStruct,
 )
 _P, _I = c_void_p, c_int64
@@ -141,13 +148,15 @@ _FUNCTIONS = {
     "pl_struct_size": (_I, [_I]),
     "pl_packed_size": (_I, [_I, _I, _I]),
     "pl_pack": (None, [_I, _P, _I, _I, _P]),
-    "pl_candidates": (c_int, [_I, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
+    "pl_candidates": (c_int, [_I, _P, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
     "pl_encode": (c_int, [_P, _P]),
+    "pl_multiply": (None, [_I, _P, _P, _I, _I, _P]),
     "pl_start": (_P, [_P, _I, _I]),
     "pl_end": (None, [_P]),
     "pl_memory": (c_int, [_P, _I, _P, _I, _P]),
     "pl_phrases": (c_int, [_P, _I, _P, _I, _P]),
-    "pl_step": (c_int, [_P, _P, _P, _P]),
+    "pl_shares": (c_int, [_P, _P]),
+    "pl_step": (c_int, [_P, _P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from phraseloom.layers.attention.convkv import ConvKVScore
 from phraseloom.layers.attention.gate import opening
@@ -40,12 +40,15 @@ from phraseloom.native.library import (
     AttentionStruct,
     CombinationStruct,
     LayerStruct,
+    MatrixStruct,
+    OutputStruct,
     Parts,
     RepresentationStruct,
     SlotsStruct,
     StackStruct,
     WindowStruct,
 )
+from phraseloom.outputs import ContinuousOutput, SoftmaxOutput, WordOrPhraseOutput
 
 
 class Unsupported(Exception):
@@ -75,6 +78,26 @@ def encoder_program(parts: Parts, encoder: Any, embedding: Any, phrases: SourceP
     if phrases is not None:
         _levels(parts, stack, phrases)
     return stack
+
+
+def output_program(parts: Parts, output: Any, *, gated: bool) -> OutputStruct:
+    """A softmax, or a continuous output, whose forbidden classes get a bias of -inf. With a gate, its score is `mixture`."""
+    struct = OutputStruct()
+    if type(output) is SoftmaxOutput:
+        struct.classes = parts.matrix(output.weight, output.class_bias())
+    elif type(output) is ContinuousOutput or (
+        type(output) is WordOrPhraseOutput and (output.score == "mixture" or not gated)
+    ):
+        linears = [output.project] if isinstance(output.project, nn.Linear) else [output.project[0], output.project[2]]
+        matrices = [parts.matrix(linear.weight, linear.bias) for linear in linears]
+        struct.first, struct.second = matrices[0], matrices[1] if len(matrices) > 1 else MatrixStruct()
+        bias = torch.zeros(len(output.table))
+        bias[list(output.forbidden)] = float("-inf")
+        struct.classes, struct.first_phrase = parts.matrix(output.table.rows_VM, bias), output.table.first_phrase
+    else:
+        raise Unsupported(f"output {type(output).__name__}")
+    parts.keep(struct)
+    return struct
 
 
 def _levels(parts: Parts, stack: StackStruct, phrases: SourcePhrases) -> None:
