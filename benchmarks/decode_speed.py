@@ -7,8 +7,9 @@ Subword segmentation is left out on both sides: both get and give subword tokens
 greedy, beam 5       in batches of 64 sorted by length, without length penalty, so that both look for the most probable output
 beam 5 own           each side's own rule: phraseloom as the model says (Wu et al. 0.6), CTranslate2 its default (mean log p)
 greedy one, beam 5 one   one sentence a call, on one core: the latency (the first --one of the sentences)
-phrasal              QueryK 1-2 and ConvKV 1-2 against token attention, all ours: time ratio / FLOP ratio of models that are not
-                     trained and write outputs of one length
+mechanisms           QueryK 1-2, ConvKV 1-2, source phrases (paper 001), continuous output without and with a gate (paper 003)
+                     against token attention and a softmax, all ours: time ratio / FLOP ratio of models that are not trained and
+                     write outputs of one length, and eager torch / compiled library
 
 A ratio is the time of the other side over ours: above 1 we are faster. `--clock cpu` measures processor time, for a machine
 that has other work; then all rows have one worker.
@@ -40,6 +41,7 @@ from ctranslate import CTranslate, what_does_not_fit
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.files import atomic_write_text
 from phraseloom.layers.packed import pack_for_inference
+from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.models.flops import decoding_flop
 from phraseloom.models.store import find_model, load_model, read_config
@@ -122,7 +124,7 @@ def own_row(
     name: str, group: str, model: Any, config: DecodingConfig, lines: list[str], options: argparse.Namespace
 ) -> Row:
     translator, clock = Translator(model, Ids(), config), CLOCKS[options.clock]
-    cores = 1 if group.endswith("one") or options.clock == "cpu" else options.cores
+    cores = 1 if group.endswith(("one", *KERNELS)) or options.clock == "cpu" else options.cores
     calls = [[line] for line in lines] if group.endswith("one") else [lines]
 
     def work(calls: list[list[str]] = calls) -> tuple[float, int]:
@@ -185,40 +187,57 @@ def rows_of(
     return rows
 
 
-PHRASAL = ("token", "queryk heterogeneous 1-2", "convkv heterogeneous 1-2")
+BASE, KERNELS = "token", ("auto", "eager")
+MECHANISMS: dict[str, dict[str, Any]] = {
+    BASE: {},
+    "queryk 1-2": {"attention": "queryk heterogeneous 1-2"},
+    "convkv 1-2": {"attention": "convkv heterogeneous 1-2"},
+    "source phrases": {"phrases": {}},
+    "continuous": {"output": {"kind": "continuous"}, "tied": "two_way"},
+    "words or phrases": {"output": {"kind": "word_or_phrase", "fertility": {"widths": [256]}}, "tied": "two_way"},
+}
 
 
-def phrasal_rows(options: argparse.Namespace, width: int, size: int) -> tuple[list[Row], dict[tuple[str, str], float]]:
-    """Untrained models of one shape that write outputs of one length; for each search and structure its FLOP over those of
-    token attention."""
+def mechanism_rows(options: argparse.Namespace, width: int, size: int) -> tuple[list[Row], dict[tuple[str, str], int]]:
+    """Untrained models of one shape that write outputs of one length, in the compiled library (kernels: auto) and in eager
+    torch, one thread each; the FLOP of each search and mechanism."""
     length = min(15, options.max_length)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(4, size, (min(256, options.sentences), length), generator=generator).tolist()
     lines = [" ".join(map(str, line)) for line in ids]
     bounds = {"min_length": {"factor": 0, "constant": length}, "max_length": {"factor": 0, "constant": length}}
     rows, flop = [], {}
-    for line in PHRASAL:
-        config = ModelConfig.model_validate({**shape_of(options, width), "attention": line})
+    for name, change in MECHANISMS.items():
+        config = ModelConfig.model_validate({**shape_of(options, width), **change})
         torch.manual_seed(1)
-        model = build_model(config, size, size).eval()
+        table = TargetTable(torch.nn.functional.normalize(torch.randn(size, 300), dim=-1), size - size // 10)
+        model = build_model(config, size, size, table).eval()
         pack_for_inference(model)
-        for group, beam in (("phrasal greedy", 1), ("phrasal beam 5", 5)):
-            decoding = {**PLAIN, **bounds, "beam": beam, "batch_sentences": options.batch, "workers": 1}
-            rows.append(own_row(line, group, model, DecodingConfig.model_validate(decoding), lines, options))
-            flop[group, line] = decoding_flop(config, size, [(length + 1, length + 1)], beam=beam)
-    return rows, {(group, line): flop[group, line] / flop[group, PHRASAL[0]] for group, line in flop}
+        for beam in (1, 5):
+            for kernels in KERNELS:
+                group = f"{'greedy' if beam == 1 else 'beam 5'}, {kernels}"
+                decoding = {**PLAIN, **bounds, "beam": beam, "batch_sentences": options.batch, "workers": 1}
+                chosen = DecodingConfig.model_validate({**decoding, "kernels": kernels})
+                rows.append(own_row(name, group, model, chosen, lines, options))
+                flop[group, name] = decoding_flop(config, size, [(length + 1, length + 1)], beam=beam)
+    return rows, flop
 
 
-def compare_phrasal(rows: list[Row], flop: dict[tuple[str, str], float]) -> dict[str, float]:
-    """For each search and structure: (time over that of token attention) / (FLOP over those of token attention)."""
-    ratios = {}
-    for row in rows:
-        base = next(r for r in rows if r.group == row.group and r.name == PHRASAL[0])
-        if row is not base:
-            time_ratio = statistics.median(r[0] / b[0] for r, b in zip(row.done, base.done, strict=True))
-            ratios[f"{row.group} {row.name}: time ratio / FLOP ratio {flop[row.group, row.name]:.2f}"] = (
-                time_ratio / flop[row.group, row.name]
-            )
+def compare_mechanisms(rows: list[Row], flop: dict[tuple[str, str], int]) -> dict[str, float]:
+    """For each search and mechanism: (time over that of token attention) / (FLOP over those of token attention), and the
+    time of eager torch over that of the compiled library."""
+    timed, ratios = {(row.group, row.name): [seconds for seconds, _ in row.done] for row in rows}, {}
+
+    def ratio(over: list[float], under: list[float]) -> float:
+        return statistics.median(a / b for a, b in zip(over, under, strict=True))
+
+    for (group, name), seconds in timed.items():
+        if name != BASE:
+            products = flop[group, name] / flop[group, BASE]
+            label = f"{group}, {name}: time ratio / FLOP ratio {products:.2f}"
+            ratios[label] = ratio(seconds, timed[group, BASE]) / products
+        if group.endswith("auto"):
+            ratios[f"{group}, {name}: eager / auto"] = ratio(timed[group.replace("auto", "eager"), name], seconds)
     return ratios
 
 
@@ -304,7 +323,7 @@ def main() -> None:
 
 
 def measure(options: argparse.Namespace, folder: Path, ratios: dict[str, float], figures: list[dict[str, Any]]) -> None:
-    """One model and the phrasal models of its width."""
+    """One model, and a model of its width for each mechanism."""
     model, tokenizer, generation = load_model(folder)
     pack_for_inference(model)  # as Translator.from_pretrained does
     _, config = read_config(folder)
@@ -324,14 +343,14 @@ def measure(options: argparse.Namespace, folder: Path, ratios: dict[str, float],
             share = agreement(options, model, lines, server)
             print(f"CTranslate2 {version}; {100 * share:.1f} % of the greedy outputs are equal")
         rows = rows_of(options, model, generation, lines, server)
-        phrasal, flop = phrasal_rows(options, config.width, len(tokenizer.target.vocabulary))
+        mechanisms, flop = mechanism_rows(options, config.width, len(tokenizer.target.vocabulary))
         for number in range(options.rounds):
-            for row in (*rows, *phrasal):
+            for row in (*rows, *mechanisms):
                 row.done.append(row.work())
             print(f"round {number + 1} of {options.rounds}", flush=True)
     shutil.rmtree(scratch, ignore_errors=True)
-    report(options, config.width, rows + phrasal, figures)
-    for name, value in {**compare(rows), **compare_phrasal(phrasal, flop)}.items():
+    report(options, config.width, rows + mechanisms, figures)
+    for name, value in {**compare(rows), **compare_mechanisms(mechanisms, flop)}.items():
         ratios[f"{config.width} {name}"] = value
 
 

@@ -22,6 +22,7 @@ from phraseloom.native import library, model
 from phraseloom.native.model import NativeModel, fast
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.outputs import DecoderOutput, WordOrPhraseOutput
 
 needs_library = pytest.mark.skipif(
     library.load() is None, reason="the compiled library is not built: python setup.py build_ext --inplace"
@@ -30,6 +31,7 @@ pytestmark = needs_library
 
 SIZE, CLOSE = 50, 1e-5
 NO_ENCODER = {"encoder": {"kind": "none"}}
+GATE = {"kind": "word_or_phrase", "fertility": {"classes": 4, "widths": [5, 6]}}
 BIASES = {"attention_bias": True, "activation": "swish", "norm": "post"}
 CASES: dict[str, dict[str, Any]] = {
     "token": {},
@@ -59,14 +61,36 @@ CASES: dict[str, dict[str, Any]] = {
     "embedding-norm": {"embedding_norm": True},
     "phrases": {"phrases": {}},
     "phrases-post-norm": {"phrases": {"residual": "token", "transparent": True}, "norm": "post"},
+    "phrases-mean": {"phrases": {"glance": "mean", "attention": "none", "transparent": False}},
+    "phrases-gated": {"phrases": {"attention": "gated", "transparent_tokens": True, "combination_width": 20}},
+    "phrases-queryk": {"phrases": {"scorer_width": 7}, "attention": "queryk heterogeneous 1-2"},
+    "phrases-interleaved": {"phrases": {"glance": "mean"}, "attention": "convkv interleaved 1-2"},
+    "phrases-heads-of-6": {"phrases": {"scorer_width": 20}, "width": 24, "embedding_norm": True},
+    "phrases-from-trees": {"phrases": {"segments": {"kind": "dataset"}}},
+    "phrases-no-encoder": {**NO_ENCODER, "phrases": {"residual": "token"}},
     "no-encoder": NO_ENCODER,
+    "no-encoder-norm": {"encoder": {"kind": "none", "memory_norm": True}},
     "no-encoder-queryk": {**NO_ENCODER, "attention": "queryk heterogeneous 1-2"},
     "lstm-encoder": {"encoder": {"kind": "recurrent", "layers": 2}},
     "heads-of-4": {"width": 16},
     "heads-of-6": {"width": 24},
     "heads-of-16": {"width": 64, "attention": "queryk heterogeneous 1-2"},
     "continuous": {"output": {"kind": "continuous"}, "tied": "two_way"},
+    "continuous-two-layers": {"output": {"kind": "continuous", "hidden_layer": True}},
+    "words-or-phrases": {"output": {"kind": "word_or_phrase"}, "tied": "two_way"},
+    **{
+        line.replace(" ", "-"): {"output": GATE, "tied": "two_way", "attention": line.removeprefix("gate ")}
+        for line in (
+            "gate token",
+            "gate queryk heterogeneous 1-2-3",
+            "gate queryk heterogeneous 1-2 gated",
+            "gate convkv homogeneous 22",
+            "gate convkv interleaved 1-2",
+        )
+    },
+    "gate-density": {"output": {**GATE, "score": "density"}, "norm": "post"},
 }
+EAGER = {"lstm-encoder": "encoder", "gate-density": "output"}
 each = pytest.mark.parametrize("name", CASES)
 SOURCES = [
     [5, 6, 7, 8, 9, 10, 11, 12],
@@ -98,26 +122,26 @@ def built(name: str) -> Any:
         "decoder": {"layers": 2},
         "tied": "none",
     }
-    table = TargetTable(
-        nn.functional.normalize(torch.randn(SIZE, 10, generator=torch.Generator().manual_seed(8)), dim=-1)
-    )
+    vectors = torch.randn(SIZE, 10, generator=torch.Generator().manual_seed(8))
+    table = TargetTable(nn.functional.normalize(vectors, dim=-1), SIZE - 13)
     case = {"output": {"bias": True}, **config, **CASES[name]}
     return randomised(build_model(ModelConfig.model_validate(case), SIZE, SIZE, table))
 
 
 def encoded(searched: Any, sources: list[list[int]]) -> Any:
-    batch = make_batch(sources, [[] for _ in sources])
-    return searched.encode(batch.source_BS, batch.source_lengths_B)
+    phrases = [[1, (len(s) + 1) // 2, len(s) - (len(s) + 1) // 2][: 3 - (len(s) < 2)] for s in sources]  # with EOS
+    batch = make_batch(sources, [[] for _ in sources], phrases)
+    return searched.encode(batch.source_BS, batch.source_lengths_B, batch.phrase_sizes_BP)
 
 
-def walk(searched: Any, sources: list[list[int]] = SOURCES, *, capacity: int = 3) -> list[Tensor]:
-    """Hidden states of nine steps while rows are multiplied, reordered and dropped, from the encoder on."""
+def walk(searched: Any, sources: list[list[int]] = SOURCES, *, capacity: int = 3) -> list[DecoderOutput]:
+    """Hidden states and λ_word of nine steps while rows are multiplied, reordered and dropped, from the encoder on."""
     generator = torch.Generator().manual_seed(5)
     state = searched.start(encoded(searched, sources), beam=1, max_length=capacity)
-    hidden, rows = [], len(sources)
+    decoded, rows = [], len(sources)
     for step in range(9):
         tokens = torch.randint(0, SIZE, (rows,), generator=generator)
-        hidden.append(searched.step(tokens, state).hidden)
+        decoded.append(searched.step(tokens, state))
         if step == 1:
             state.expand(3)
             rows *= 3
@@ -128,13 +152,30 @@ def walk(searched: Any, sources: list[list[int]] = SOURCES, *, capacity: int = 3
         elif step > 1:
             chosen = torch.randint(0, 3, (rows // 3, 3), generator=generator)
             state.reorder((torch.arange(0, rows, 3)[:, None] + chosen).flatten())
-    return hidden
+    return decoded
 
 
 def assert_close(got: Tensor, expected: Tensor) -> None:
     """The stated rule: within 1e-5 of the reference, relative to the largest number of it where that is above 1."""
     assert got.shape == expected.shape
+    assert torch.equal(got.isinf(), expected.isinf())
+    got, expected = (x.masked_fill(x.isinf(), 0.0) for x in (got, expected))
     assert float((got - expected).abs().max()) <= CLOSE * max(1.0, float(expected.abs().max()))
+
+
+def assert_same_steps(native: Any, reference: Any) -> None:
+    """Hidden states, λ_word, and the best classes of the last step."""
+    walks = walk(native), walk(reference)
+    for got, expected in zip(*walks, strict=True):
+        assert_close(got.hidden, expected.hidden)
+        assert (got.word_share is None) == (expected.word_share is None)
+        if got.word_share is not None:
+            assert_close(got.word_share, expected.word_share)
+    last = walks[1][-1]
+    log_probs, ids = native.output.candidates(last.hidden, 5, last.word_share)
+    expected_log_probs, expected_ids = reference.output.candidates(last.hidden, 5, last.word_share)
+    assert torch.equal(ids, expected_ids)
+    assert_close(log_probs, expected_log_probs)
 
 
 @each
@@ -143,11 +184,15 @@ def test_encoder_and_steps_agree_with_eager(name: str) -> None:
     reference = built(name)
     native = fast(reference, "native")
     assert isinstance(native, NativeModel)
+    for part in ("encoder", "output"):
+        assert (getattr(native._compiled, part) is None) == (EAGER.get(name) == part)
     eager_memory, memory = encoded(reference, SOURCES), encoded(native, SOURCES)
     real = torch.arange(memory.states_BSD.shape[1]) < eager_memory.lengths_B[:, None]
-    assert_close(memory.states_BSD[real], eager_memory.states_BSD[real])
-    for got, expected in zip(walk(native), walk(reference), strict=True):
-        assert_close(got, expected)
+    for layer in range(2):
+        assert_close(memory.of_layer(layer)[real], eager_memory.of_layer(layer)[real])
+        if memory.phrases is not None:
+            assert_close(memory.phrases.vectors[layer], eager_memory.phrases.vectors[layer])
+    assert_same_steps(native, reference)
 
 
 @each
@@ -157,8 +202,9 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
     together = encoded(native, SOURCES * 46)
     state = native.start(together, beam=1, max_length=3)
     tokens = torch.arange(len(SOURCES) * 46) % SIZE
-    hidden = [native.step(tokens, state).hidden for _ in range(5)]
-    scores = native.output.candidates(hidden[-1], 7)
+    decoded = [native.step(tokens, state) for _ in range(5)]
+    last = decoded[-1]
+    scores = native.output.candidates(last.hidden, 7, last.word_share)
     for number in (0, 1, 2, 3, 160, 321):
         alone = encoded(native, [SOURCES[number % len(SOURCES)]])
         if native._compiled.encoder is not None:
@@ -166,10 +212,13 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
             assert torch.equal(alone.states_BSD[0], together.states_BSD[number, :length])
             state = native.start(alone, beam=1, max_length=9)
             for step in range(5):
-                got = native.step(tokens[number : number + 1], state).hidden
-                assert torch.equal(got[0], hidden[step][number]), step
+                got = native.step(tokens[number : number + 1], state)
+                assert torch.equal(got.hidden[0], decoded[step].hidden[number]), step
+                if got.word_share is not None:
+                    assert torch.equal(got.word_share[0], decoded[step].word_share[number]), step
         if native._compiled.output is not None:
-            got_log_probs, got_ids = native.output.candidates(hidden[-1][number : number + 1].clone(), 7)
+            row = last.rows(torch.tensor([number]))
+            got_log_probs, got_ids = native.output.candidates(row.hidden, 7, row.word_share)
             assert torch.equal(got_ids[0], scores[1][number])
             assert torch.equal(got_log_probs[0], scores[0][number])
 
@@ -179,16 +228,17 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
 def test_every_variant_of_the_kernels_agrees(variant: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "best_variant", lambda head_size: variant)
     monkeypatch.setattr(model, "_programs", {})
-    for name in ("token", "queryk-heterogeneous-1-2", "convkv-interleaved-1-2", "heads-of-16", "phrases", "heads-of-6"):
+    for name in (
+        "token",
+        "queryk-heterogeneous-1-2",
+        "convkv-interleaved-1-2",
+        "heads-of-16",
+        "phrases-gated",
+        "phrases-heads-of-6",
+    ):
         native = fast(built(name), "native")
         assert native._compiled.parts.variant == variant
-        for got, expected in zip(walk(native), walk(built(name)), strict=True):
-            assert_close(got, expected)
-        hidden = walk(built(name))[-1]
-        log_probs, ids = native.output.candidates(hidden, 5)
-        expected_log_probs, expected_ids = built(name).output.candidates(hidden, 5)
-        assert torch.equal(ids, expected_ids)
-        assert_close(log_probs, expected_log_probs)
+        assert_same_steps(native, built(name))
 
 
 @pytest.mark.parametrize("line", ["token", "queryk heterogeneous 1-2"])
@@ -244,34 +294,44 @@ def test_trained_models_write_the_same(line: str) -> None:
             assert [h.score for h in got] == pytest.approx([h.score for h in expected], abs=1e-4)
 
 
-def native_output(weight: Tensor, bias: Tensor | None = None) -> tuple[Any, Any]:
-    """The softmax output of a model with this matrix, native and eager."""
+def native_output(weight: Tensor, bias: Tensor | None = None, kind: str = "softmax") -> tuple[Any, Any]:
+    """The output of a model with these vectors of the classes, native and eager; a continuous one predicts its hidden state."""
     config = {"width": weight.shape[1], "heads": 1, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
-    options = {"tied": "none", "output": {"bias": bias is not None}}
-    reference = build_model(ModelConfig.model_validate({**config, **options}), 9, len(weight)).eval()
+    output = {"kind": kind, "bias": bias is not None} if kind == "softmax" else {"kind": kind}
+    table = TargetTable(weight, len(weight) // 2)
+    whole = ModelConfig.model_validate({**config, "tied": "none", "output": output})
+    reference = build_model(whole, 9, len(weight), table).eval()
     with torch.no_grad():
-        reference.output.weight.copy_(weight)
-        if bias is not None:
-            reference.output.bias.copy_(bias)
+        if kind != "softmax":
+            reference.output.project.weight.copy_(torch.eye(weight.shape[1]))
+            reference.output.project.bias.zero_()
+        else:
+            reference.output.weight.copy_(weight)
+            if bias is not None:
+                reference.output.bias.copy_(bias)
     return fast(reference, "native").output, reference.output
 
 
+@pytest.mark.parametrize("kind", ["softmax", "continuous", "word_or_phrase"])
 @pytest.mark.parametrize("size", [1, 5, 63, 64, 65, 1000, 4099])
 @torch.inference_mode()
-def test_candidates_of_vocabularies_of_any_size(size: int) -> None:
-    generator = torch.Generator().manual_seed(
-        size
-    )  # whole numbers, whose sums are exact: the order of near ties is defined
+def test_candidates_of_vocabularies_of_any_size(size: int, kind: str) -> None:
+    size += 4 * (kind != "softmax")  # special tokens, two of which are forbidden
+    generator = torch.Generator().manual_seed(size)
+    # Whole numbers, whose sums are exact: the order of near ties is defined.
     weight, bias = (torch.randint(-3, 4, shape, generator=generator).float() for shape in ((size, 16), (size,)))
     hidden = torch.randint(-3, 4, (11, 16), generator=generator).float()
     gold = torch.randint(0, size, (11,), generator=generator)
-    native, eager = native_output(weight, bias)
-    for count in (1, 6, 2000):
-        log_probs, ids = native.candidates(hidden, count)
-        expected_log_probs, expected_ids = eager.candidates(hidden, count)
-        assert torch.equal(ids, expected_ids)
-        assert_close(log_probs, expected_log_probs)
-    assert_close(native.gold_log_probs(hidden, gold), eager.gold_log_probs(hidden, gold))
+    shares = torch.tensor([0.0, 0.3, 0.9, 1.0, -1.0, 2.0, 1e-42, 0.2, 0.4, 0.7, 0.6])
+    native, eager = native_output(weight, bias if kind == "softmax" else None, kind)
+    for share in (None, shares):
+        for count in (1, 6, 2000):
+            log_probs, ids = native.candidates(hidden, count, share)
+            expected_log_probs, expected_ids = eager.candidates(hidden, count, share)
+            assert torch.equal(ids, expected_ids)
+            assert_close(log_probs, expected_log_probs)
+        assert_close(native.gold_log_probs(hidden, gold, share), eager.gold_log_probs(hidden, gold, share))
+    assert kind != "word_or_phrase" or isinstance(native.eager, WordOrPhraseOutput)
 
 
 @torch.inference_mode()
@@ -343,6 +403,14 @@ def test_wrong_tensors_are_refused_before_they_reach_the_library() -> None:
         native.encode(torch.full((2, 3), 5), torch.tensor([3, 4]))
     with pytest.raises(ValueError, match="is needed"):
         native.output.candidates(torch.zeros(2, 31), 3)
+    native, sizes = fast(built("phrases-from-trees"), "native"), torch.tensor([[3, 0], [2, 1]])
+    native.encode(torch.full((2, 3), 5), None, sizes)
+    with pytest.raises(ModelError, match="cover"):
+        native.encode(torch.full((2, 3), 5), None, sizes + 1)
+    with pytest.raises(IndexError, match="phrase"):
+        native.encode(torch.full((2, 3), 5), None, torch.tensor([[4, -1], [2, 1]]))
+    with pytest.raises(ValueError, match="is needed"):
+        native.encode(torch.full((2, 3), 5), None, sizes.int())
 
 
 def test_changed_weights_are_packed_again() -> None:
@@ -351,8 +419,8 @@ def test_changed_weights_are_packed_again() -> None:
     with torch.no_grad():
         changing.decoder.layers[0].feed_forward.up.weight.mul_(1.5)
     after = walk(fast(changing, "native"))
-    assert not torch.equal(before[0], after[0])
-    assert_close(after[0], walk(changing)[0].detach())
+    assert not torch.equal(before[0].hidden, after[0].hidden)
+    assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
 
 
 def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
@@ -364,9 +432,6 @@ def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
     assert reference() is None
 
 
-GATE = {"kind": "word_or_phrase", "fertility": {"classes": 4, "widths": [5]}}
-
-
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
@@ -374,7 +439,6 @@ GATE = {"kind": "word_or_phrase", "fertility": {"classes": 4, "widths": [5]}}
             {"encoder": {"kind": "recurrent", "layers": 1}, "decoder": {"kind": "recurrent", "layers": 1}},
             "RecurrentDecoder",
         ),
-        ({"output": GATE, "tied": "two_way"}, "fertility"),
         ({"attention": "convkv heterogeneous 1-9"}, "n-grams longer than 8"),
     ],
 )

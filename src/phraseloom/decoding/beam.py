@@ -127,7 +127,7 @@ def _allowed(model: SearchModel, decoded: DecoderOutput, count: int, banned: tup
     stand among them with -inf."""
     allowed = getattr(model.output, "allowed", None)
     if allowed is not None:
-        result: tuple[Tensor, Tensor] = allowed(decoded.hidden, count, banned)
+        result: tuple[Tensor, Tensor] = allowed(decoded.hidden, count, banned, decoded.word_share)
         return result
     log_probs, ids = model.output.candidates(decoded.hidden, count + len(banned), decoded.word_share)
     return ban(log_probs, ids, banned), ids

@@ -93,7 +93,8 @@ class TranslationModel(nn.Module):
         states, final = self.encoder(embedded_BSE, lengths_B, phrases=levels, attention_weights=attention_weights)
         memory = Memory(states, lengths_B, final=final)
         if self.fertility is not None and not self.training:  # training fits it on its own
-            memory.word_share_BS = self._word_share(embedded_BSE, states, lengths_B)
+            logits_BSC = self.fertility.classify(self.fertility.join(embedded_BSE, states))
+            memory.word_share_BS = self.word_share(logits_BSC, lengths_B).to(states.dtype)
         if self.phrases is not None and levels is not None:
             memory.mixed = self.phrases.token_states(levels)
             memory.phrases = self.phrases.memory(levels, len(self.decoder.layers))
@@ -107,9 +108,10 @@ class TranslationModel(nn.Module):
         embedded_BSE = self.source_embedding(source_BS)
         return embedded_BSE, self.encoder(embedded_BSE, lengths_B, phrases=levels)[0]
 
-    def _word_share(self, embedded_BSE: Tensor, states_BSD: Tensor, lengths_B: Tensor | None) -> Tensor:
+    def word_share(self, logits_BSC: Tensor, lengths_B: Tensor | None) -> Tensor:
+        """How likely each source token gives a word, (B, S), from the trained logits of its classes; EOS counts as a word."""
         assert self.fertility is not None
-        share_BS = self.fertility.word_share(self.fertility(embedded_BSE, states_BSD)).to(states_BSD.dtype)
+        share_BS = self.fertility.word_share(self.fertility.calibrate(logits_BSC))
         ends = share_BS.shape[1] if lengths_B is None else lengths_B[:, None]
         beyond_BS = torch.arange(share_BS.shape[1], device=share_BS.device)[None] >= ends - 1
         return share_BS.masked_fill(beyond_BS, 1.0)

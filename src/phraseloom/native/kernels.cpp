@@ -108,11 +108,11 @@ struct History {
 
 struct LayerState {
     History self, cross;
-    float **steps;   // keys and values of each step
-    float *memory;   // those of the source
-    const float *phrase_keys, *phrase_values;
-    const int64_t *phrase_lengths;
-    int64_t num_phrases;
+    float **steps;           // keys and values of each step
+    float *memory;           // those of the source
+    float *phrases;          // those of its phrases, sentence after sentence
+    int64_t *phrase_starts;  // the first phrase of each sentence; one more number at the end
+    int64_t most_phrases;    // of one sentence
 };
 
 struct State {
@@ -122,6 +122,7 @@ struct State {
     Buffer scratch[NUM_SCRATCH];
     int64_t rows, step, capacity, num_sentences, length;
     int64_t *lengths;     // of the sources
+    float *shares;        // of words (sentences, orders, length): see pl_shares
     int32_t *ancestors;   // (rows, capacity)
     int32_t *sentences;   // of each row
 };
@@ -189,11 +190,12 @@ static int prepare_step(State *state) {
 struct Kernels {
     int64_t (*packed_size)(int64_t, int64_t);
     void (*pack)(const float *, int64_t, int64_t, float *);
-    int (*step)(State *, const int64_t *, const float *, float *);
+    int (*step)(State *, const int64_t *, const float *, float *, float *);
     int (*project_memory)(const Attention *, const float *, int64_t, int64_t, float *);
-    int (*encode)(const Stack *, const int64_t *, const float *, const int64_t *, int64_t, int64_t, float *);
-    int (*candidates)(const Matrix *, const float *, int64_t, int64_t, const int64_t *, int64_t, double *, int64_t *, const int64_t *,
-                      double *);
+    void (*multiply)(const Matrix *, const float *, int64_t, int, float *);
+    int (*encode)(const Stack *, const Source *);
+    int (*candidates)(const Output *, const float *, const float *, int64_t, int64_t, const int64_t *, int64_t, double *, int64_t *,
+                      const int64_t *, double *);
     int64_t lanes;
 };
 
@@ -252,24 +254,28 @@ API int64_t pl_lanes(int64_t number) { return variant(number) ? variant(number)-
 
 // The sizes of the structures, so that the caller can check that it declares the same ones.
 API int64_t pl_struct_size(int64_t number) {
-    const int64_t sizes[] = {sizeof(Matrix), sizeof(Norm),        sizeof(Window), sizeof(Slots),
-                             sizeof(Attention), sizeof(Combination), sizeof(Layer),  sizeof(Stack)};
-    return number >= 0 && number < 8 ? sizes[number] : 0;
+    const int64_t sizes[] = {sizeof(Matrix),      sizeof(Norm),           sizeof(Window), sizeof(Slots), sizeof(Attention),
+                             sizeof(Combination), sizeof(Representation), sizeof(Layer),  sizeof(Stack), sizeof(Output),
+                             sizeof(Source)};
+    return number >= 0 && number < (int64_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[number] : 0;
 }
 
 API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k) { return variant(number)->packed_size(n, k); }
 
 API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, float *out) { variant(number)->pack(w, n, k, out); }
 
-API int pl_candidates(int64_t number, const Matrix *w, const float *hidden, int64_t rows, int64_t count, const int64_t *banned,
-                      int64_t num_banned, double *log_probs, int64_t *ids, const int64_t *gold, double *of_gold) {
-    return variant(number)->candidates(w, hidden, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
+API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *word_share, int64_t rows, int64_t count,
+                      const int64_t *banned, int64_t num_banned, double *log_probs, int64_t *ids, const int64_t *gold,
+                      double *of_gold) {
+    return variant(number)->candidates(output, hidden, word_share, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
 }
 
-API int pl_encode(const Stack *stack, const int64_t *tokens, const float *positions, const int64_t *lengths, int64_t sentences,
-                  int64_t length, float *to) {
-    return variant(stack->variant)->encode(stack, tokens, positions, lengths, sentences, length, to);
+// y = f(x W' + b), for parts of a model that are not in a stack.
+API void pl_multiply(int64_t number, const Matrix *w, const float *x, int64_t rows, int64_t activation, float *y) {
+    variant(number)->multiply(w, x, rows, (int)activation, y);
 }
+
+API int pl_encode(const Stack *stack, const Source *source) { return variant(stack->variant)->encode(stack, source); }
 
 API void pl_end(State *state) {
     if (!state) return;
@@ -280,13 +286,16 @@ API void pl_end(State *state) {
             release(layer->cross.rows[i]);
         }
         free(layer->steps);
+        free(layer->phrase_starts);
         release(layer->memory);
+        release(layer->phrases);
     }
     for (int64_t i = 0; i < state->arena.num_chunks; i++) release(state->arena.chunks[i]);
     for (int i = 0; i < NUM_SCRATCH; i++) release(state->scratch[i].data);
     free(state->arena.chunks);
     free(state->layers);
     free(state->lengths);
+    release(state->shares);
     free(state->ancestors);
     free(state->sentences);
     free(state);
@@ -326,18 +335,53 @@ API int pl_memory(State *state, int64_t layer, const float *x, int64_t length, c
     return variant(state->stack->variant)->project_memory(a, x, state->num_sentences, length, memory);
 }
 
-// The phrases that a layer reads: keys and values (sentences, heads, phrases, size), which the caller keeps alive.
-API void pl_phrases(State *state, int64_t layer, const float *keys, const float *values, int64_t phrases, const int64_t *lengths) {
+// What the combination network of a layer reads: phrase vectors (sentences, phrases, D), of which the first counts[b] are real
+// (counts null: all).
+API int pl_phrases(State *state, int64_t layer, const float *vectors, int64_t phrases, const int64_t *counts) {
     LayerState *own = state->layers + layer;
-    own->phrase_keys = keys;
-    own->phrase_values = values;
-    own->phrase_lengths = lengths;
-    own->num_phrases = phrases;
+    const Matrix *keys_values = &state->stack->layers[layer].combination.keys_values;
+    int64_t d = keys_values->k, sentences = state->num_sentences;
+    free(own->phrase_starts);
+    release(own->phrases);
+    own->phrases = 0;
+    int64_t *starts = own->phrase_starts = (int64_t *)malloc(sizeof(int64_t) * (sentences + 1));
+    if (!starts) return NO_MEMORY;
+    starts[0] = 0;
+    for (int64_t b = 0; b < sentences; b++) starts[b + 1] = starts[b] + (counts ? counts[b] : phrases);
+    float *real = (float *)allocate(starts[sentences] * d);
+    own->phrases = (float *)allocate(starts[sentences] * keys_values->n);
+    own->most_phrases = phrases;
+    if (real && own->phrases) {
+        for (int64_t b = 0; b < sentences; b++)
+            memcpy(real + starts[b] * d, vectors + b * phrases * d, sizeof(float) * (starts[b + 1] - starts[b]) * d);
+        variant(state->stack->variant)->multiply(keys_values, real, starts[sentences], LINEAR, own->phrases);
+    }
+    release(real);
+    return real && own->phrases ? 0 : NO_MEMORY;
 }
 
-// Feed a token to every row: the hidden states (rows, D). `position`: the vector of this step, or null.
-API int pl_step(State *state, const int64_t *tokens, const float *position, float *out) {
-    return variant(state->stack->variant)->step(state, tokens, position, out);
+// How likely each source token gives a word, (sentences, length), after `pl_memory`: every step then has a share of words. Of a
+// slot of order n it is the mean over its tokens, which is kept for every order up to MAX_TAPS.
+API int pl_shares(State *state, const float *shares) {
+    int64_t length = state->length;
+    release(state->shares);
+    state->shares = (float *)allocate(state->num_sentences * MAX_TAPS * length);
+    if (!state->shares) return NO_MEMORY;
+    for (int64_t b = 0; b < state->num_sentences; b++, shares += length)
+        for (int64_t order = 1; order <= MAX_TAPS; order++)
+            for (int64_t j = 0; j < length; j++) {
+                int64_t covered = j + 1 < order ? j + 1 : order;
+                float sum = 0;
+                for (int64_t k = j + 1 - covered; k <= j; k++) sum += shares[k];
+                state->shares[(b * MAX_TAPS + order - 1) * length + j] = sum / covered;
+            }
+    return 0;
+}
+
+// Feed a token to every row: the hidden states (rows, D), and the share of words of each row (null without `pl_shares`).
+// `position`: the vector of this step, or null.
+API int pl_step(State *state, const int64_t *tokens, const float *position, float *out, float *word_share) {
+    return variant(state->stack->variant)->step(state, tokens, position, out, word_share);
 }
 
 // Row i becomes what row `rows[i]` was; the number of rows may change.

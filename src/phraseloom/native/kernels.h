@@ -1,4 +1,4 @@
-// The structures that `kernels.cpp` reads; `structs.py` declares the same ones for ctypes. Plain C, no torch headers.
+// The structures that `kernels.cpp` reads; `library.py` declares the same ones for ctypes. Plain C, no torch headers.
 //
 // All tensors are contiguous float32. Offsets and columns count floats. The caller keeps every pointer alive and checks every
 // size; a function returns 0, or a negative error code.
@@ -58,8 +58,16 @@ struct Attention {
 // The attentive combination network (layers/phrase_representation.py).
 struct Combination {
     Norm norm;
-    Matrix query, output, hidden, down;
+    Matrix query, keys_values, output, hidden, down;
     int64_t heads, size, add_attended;
+};
+
+// How the phrase vectors of one level of an encoder are made (layers/phrase_representation.py): the glance, then a scorer.
+struct Representation {
+    int64_t mean, gated;           // else: the maximum, softmax
+    Matrix of_glance, of_token;    // the halves of W1; packed null: the vector is the glance
+    const float *score;            // w2
+    double score_bias;             // b2
 };
 
 struct Layer {
@@ -71,6 +79,9 @@ struct Layer {
 };
 
 // An encoder or a decoder with the embedding of its tokens: rows of `embedding`, through `project` if it is there.
+//
+// An encoder with source phrases has a representation for each of its num_layers + 1 levels. Mixture j of phrase vectors is the
+// sum of the levels times phrase_shares[j * (num_layers + 1) + level]; likewise the mixtures of token states.
 struct Stack {
     int64_t variant, width, vocabulary, num_layers;
     double scale;
@@ -78,4 +89,25 @@ struct Stack {
     Matrix project;
     Norm embedding_norm, final_norm;
     const Layer *layers;
+    const Representation *representations;
+    const float *phrase_shares, *token_shares;
+    int64_t num_phrase_mixtures, num_token_mixtures;
+};
+
+// An output: its classes are compared with h, or with ê of a continuous output (outputs/continuous.py): first h, or
+// second relu(first h). A class from `first_phrase` on is a phrase, for a gate between words and phrases.
+struct Output {
+    Matrix first, second, classes;  // first, second: packed null if not there
+    int64_t first_phrase;
+};
+
+// A batch of sources, padded, and where its encoding goes. The mixtures are zero before; padding stays zero.
+struct Source {
+    int64_t sentences, length, phrases;
+    const int64_t *tokens, *lengths;
+    const float *positions;  // (length, D), or null
+    const int64_t *sizes;    // tokens in each phrase (sentences, phrases), none after the last phrase; null without phrases
+    float *states;           // (sentences, length, D)
+    float *vectors;          // (phrase mixtures, sentences, phrases, D)
+    float *mixed;            // (token mixtures, sentences, length, D)
 };

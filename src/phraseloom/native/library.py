@@ -70,8 +70,19 @@ class CombinationStruct(Structure):
 
     _fields_ = [
         ("norm", NormStruct),
-        *((n, MatrixStruct) for n in ("query", "output", "hidden", "down")),
+        *((n, MatrixStruct) for n in ("query", "keys_values", "output", "hidden", "down")),
         *((n, c_int64) for n in ("heads", "size", "add_attended")),
+    ]
+
+
+class RepresentationStruct(Structure):
+    """`Representation` of kernels.h."""
+
+    _fields_ = [
+        *((n, c_int64) for n in ("mean", "gated")),
+        *((n, MatrixStruct) for n in ("of_glance", "of_token")),
+        ("score", c_void_p),
+        ("score_bias", c_double),
     ]
 
 
@@ -97,6 +108,24 @@ class StackStruct(Structure):
         ("project", MatrixStruct),
         *((n, NormStruct) for n in ("embedding_norm", "final_norm")),
         ("layers", POINTER(LayerStruct)),
+        ("representations", POINTER(RepresentationStruct)),
+        *((n, c_void_p) for n in ("phrase_shares", "token_shares")),
+        *((n, c_int64) for n in ("num_phrase_mixtures", "num_token_mixtures")),
+    ]
+
+
+class OutputStruct(Structure):
+    """`Output` of kernels.h."""
+
+    _fields_ = [*((n, MatrixStruct) for n in ("first", "second", "classes")), ("first_phrase", c_int64)]
+
+
+class SourceStruct(Structure):
+    """`Source` of kernels.h."""
+
+    _fields_ = [
+        *((n, c_int64) for n in ("sentences", "length", "phrases")),
+        *((n, c_void_p) for n in ("tokens", "lengths", "positions", "sizes", "states", "vectors", "mixed")),
     ]
 
 
@@ -107,8 +136,11 @@ _STRUCTS = (
     SlotsStruct,
     AttentionStruct,
     CombinationStruct,
+    RepresentationStruct,
     LayerStruct,
     StackStruct,
+    OutputStruct,
+    SourceStruct,
 )
 _P, _I = c_void_p, c_int64
 _FUNCTIONS = {
@@ -116,13 +148,15 @@ _FUNCTIONS = {
     "pl_struct_size": (_I, [_I]),
     "pl_packed_size": (_I, [_I, _I, _I]),
     "pl_pack": (None, [_I, _P, _I, _I, _P]),
-    "pl_candidates": (c_int, [_I, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
-    "pl_encode": (c_int, [_P, _P, _P, _P, _I, _I, _P]),
+    "pl_candidates": (c_int, [_I, _P, _P, _P, _I, _I, _P, _I, _P, _P, _P, _P]),
+    "pl_encode": (c_int, [_P, _P]),
+    "pl_multiply": (None, [_I, _P, _P, _I, _I, _P]),
     "pl_start": (_P, [_P, _I, _I]),
     "pl_end": (None, [_P]),
     "pl_memory": (c_int, [_P, _I, _P, _I, _P]),
-    "pl_phrases": (None, [_P, _I, _P, _P, _I, _P]),
-    "pl_step": (c_int, [_P, _P, _P, _P]),
+    "pl_phrases": (c_int, [_P, _I, _P, _I, _P]),
+    "pl_shares": (c_int, [_P, _P]),
+    "pl_step": (c_int, [_P, _P, _P, _P, _P]),
     "pl_reorder": (c_int, [_P, _P, _I]),
 }
 

@@ -7,7 +7,7 @@ library cannot run (the encoder, the decoder, the output) stays eager.
 from __future__ import annotations
 
 import threading
-from ctypes import addressof, c_int64
+from ctypes import addressof, byref, c_int64
 from typing import Any
 from weakref import WeakKeyDictionary, finalize
 
@@ -15,14 +15,15 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
-from phraseloom.layers.phrase_representation import PhraseKeys
+from phraseloom.layers.segments import PhraseSegments
 from phraseloom.models.decoder import Memory, TransformerDecoder
 from phraseloom.models.language_model import LanguageModel
+from phraseloom.models.phrases import PhraseMemory
 from phraseloom.models.translation import TranslationModel
-from phraseloom.native.library import Parts, best_variant, check, load
-from phraseloom.native.program import Unsupported, decoder_program, encoder_program
+from phraseloom.native.library import ACTIVATIONS, Parts, SourceStruct, best_variant, check, load
+from phraseloom.native.program import Unsupported, decoder_program, encoder_program, output_program
 from phraseloom.options.decoding import Kernels
-from phraseloom.outputs import DecoderOutput, SoftmaxOutput
+from phraseloom.outputs import ContinuousOutput, DecoderOutput, SoftmaxOutput, WordOrPhraseOutput
 
 
 def fast(model: Any, kernels: Kernels = "auto") -> Any:
@@ -45,7 +46,9 @@ class _Compiled:
 
     def __init__(self, model: Any) -> None:
         embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
-        self._parameters, self._embedding = list(model.parameters()), embedding
+        self._read = [*model.parameters(), embedding.weight]  # fixed vectors are no parameters
+        if isinstance(model.output, ContinuousOutput):
+            self._read.append(model.output.table.rows_VM)
         self._made_from = self._versions()
         if not isinstance(model.decoder, TransformerDecoder):
             raise Unsupported(f"it cannot run a {type(model.decoder).__name__}")
@@ -53,17 +56,20 @@ class _Compiled:
         self.parts = parts = Parts(best_variant(attention.score.layout.size))
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
-        if isinstance(model, TranslationModel) and model.phrases is None:
+        if isinstance(model, TranslationModel):
             try:
-                self.encoder = encoder_program(parts, model.encoder, model.source_embedding)
+                self.encoder = encoder_program(parts, model.encoder, model.source_embedding, model.phrases)
             except Unsupported:
                 self.encoder = None
-        if type(model.output) is SoftmaxOutput:
-            self.output = parts.matrix(model.output.weight, model.output.class_bias())
+        fertility = getattr(model, "fertility", None)
+        self.fertility = [] if fertility is None else [parts.matrix(one.weight, one.bias) for one in fertility.maps]
+        try:
+            self.output = output_program(parts, model.output, gated=fertility is not None)
+        except Unsupported:
+            self.output = None
 
     def _versions(self) -> list[tuple[int, int]]:
-        tensors = (*self._parameters, self._embedding.weight)  # fixed vectors are no parameters
-        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
+        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in self._read]
 
     @property
     def is_current(self) -> bool:
@@ -81,8 +87,6 @@ def _compiled(model: Any) -> _Compiled:
         raise Unsupported("the compiled library is not there; `phraseloom doctor` tells how to build it")
     if type(model) not in (TranslationModel, LanguageModel):
         raise Unsupported(f"it cannot run a {type(model).__name__}")
-    if getattr(model, "fertility", None) is not None:
-        raise Unsupported("it cannot run a gate over words and phrases (fertility)")
     with _lock:
         compiled = _programs.get(model)
         if compiled is None or model.training or not compiled.is_current:
@@ -119,18 +123,36 @@ class NativeModel:
             raise IndexError("a length is outside the batch")
         positions = _positions(self.model.source_embedding, 0, length)
         states = torch.empty(sentences, length, program.width)
-        check(
-            self._compiled.parts.library.pl_encode(
-                addressof(program),
-                tokens.data_ptr(),
-                _data(positions),
-                lengths.data_ptr(),
-                sentences,
-                length,
-                states.data_ptr(),
-            )
-        )
-        return Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
+        source = SourceStruct(sentences=sentences, length=length, tokens=tokens.data_ptr(), lengths=lengths.data_ptr())
+        source.positions, source.states = _data(positions), states.data_ptr()
+        memory = Memory(states, None if lengths_B is None or bool((lengths == length).all()) else lengths_B)
+        if self.model.phrases is not None:
+            segments: PhraseSegments = self.model.phrases.begin(source_BS, lengths, phrase_sizes_BP).segments
+            sizes = segments.sizes_BP.contiguous()
+            _require_phrases(sizes, lengths)
+            vectors = torch.zeros(program.num_phrase_mixtures, *sizes.shape, program.width)
+            mixed = torch.zeros(program.num_token_mixtures, *states.shape)
+            source.phrases, source.sizes = sizes.shape[1], sizes.data_ptr()
+            source.vectors, source.mixed = vectors.data_ptr(), mixed.data_ptr()
+            memory.mixed = list(mixed) or None
+            of_layers = list(vectors) if len(vectors) > 1 else [vectors[0]] * len(self.model.decoder.layers)
+            memory.phrases = PhraseMemory(of_layers, sizes, segments.visibility)
+        check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
+        if self.model.fertility is not None:
+            logits_BSC = self._fertility(self.model.fertility.join(self.model.source_embedding(source_BS), states))
+            memory.word_share_BS = self.model.word_share(logits_BSC, memory.lengths_B)
+        return memory
+
+    def _fertility(self, joined_BSI: Tensor) -> Tensor:
+        """The classes of source tokens before calibration, (B, S, C): `Fertility.classify`."""
+        x, parts = joined_BSI.flatten(0, 1).contiguous(), self._compiled.parts
+        for number, matrix in enumerate(self._compiled.fertility, 1):
+            _require(x, torch.float32, (len(x), matrix.k))
+            y = torch.empty(len(x), matrix.n)
+            activation = ACTIVATIONS["linear" if number == len(self._compiled.fertility) else "relu"]
+            parts.library.pl_multiply(parts.variant, byref(matrix), x.data_ptr(), len(x), activation, y.data_ptr())
+            x = y
+        return x.unflatten(0, joined_BSI.shape[:2])
 
     def start(self, memory: Any, *, beam: int = 1, max_length: int = 64) -> NativeState:
         """The state of search before the first step, `beam` hypotheses a sentence."""
@@ -141,7 +163,8 @@ class NativeModel:
 
     def step(self, tokens_R: Tensor, state: NativeState) -> DecoderOutput:
         """Feed one token to every row: hidden (R, D). There are no attention weights."""
-        return DecoderOutput(state.advance(tokens_R, self._embedding))
+        hidden_RD, word_share_R = state.advance(tokens_R, self._embedding)
+        return DecoderOutput(hidden_RD, (), word_share_R)
 
     @property
     def _embedding(self) -> Any:
@@ -154,17 +177,16 @@ class NativeState:
     def __init__(self, compiled: _Compiled, memory: Any, capacity: int, model: Any) -> None:
         self._compiled, self._library = compiled, compiled.parts.library
         self.rows = sentences = memory if isinstance(memory, int) else len(memory.states_BSD)
-        self.beam, self.step = 1, 0
+        self.beam, self.step, self.has_shares = 1, 0, False
         self._handle = self._library.pl_start(addressof(compiled.decoder), sentences, max(1, capacity))
         if not self._handle:
             raise MemoryError("no memory for the caches of search; make batch_sentences smaller")
         finalize(self, self._library.pl_end, self._handle)
-        self._alive: list[Tensor] = []
         if not isinstance(memory, int):
             self._read(memory, model)
 
     def _read(self, memory: Memory, model: Any) -> None:
-        sentences, length, width = memory.states_BSD.shape
+        sentences, length, _ = memory.states_BSD.shape
         lengths = torch.full((sentences,), length) if memory.lengths_B is None else memory.lengths_B.contiguous()
         _require(lengths, torch.int64, (sentences,))
         if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
@@ -176,35 +198,41 @@ class NativeState:
                     states, torch.float32, (sentences, length, self._compiled.decoder.layers[number].cross.memory.k)
                 )
                 check(self._library.pl_memory(self._handle, number, states.data_ptr(), length, lengths.data_ptr()))
-            keys: PhraseKeys | None = layer.project_phrases(memory.phrases, number)
-            if keys is not None:
-                self._read_phrases(number, keys, sentences, width)
+            if layer.combination is not None and memory.phrases is not None:
+                self._read_phrases(number, memory.phrases, sentences)
+        if memory.word_share_BS is not None:
+            shares = memory.word_share_BS.contiguous()
+            _require(shares, torch.float32, (sentences, length))
+            check(self._library.pl_shares(self._handle, shares.data_ptr()))
+            self.has_shares = True
 
-    def _read_phrases(self, layer: int, phrases: PhraseKeys, sentences: int, width: int) -> None:
-        keys, values, lengths = phrases.keys.contiguous(), phrases.values.contiguous(), phrases.visibility.lengths_B
-        combination = self._compiled.decoder.layers[layer].combination
-        shape = (sentences, combination.heads, keys.shape[2], combination.size)
-        for tensor in (keys, values):
-            _require(tensor, torch.float32, shape)
-        if lengths is not None:
-            lengths = lengths.contiguous()
-            _require(lengths, torch.int64, (sentences,))
-            if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= keys.shape[2]:
+    def _read_phrases(self, layer: int, phrases: PhraseMemory, sentences: int) -> None:
+        vectors, counts = phrases.vectors[layer].contiguous(), phrases.visibility.lengths_B
+        most = vectors.shape[1]
+        width = self._compiled.decoder.layers[layer].combination.keys_values.k
+        _require(vectors, torch.float32, (sentences, most, width))
+        if counts is not None:
+            counts = counts.contiguous()
+            _require(counts, torch.int64, (sentences,))
+            if sentences and not 0 <= int(counts.min()) <= int(counts.max()) <= most:
                 raise IndexError("a number of phrases is outside the batch")
-            self._alive.append(lengths)
-        self._alive += [keys, values]
-        self._library.pl_phrases(self._handle, layer, keys.data_ptr(), values.data_ptr(), keys.shape[2], _data(lengths))
+        check(self._library.pl_phrases(self._handle, layer, vectors.data_ptr(), most, _data(counts)))
 
-    def advance(self, tokens_R: Tensor, embedding: Any) -> Tensor:
-        """Feed one token to every row: hidden states (R, D)."""
+    def advance(self, tokens_R: Tensor, embedding: Any) -> tuple[Tensor, Tensor | None]:
+        """Feed one token to every row: hidden states (R, D), and λ_word (R,) of a model with a gate."""
         program = self._compiled.decoder
         hidden = torch.empty(self.rows, program.width)
         tokens = tokens_R.contiguous()
         _require(tokens, torch.int64, (self.rows,))
         position = _positions(embedding, self.step, 1)
-        check(self._library.pl_step(self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr()))
+        word_share = torch.empty(self.rows) if self.has_shares else None
+        check(
+            self._library.pl_step(
+                self._handle, tokens.data_ptr(), _data(position), hidden.data_ptr(), _data(word_share)
+            )
+        )
         self.step += 1
-        return hidden
+        return hidden, word_share
 
     def reorder(self, rows_R: Tensor) -> None:
         """Row i becomes what row `rows_R[i]` was; rows stay within their sentence."""
@@ -227,9 +255,9 @@ class NativeState:
 
 
 class NativeOutput:
-    """A softmax output whose best classes and scores come from the library, chunk by chunk; all else is the output's."""
+    """An output whose best classes and scores come from the library, chunk by chunk; all else is the output's."""
 
-    def __init__(self, output: SoftmaxOutput, compiled: _Compiled) -> None:
+    def __init__(self, output: SoftmaxOutput | ContinuousOutput, compiled: _Compiled) -> None:
         self.eager, self._compiled = output, compiled
 
     def __getattr__(self, name: str) -> Any:
@@ -237,37 +265,49 @@ class NativeOutput:
 
     def candidates(self, hidden_RD: Tensor, count: int, word_share_R: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """log p and ids of the `count` best classes of each row, (R, count) each, best first; ties go to the lower id."""
-        log_probs, ids, _ = self._run(hidden_RD, count)
+        log_probs, ids, _ = self._run(hidden_RD, count, word_share_R)
         return log_probs.float(), ids
 
-    def allowed(self, hidden_RD: Tensor, count: int, banned: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    def allowed(
+        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...], word_share_R: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The same without the `banned` classes, in float64; -inf where fewer are left."""
-        log_probs, ids, _ = self._run(hidden_RD, count, banned)
+        log_probs, ids, _ = self._run(hidden_RD, count, word_share_R, banned)
         return log_probs, ids
 
     def gold_log_probs(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> Tensor:
         """log p of the gold class of each row, (N,)."""
-        of_gold = self._run(hidden_ND, 1, gold_R=gold_N)[2]
+        of_gold = self._run(hidden_ND, 1, word_share_N, gold_R=gold_N)[2]
         assert of_gold is not None
         return of_gold.float()
 
     def _run(
-        self, hidden_RD: Tensor, count: int, banned: tuple[int, ...] = (), gold_R: Tensor | None = None
+        self,
+        hidden_RD: Tensor,
+        count: int,
+        word_share_R: Tensor | None,
+        banned: tuple[int, ...] = (),
+        gold_R: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        matrix, parts = self._compiled.output, self._compiled.parts
-        assert matrix is not None
-        rows, count = len(hidden_RD), min(count, matrix.n)
+        output, parts = self._compiled.output, self._compiled.parts
+        assert output is not None
+        rows, count = len(hidden_RD), min(count, output.classes.n)
         hidden = hidden_RD.contiguous()
-        _require(hidden, torch.float32, (rows, matrix.k))
+        _require(hidden, torch.float32, (rows, output.first.k or output.classes.k))
         log_probs = torch.empty(rows, count, dtype=torch.float64)
         ids = torch.empty(rows, count, dtype=torch.int64)
         of_gold = None
         if gold_R is not None:
             gold_R, of_gold = gold_R.contiguous(), torch.empty(rows, dtype=torch.float64)
             _require(gold_R, torch.int64, (rows,))
+        if not isinstance(self.eager, WordOrPhraseOutput):
+            word_share_R = None
+        if word_share_R is not None:
+            word_share_R = word_share_R.contiguous()
+            _require(word_share_R, torch.float32, (rows,))
         code = parts.library.pl_candidates(
-            parts.variant, addressof(matrix), hidden.data_ptr(), rows, count, (c_int64 * len(banned))(*banned), len(banned),
-            log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),
+            parts.variant, addressof(output), hidden.data_ptr(), _data(word_share_R), rows, count,
+            (c_int64 * len(banned))(*banned), len(banned), log_probs.data_ptr(), ids.data_ptr(), _data(gold_R), _data(of_gold),
         )  # fmt: skip
         check(code)
         return log_probs, ids, of_gold
@@ -284,6 +324,13 @@ def _require(tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None
         raise ValueError(
             f"{tuple(tensor.shape)} {tensor.dtype} on {tensor.device}, but {shape} {dtype} on cpu is needed"
         )
+
+
+def _require_phrases(sizes_BP: Tensor, lengths_B: Tensor) -> None:
+    """Refuse phrases that are not the tokens of their sentences, one after the other."""
+    _require(sizes_BP, torch.int64, (len(lengths_B), sizes_BP.shape[1]))
+    if bool((sizes_BP < 0).any()) or not torch.equal(sizes_BP.sum(1), lengths_B):
+        raise IndexError("a phrase is outside its sentence")
 
 
 def _data(tensor: Tensor | None) -> int | None:

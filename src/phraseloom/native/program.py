@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from phraseloom.layers.attention.convkv import ConvKVScore
 from phraseloom.layers.attention.gate import opening
@@ -23,21 +23,32 @@ from phraseloom.layers.attention.token import TokenScore
 from phraseloom.layers.attention.windows import Window, WindowOutput
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.feedforward import FeedForward, Residual
-from phraseloom.layers.phrase_representation import AttentiveCombination
+from phraseloom.layers.phrase_representation import (
+    AttentiveCombination,
+    GatedPhraseScorer,
+    PhraseRepresentation,
+    PhraseScorer,
+    TransparentAttention,
+)
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.models.decoder import TransformerDecoder
-from phraseloom.models.encoder import TransformerEncoder
+from phraseloom.models.encoder import NoEncoder, TransformerEncoder
+from phraseloom.models.phrases import SourcePhrases
 from phraseloom.native.library import (
     ACTIVATIONS,
     MAX_TAPS,
     AttentionStruct,
     CombinationStruct,
     LayerStruct,
+    MatrixStruct,
+    OutputStruct,
     Parts,
+    RepresentationStruct,
     SlotsStruct,
     StackStruct,
     WindowStruct,
 )
+from phraseloom.outputs import ContinuousOutput, SoftmaxOutput, WordOrPhraseOutput
 
 
 class Unsupported(Exception):
@@ -46,30 +57,89 @@ class Unsupported(Exception):
 
 def decoder_program(parts: Parts, decoder: TransformerDecoder, embedding: Any) -> StackStruct:
     """The step of a Transformer decoder with its embedding."""
-    layers = (LayerStruct * len(decoder.layers))(*(_decoder_layer(parts, layer) for layer in decoder.layers))
-    return _stack(parts, layers, decoder, embedding)
+    layers = [_decoder_layer(parts, layer) for layer in decoder.layers]
+    return _stack(parts, layers, decoder.norm, embedding)
 
 
-def encoder_program(parts: Parts, encoder: Any, embedding: Any) -> StackStruct:
-    """A Transformer encoder with its embedding, without source phrases."""
-    if type(encoder) is not TransformerEncoder:
+def encoder_program(parts: Parts, encoder: Any, embedding: Any, phrases: SourcePhrases | None) -> StackStruct:
+    """A Transformer encoder, or none, with its embedding and its source phrases."""
+    if type(encoder) not in (TransformerEncoder, NoEncoder):
         raise Unsupported(f"encoder {type(encoder).__name__}")
-    layers = (LayerStruct * len(encoder.layers))()
-    for struct, layer in zip(layers, encoder.layers, strict=True):
-        if layer.combination is not None:
-            raise Unsupported("source phrases in the encoder")
+    layers = []
+    for layer in encoder.layers if type(encoder) is TransformerEncoder else ():
+        struct = LayerStruct(has_combination=layer.combination is not None)
         struct.own = attention(parts, layer.attention, cross=False)
         _residual(parts, struct, "self_norm", layer.attention_residual)
+        if layer.combination is not None:
+            struct.combination = _combination(parts, layer.combination)
         _feed_forward(parts, struct, layer.feed_forward, layer.feed_forward_residual)
-    return _stack(parts, layers, encoder, embedding)
+        layers.append(struct)
+    stack = _stack(parts, layers, encoder.norm, embedding)
+    if phrases is not None:
+        _levels(parts, stack, phrases)
+    return stack
 
 
-def _stack(parts: Parts, layers: Any, stack: Any, embedding: Any) -> StackStruct:
-    parts.keep(layers)
-    struct = StackStruct(
-        variant=parts.variant, num_layers=len(layers), layers=layers, final_norm=parts.norm(stack.norm)
+def output_program(parts: Parts, output: Any, *, gated: bool) -> OutputStruct:
+    """A softmax, or a continuous output, whose forbidden classes get a bias of -inf. With a gate, its score is `mixture`."""
+    struct = OutputStruct()
+    if type(output) is SoftmaxOutput:
+        struct.classes = parts.matrix(output.weight, output.class_bias())
+    elif type(output) is ContinuousOutput or (
+        type(output) is WordOrPhraseOutput and (output.score == "mixture" or not gated)
+    ):
+        linears = [output.project] if isinstance(output.project, nn.Linear) else [output.project[0], output.project[2]]
+        matrices = [parts.matrix(linear.weight, linear.bias) for linear in linears]
+        struct.first, struct.second = matrices[0], matrices[1] if len(matrices) > 1 else MatrixStruct()
+        bias = torch.zeros(len(output.table))
+        bias[list(output.forbidden)] = float("-inf")
+        struct.classes, struct.first_phrase = parts.matrix(output.table.rows_VM, bias), output.table.first_phrase
+    else:
+        raise Unsupported(f"output {type(output).__name__}")
+    parts.keep(struct)
+    return struct
+
+
+def _levels(parts: Parts, stack: StackStruct, phrases: SourcePhrases) -> None:
+    """The phrases of each level, and the mixtures of levels; without transparent attention one mixture, the last level."""
+    if type(phrases) is not SourcePhrases:
+        raise Unsupported(f"phrases {type(phrases).__name__}")
+    stack.representations = _array(
+        parts, RepresentationStruct, [_representation(parts, level) for level in phrases.representations]
     )
-    struct.width = layers[0].down.n
+    last = torch.eye(stack.num_layers + 1)[-1:]
+    shares = last if phrases.transparent is None else _shares(phrases.transparent)
+    stack.phrase_shares, stack.num_phrase_mixtures = parts.pointer(shares), len(shares)
+    if phrases.transparent_tokens is not None:
+        shares = _shares(phrases.transparent_tokens)
+        stack.token_shares, stack.num_token_mixtures = parts.pointer(shares), len(shares)
+
+
+def _shares(mixture: TransparentAttention) -> Tensor:
+    if type(mixture) is not TransparentAttention:
+        raise Unsupported(f"mixtures {type(mixture).__name__}")
+    return mixture.shares().t()
+
+
+def _representation(parts: Parts, level: PhraseRepresentation) -> RepresentationStruct:
+    scorer = level.scorer
+    if type(level) is not PhraseRepresentation or type(scorer) not in (PhraseScorer, GatedPhraseScorer, type(None)):
+        raise Unsupported(f"phrases {type(level).__name__} with {type(scorer).__name__}")
+    struct = RepresentationStruct(mean=level.glance == "mean")
+    if scorer is not None:
+        of_glance, of_token = scorer.hidden.weight.chunk(2, 1)
+        struct.of_glance = parts.matrix(of_glance)
+        struct.of_token = parts.matrix(of_token, scorer.hidden.bias)
+        struct.score = parts.pointer(scorer.score)
+    if isinstance(scorer, GatedPhraseScorer):
+        struct.gated, struct.score_bias = True, scorer.score_bias.item()
+    return struct
+
+
+def _stack(parts: Parts, layers: list[LayerStruct], norm: Any, embedding: Any) -> StackStruct:
+    struct = StackStruct(variant=parts.variant, num_layers=len(layers), final_norm=parts.norm(norm))
+    struct.layers = _array(parts, LayerStruct, layers)
+    struct.width = layers[0].down.n if layers else embedding.weight.shape[1]
     if type(embedding) is TableEmbedding:
         struct.project = parts.matrix(embedding.linear.weight, embedding.linear.bias)
     elif type(embedding) is not TokenEmbedding or embedding.weight.shape[1] != struct.width:
@@ -114,6 +184,7 @@ def _combination(parts: Parts, combination: AttentiveCombination) -> Combination
     return CombinationStruct(
         norm=parts.norm(combination.residual.norm),
         query=parts.matrix(combination.query.weight * size**-0.5),
+        keys_values=parts.matrix(combination.keys_values.weight),
         output=parts.matrix(combination.output.weight),
         hidden=parts.matrix(combination.hidden.weight, combination.hidden.bias),
         down=parts.matrix(combination.down.weight),
