@@ -420,7 +420,7 @@ def test_a_lock_is_not_written_through_a_link(here: Path) -> None:
 
 def test_a_file_is_not_written_through_a_link_at_its_temporary_name(here: Path) -> None:
     Path("text").write_bytes(b"mine")
-    Path(f".new.{os.getpid()}.tmp").symlink_to("text")
+    files.temporary_path(Path("new")).symlink_to("text")
     files.atomic_write_text("new", "new")
     assert Path("text").read_bytes() == b"mine" and Path("new").read_bytes() == b"new"
 

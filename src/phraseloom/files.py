@@ -14,6 +14,7 @@ import os
 import shutil
 import socket
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -100,6 +101,12 @@ def disk_problem(error: OSError, path: Path) -> FileProblem:
     return FileProblem(f"cannot write: {error.strerror or error}", file=path, hint=hint)
 
 
+def temporary_path(path: Path) -> Path:
+    """Where this process writes a new `path` first; on a shared file system, another machine may have the same process id."""
+    host = zlib.crc32(socket.gethostname().encode())
+    return path.with_name(f".{path.name}.{os.getpid()}{host:010d}.tmp")
+
+
 def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
     """Let `write` write a temporary file, then rename it to `path`.
 
@@ -111,7 +118,7 @@ def atomic_write(path: str | Path, write: Callable[[Path], None]) -> None:
         path = path.resolve()
     if path.exists() and not path.is_file() and not path.is_dir():
         raise FileProblem("neither a file nor a new name: a device or pipe cannot be written whole", file=path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_path(path)
     try:
         disk.mkdir(path.parent)
         if os.path.lexists(temporary):
@@ -343,21 +350,25 @@ class LostFolder(FileProblem):
 
 
 class FolderLock:
-    """An exclusive lock on a folder during the `with` block; a second process gets an error that names the owner."""
+    """A lock on a folder during the `with` block; a second process gets an error that names the owner.
 
-    def __init__(self, folder: str | Path) -> None:
-        self.path = Path(folder) / ".lock"
+    Any number of processes may have the lock at once if all of them ask for a `shared` one (which systems without `fcntl` lack).
+    """
+
+    def __init__(self, folder: str | Path, *, shared: bool = False) -> None:
+        self.path, self.shared = Path(folder) / ".lock", shared
         self._handle: IO[bytes] | None = None
         self._portable = _PortableLock(self.path.parent)
 
     def __enter__(self) -> FolderLock:
         disk.mkdir(self.path.parent)
         if fcntl is None:
-            self._portable.acquire()
+            if not self.shared:
+                self._portable.acquire()
             return self
         self._handle = self._open()
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._handle, (fcntl.LOCK_SH if self.shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except OSError as error:
             self._handle.seek(0)
             owner = self._handle.read(200).decode("utf-8", "replace").strip()

@@ -207,7 +207,7 @@ def _check_working(work: Path, real: Path, kind: FolderKind, inputs: list[Path])
 
 
 def _is_half_mark(path: Path) -> bool:
-    return path.name.startswith(f".{MARK}.") and bool(_TEMPORARY.fullmatch(path.name)) and not path.is_dir()
+    return path.name.startswith(f".{MARK}.") and is_temporary(path) and not path.is_dir()
 
 
 def _is_lock(path: Path) -> bool:
@@ -323,6 +323,11 @@ def swap(new: Path, target: Path, old: Path) -> None:
     files.disk.fsync_folder(target.parent)
 
 
+def is_temporary(path: Path) -> bool:
+    """Whether a name is that of a file that is being written, or that a killed process left."""
+    return bool(_TEMPORARY.fullmatch(path.name))
+
+
 def remove_marked(folder: Path, *marks: str) -> None:
     """Remove a folder that has one of the files `marks` or is empty; do nothing if there is none.
 
@@ -335,7 +340,7 @@ def remove_marked(folder: Path, *marks: str) -> None:
         raise FileProblem("in the way, and no folder that phraseloom made", file=folder, hint="move it away")
     inside = sorted(folder.iterdir())
     known = [folder / mark for mark in marks if _is_plain(folder / mark)]
-    if not known and not all(_TEMPORARY.fullmatch(path.name) for path in inside):
+    if not known and not all(map(is_temporary, inside)):
         raise FileProblem(
             f"in the way, and not made by phraseloom (no {marks[0]} there)", file=folder, hint="move the folder away"
         )

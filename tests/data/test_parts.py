@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from phraseloom.data.parts import bits_of, repeated_pairs
 from phraseloom.data.prepare import prepare, prepare_part
 from phraseloom.errors import FileProblem, UsageError
 from phraseloom.options.data import DataConfig
+from phraseloom.replace import is_temporary
 from phraseloom.text.lines import write_lines
 
 WORDS = ("the", "a", "old", "new", "house", "dog", "bird", "garden")
@@ -173,6 +175,94 @@ def test_parts_of_several_machines_give_the_bytes_of_one(tmp_path: Path, encoded
     assert content(report.folder) == whole and encoded == []
     assert not (tmp_path / "m1/out.parts").exists() and others[0].is_dir()
     Dataset.open(report.folder, verify=True)
+
+
+def test_who_works_on_the_parts_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a part is encoded: the same part and the dataset are refused, another part is not. Nothing is lost."""
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    chosen, real, seen = config(tmp_path), Coder.encode, list[str]()
+
+    def refused(work: Any, *arguments: Any) -> None:
+        with pytest.raises(FileProblem) as caught:
+            work(*arguments, data_root=tmp_path)
+        assert caught.value.file == (tmp_path / "out.parts").resolve()
+        seen.append(f"{caught.value.what}; {caught.value.hint}")
+
+    def encode(self: Coder, chunk: Chunk, filters: Any) -> Any:
+        if chunk.base == 20:
+            monkeypatch.setattr(Coder, "encode", real)
+            refused(prepare_part, chosen, 1, 2)
+            refused(prepare, chosen)
+            assert prepare_part(chosen, 2, 2, data_root=tmp_path).pairs > 0
+            refused(prepare_part, chosen, 1, 2)
+        return real(self, chunk, filters)
+
+    monkeypatch.setattr(Coder, "encode", encode)
+    prepare_part(chosen, 1, 2, data_root=tmp_path)
+    me = f"the folder is in use by process {os.getpid()} on {socket.gethostname()}"
+    wait = "wait until it has ended, then run the same command again"
+    assert seen == [f"part 1/2: {me}; {wait}", f"the parts: {me}; {wait}", f"part 1/2: {me}; {wait}"]
+
+    real_assemble = module._Work.assemble
+
+    def assemble(self: Any, split: str, tokenizer: Any) -> Any:
+        monkeypatch.setattr(module._Work, "assemble", real_assemble)
+        refused(prepare_part, chosen, 3, 3)
+        return real_assemble(self, split, tokenizer)
+
+    monkeypatch.setattr(module._Work, "assemble", assemble)
+    assert content(prepare(chosen, data_root=tmp_path).folder) == whole
+    assert len(seen) == 4 and seen[-1].startswith("part 3/3: the folder is in use")
+    assert not (tmp_path / "out.parts").exists()
+
+
+TOGETHER = """
+import sys
+from pathlib import Path
+from phraseloom.data import parts, prepare
+from phraseloom.options.data import DataConfig
+prepare.CHUNK_PAIRS, prepare.PART_CHUNKS, parts.BUCKET = 10, 2, 32
+config = DataConfig.model_validate_json(Path(sys.argv[1]).read_text())
+print("ready", flush=True)
+sys.stdin.readline()
+prepare.prepare_part(config, int(sys.argv[3]), 2, data_root=sys.argv[2])
+"""
+
+
+def test_two_machines_begin_at_the_same_time(tmp_path: Path, encoded: list[int]) -> None:
+    """Both learn the subwords and store them, in the same folder."""
+    whole = content(prepare(config(tmp_path, "whole"), data_root=tmp_path).folder)
+    (tmp_path / "c.json").write_text(config(tmp_path).model_dump_json())
+    command = [sys.executable, "-c", TOGETHER, str(tmp_path / "c.json"), str(tmp_path)]
+    both = [
+        subprocess.Popen([*command, number], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for number in ("1", "2")
+    ]
+    for process in both:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    for process in both:
+        process.communicate(timeout=300)
+    assert [process.returncode for process in both] == [0, 0]
+    encoded.clear()
+    assert content(prepare(config(tmp_path), data_root=tmp_path).folder) == whole and encoded == []
+
+
+def test_a_mark_that_another_machine_is_writing_is_not_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "out.parts").mkdir()
+    files.temporary_path(tmp_path / "out.parts" / "parts.json").write_text("{")
+    assert prepare_part(config(tmp_path), 1, 1, data_root=tmp_path).pairs == PAIRS
+
+
+def test_machines_with_the_same_process_id_write_different_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    for host in ("a", "b"):
+        monkeypatch.setattr(files.socket, "gethostname", lambda host=host: host)
+        names.append(files.temporary_path(Path("x")).name)
+    assert names[0] != names[1] and all(is_temporary(Path(name)) for name in names)
 
 
 def test_parts_of_other_text_or_options_are_not_used(tmp_path: Path, encoded: list[int]) -> None:

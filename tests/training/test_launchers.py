@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,6 +18,8 @@ import yaml
 from tests.helpers import HANGS, training_in_this_process
 
 from phraseloom.cli.main import run as phraseloom
+from phraseloom.data.batches import BatchPlan
+from phraseloom.data.corpus import Dataset
 from phraseloom.data.prepare import prepare
 from phraseloom.errors import PhraseloomError, UsageError
 from phraseloom.files import atomic_write_text, sha256_file
@@ -125,6 +128,23 @@ def test_srun_and_then_fewer_processes_give_the_bytes_of_one(place: Path) -> Non
     assert (place / "srun" / "checkpoints" / "step_00000002").is_dir()
     assert phraseloom(["train", str(place / "small.yaml"), "--run", str(place / "srun")]) == 0
     assert same_bytes(place / "srun", place / "alone")
+
+
+def test_one_process_of_a_machine_plans_and_the_others_map_its_memory(place: Path, tmp_path: Path) -> None:
+    """Two launchers on this machine, each of which says that its process is alone there."""
+    program = str(Path(__file__).with_name("counted_plan.py"))
+    line = [sys.executable, program, str(place / "small.yaml"), str(tmp_path / "run"), str(tmp_path)]
+    line += ["training.max_updates=null", "training.max_epochs=2"]
+    variables = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    variables |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    finish(*(start(*line, **variables, RANK=rank) for rank in "10"))
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first["made"] == ["lengths 0", "lengths 1", "epoch 0", "epoch 1"] and second["made"] == []
+    assert first["maps"] == second["maps"] and len(first["maps"]) == 3, "two lengths and one epoch"
+    assert not (first["writeable"] or second["writeable"])
+    pairs = Dataset.open(place / "dataset").split("train")
+    plan = BatchPlan(pairs.source_lengths, pairs.target_lengths, seed=1, batch_tokens=100, micro_batches=3)
+    assert first["order"] == second["order"] == plan.epoch(1).order.tolist()
 
 
 def world(size: int, rank: int = 0) -> distributed.World:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ from typing import Any
 import pytest
 import toy
 
-from phraseloom.errors import UsageError
-from phraseloom.training.logbook import Hook
+from phraseloom.errors import FileProblem, UsageError
+from phraseloom.training.logbook import Hook, Tracker
 
 
 @pytest.fixture
@@ -59,3 +60,58 @@ def test_a_function_that_is_not_there_is_refused_at_the_start(module: ModuleType
 def test_the_form_is_module_and_function(name: str) -> None:
     with pytest.raises(ValueError, match="tracker"):
         toy.config(tracker=name)
+
+
+@pytest.mark.parametrize("deferred", [False, True])
+def test_a_disk_error_of_a_tracker_loses_no_update(
+    tmp_path: Path, module: ModuleType, monkeypatch: pytest.MonkeyPatch, deferred: bool
+) -> None:
+    """Also where the numbers of several updates are reported at once, in the middle of them and at the end of the run."""
+    writers = pytest.importorskip("torch.utils.tensorboard")
+    keys: dict[str, Any] = {"max_updates": 12, "checkpoint_every": 100, "log_every": 5}
+    full = OSError(errno.ENOSPC, "No space left on device")
+    ended: list[str] = []
+
+    def log(record: dict[str, Any]) -> None:
+        if record["update"] == 8:
+            raise full
+
+    class Writer:
+        def __init__(self, folder: str) -> None: ...
+
+        def add_scalar(self, name: str, value: float, update: int) -> None:
+            if update == 7:
+                raise full
+
+        def close(self) -> None:
+            ended.append("closed")
+            raise full
+
+    module.log = log  # type: ignore[attr-defined]
+    toy.finish(tmp_path / "plain", toy.config(**keys), deferred=deferred)
+    monkeypatch.setattr(writers, "SummaryWriter", Writer)
+    job = toy.finish(tmp_path / "run", toy.config(**keys, tracker="my_tracker:log", tensorboard=True), deferred=deferred)
+    job.close()
+    assert job.state.update == 12 and not ended
+    assert toy.result(tmp_path / "run").keys() == toy.result(tmp_path / "plain").keys()
+    for name in ("metrics.jsonl", "last/model.safetensors", "last/optimizer.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "plain" / name).read_bytes()
+    text = (tmp_path / "run" / "train.log").read_text()
+    for what in ("training.tracker my_tracker:log", "training.tensorboard"):
+        assert text.count(f"warning: {what} failed and is not called again (OSError: [Errno 28] No space left") == 1
+
+
+def test_events_that_fail_at_the_end_are_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = pytest.importorskip("torch.utils.tensorboard")
+    said: list[str] = []
+
+    def close(_: Any) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writers.SummaryWriter, "close", close)
+        Tracker(tmp_path, said.append).close()
+    assert said == ["warning: training.tensorboard failed and is not called again (OSError: [Errno 5] Input/output error)"]
+    (tmp_path / "run").write_text("a file, so there is no place for events")
+    with pytest.raises(FileProblem, match=r"run/tensorboard: cannot write: .*; fix this and run the same command again"):
+        Tracker(tmp_path / "run", said.append)

@@ -10,13 +10,14 @@ length, both alternately ascending and descending (a snake), so that neighbours 
 pieces of equal cost: a target token costs 1, a source token half, as in an encoder–decoder of equal depths. The pieces are
 shuffled.
 
-Memory: a plan takes 8 bytes a pair while it is made and 4 afterwards (16 and 8 from 2^31 pairs on). Everything else is
-computed for one pool or one block of pairs at a time; sums are taken in the order of the whole, so blocks change no bit.
+Memory: a plan takes 8 bytes a pair while it is made and 4 afterwards (16 and 8 from 2^31 pairs on), besides the 8 of the
+lengths. Everything else is computed for one pool or one block of pairs at a time; sums are taken in the order of the whole, so
+blocks change no bit. The processes of a machine can share all of it (`share`, `training/node.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,8 @@ class BatchPlan:
     """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run.
 
     `source_lengths` is None for language models, which have no source; it then costs nothing. `mixture`: the examples of
-    each epoch, if they are not all examples once.
+    each epoch, if they are not all examples once. `share(make)` gives the arrays of `make()`, perhaps those that another process
+    made.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class BatchPlan:
         max_micro_tokens: int | None = None,
         pool_updates: int = 500,
         mixture: Mixture | None = None,
+        share: Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray]] = lambda make: make(),
     ) -> None:
         if len(target_lengths) == 0:
             raise DataError("the training set is empty", hint="check the filters in the output of `prepare`")
@@ -96,6 +99,7 @@ class BatchPlan:
         self.updates_per_epoch = max(1, min(examples, round(self.tokens / batch_tokens)))
         self.micro_batches = pieces_of_update(micro_batches, batch_tokens, max_micro_tokens)
         self.num_pools = max(1, round(self.updates_per_epoch / pool_updates))
+        self._share = share
         self._epoch: tuple[int, EpochPlan] | None = None
 
     def _cost(self, examples: np.ndarray) -> np.ndarray:
@@ -119,15 +123,18 @@ class BatchPlan:
     def epoch(self, epoch: int) -> EpochPlan:
         """The plan of one epoch; the last one is cached."""
         if self._epoch is None or self._epoch[0] != epoch:
-            kind = np.int32 if len(self.target) < 2**31 else np.int64
-            if self.mixture is None:
-                examples = np.arange(len(self.target), dtype=kind)
-            else:
-                examples = self.mixture.epoch(epoch).astype(kind)
-            self._epoch = (epoch, self._plan(np.random.default_rng(mix(self.seed, 1, epoch)), examples))
+            self._epoch = None  # its memory is free before the next one is made
+            self._epoch = (epoch, EpochPlan(*self._share(lambda: self._make(epoch))))
         return self._epoch[1]
 
-    def _plan(self, random: np.random.Generator, examples: np.ndarray) -> EpochPlan:
+    def _make(self, epoch: int) -> list[np.ndarray]:
+        """The fields of `EpochPlan`."""
+        kind = np.int32 if len(self.target) < 2**31 else np.int64
+        if self.mixture is None:
+            examples = np.arange(len(self.target), dtype=kind)
+        else:
+            examples = self.mixture.epoch(epoch).astype(kind)
+        random = np.random.default_rng(mix(self.seed, 1, epoch))
         order = self._snake(random, examples)
         slots = min(self.updates_per_epoch * self.micro_batches, len(order))
         cuts = self._equal_cuts(order, slots)
@@ -144,7 +151,7 @@ class BatchPlan:
         starts = np.arange(self.updates_per_epoch + 1) * slots // self.updates_per_epoch
         if self.max_micro_tokens is not None:
             cuts, starts = self._split_long(order, cuts, starts, self.max_micro_tokens)
-        return EpochPlan(order, cuts, starts)
+        return [order, cuts, starts]
 
     def _snake(self, random: np.random.Generator, order: np.ndarray) -> np.ndarray:
         """The examples of `order`, which changes in place: pools sorted as a snake by (target, source) length, random ties."""

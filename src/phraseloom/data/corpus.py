@@ -6,7 +6,7 @@ A dataset with source phrases also has the phrase sizes, their segmenter, and th
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,6 +66,20 @@ class Split:
     def phrase_counts(self) -> Lengths:
         """Phrases of each source sentence, int32 (N,), if the dataset has phrases."""
         return self._files.lengths(PHRASES)
+
+    def share_lengths(
+        self, share: Callable[[Callable[[], list[np.ndarray]]], list[np.ndarray]], *, phrases: bool, links: bool
+    ) -> None:
+        """Take the lengths of all sequences in use from `share(make)`, which gives the arrays of `make()`, perhaps those that
+        another process made."""
+        numbers = {"source_lengths": 0, "target_lengths": 1}
+        numbers |= {"phrase_counts": PHRASES} if phrases else {}
+        numbers |= {"_link_lengths": LINKS} if links else {}
+        for name, number in numbers.items():
+            self.__dict__[name] = share(functools.partial(self._lengths, number))[0]
+
+    def _lengths(self, sequence: int) -> list[np.ndarray]:
+        return [self._files.lengths(sequence)]
 
     @functools.cached_property
     def lines(self) -> Ids:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,9 @@ import safetensors.numpy
 from phraseloom.data.encode import Chunk, EncodedChunk
 from phraseloom.data.shards import SubwordInfo, as_stored
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
-from phraseloom.files import atomic_write_bytes, atomic_write_json, disk, disk_problem, read_json
+from phraseloom.files import FolderLock, atomic_write_bytes, atomic_write_json, disk, disk_problem, read_json
 from phraseloom.phrases.source import Segmenter
-from phraseloom.replace import remove_marked, remove_own
+from phraseloom.replace import is_temporary, remove_marked, remove_own
 from phraseloom.text.tokenizer import Tokenizer
 
 FORMAT = 1
@@ -68,7 +68,9 @@ class PartFolder:
             raise FileProblem(what, file=self.folder, hint="move it away, or choose another data.folder")
 
     def _is_own(self) -> bool:
-        return self.folder.is_dir() and ((self.folder / MARK).is_file() or not any(self.folder.iterdir()))
+        if not self.folder.is_dir():
+            return False
+        return (self.folder / MARK).is_file() or all(is_temporary(path) for path in self.folder.iterdir())
 
     def begin(self) -> None:
         """Make the folder. Raises FileProblem."""
@@ -79,6 +81,24 @@ class PartFolder:
             disk.mkdir(self.here)
         except OSError as error:
             raise disk_problem(error, self.folder) from error
+
+    @contextmanager
+    def lock(self, share: str | None = None) -> Iterator[None]:
+        """Keep other processes, on any machine, from encoding the same `share` ("2/4"), or any share at all if it is None.
+
+        Raises FileProblem that names the other process.
+        """
+        name = "the parts" if share is None else f"part {share}"
+        with ExitStack() as stack:
+            try:
+                whole = stack.enter_context(FolderLock(self.folder, shared=share is not None))
+                if share is not None:
+                    stack.enter_context(FolderLock(self.here / share.replace("/", "-of-")))
+            except FileProblem as problem:
+                hint = "wait until it has ended, then run the same command again"
+                raise FileProblem(f"{name}: {problem.what}", file=self.folder, hint=problem.hint or hint) from problem
+            whole.check()
+            yield
 
     def remove(self) -> None:
         """Remove all parts. Raises FileProblem."""

@@ -103,9 +103,10 @@ def prepare(
     try:
         with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
             work.parts.begin()
-            for other in merge:
-                work.parts.merge(Path(other))
-            index = work.write()
+            with work.parts.lock():
+                for other in merge:
+                    work.parts.merge(Path(other))
+                index = work.write()
     except DataError:  # the parts are of input that cannot be used
         work.parts.remove()
         raise
@@ -131,7 +132,8 @@ def prepare_part(
         raise UsageError(f"no part {number} of {of}", hint=f"number the parts from 1 to {of}")
     _, _, work = _begin(config, Path(data_root), overwrite, progress, recipe)
     work.parts.begin()
-    pairs = work.write_part(number, of)
+    with work.parts.lock(f"{number}/{of}"):
+        pairs = work.write_part(number, of)
     return PartReport(work.parts.folder, pairs, work.lines("train"))
 
 

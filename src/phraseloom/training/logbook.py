@@ -287,6 +287,24 @@ class Display:
             self.bar = None
 
 
+class _Listener:
+    """Something that gets the records and whose errors must not end training: after the first one it is left alone."""
+
+    def __init__(self, name: str, say: Callable[[str], None]) -> None:
+        self.name, self._say, self._failed = name, say, False
+
+    def attempt(self, call: Callable[[], object]) -> None:
+        """Call unless an earlier call failed; an error becomes a warning."""
+        if self._failed:
+            return
+        try:
+            call()
+        except Exception as error:
+            self._failed = True
+            cause = f"{type(error).__name__}: {error}".split("\n")[0]
+            self._say(f"warning: {self.name} failed and is not called again ({cause})")
+
+
 class Hook:
     """A function of the user, `MODULE:FUNCTION`, called with a copy of each record of `metrics.jsonl` (docs/training.md).
 
@@ -303,36 +321,38 @@ class Hook:
             raise UsageError(f"training.tracker: {name} cannot be imported ({error})", hint=hint) from error
         if not callable(self._function):
             raise UsageError(f"training.tracker: {name} is not a function")
-        self._name, self._say, self._failed = name, say, False
+        self._listener = _Listener(f"training.tracker {name}", say)
 
     def record(self, record: dict[str, Any]) -> None:
         """Call the function with a copy of the record, unless it failed before."""
-        if self._failed:
-            return
-        try:
-            self._function(copy.deepcopy(record))
-        except Exception as error:
-            self._failed = True
-            cause = f"{type(error).__name__}: {error}".split("\n")[0]
-            self._say(f"warning: training.tracker {self._name} failed and is not called again ({cause})")
+        self._listener.attempt(lambda: self._function(copy.deepcopy(record)))
 
     def close(self) -> None:
         """Nothing: the function has no end."""
 
 
 class Tracker:
-    """The figures of `metrics.jsonl` as TensorBoard events in `run/tensorboard` (extra `track`)."""
+    """The figures of `metrics.jsonl` as TensorBoard events in `run/tensorboard` (extra `track`).
 
-    def __init__(self, run: Path) -> None:
+    The first error, such as a full disk, is passed to `say`; then no more events are written, and training continues. Raises
+    UsageError if tensorboard is missing, FileProblem if the events cannot be begun.
+    """
+
+    def __init__(self, run: Path, say: Callable[[str], None]) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             hint = "pip install 'phraseloom[track]', or set training.tensorboard=false"
             raise UsageError("training.tensorboard needs the package tensorboard", hint=hint) from error
-        self.writer = SummaryWriter(str(run / "tensorboard"))
+        with disk_errors(run / "tensorboard"):
+            self.writer = SummaryWriter(str(run / "tensorboard"))
+        self._listener = _Listener("training.tensorboard", say)
 
     def record(self, record: dict[str, Any]) -> None:
         """Add one record of `metrics.jsonl`."""
+        self._listener.attempt(lambda: self._add(record))
+
+    def _add(self, record: dict[str, Any]) -> None:
         name, values = ("validation", record["validation"]) if "validation" in record else ("training", record)
         for key, value in values.items():
             if isinstance(value, int | float) and key not in ("update", "epoch"):
@@ -340,4 +360,4 @@ class Tracker:
 
     def close(self) -> None:
         """Flush and close the events file."""
-        self.writer.close()
+        self._listener.attempt(self.writer.close)

@@ -38,6 +38,7 @@ from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
 from phraseloom.training.logbook import METRICS, Display, Hook, Logbook, Tracker
 from phraseloom.training.loop import TrainingJob, link, probe_largest, rotate, train
+from phraseloom.training.node import NodeMemory
 from phraseloom.training.optimization import freeze, rate_function
 from phraseloom.training.prefetch import Prefetcher
 from phraseloom.training.run_folder import (
@@ -222,6 +223,10 @@ def make_job(
     fix(model, config.embeddings)
     freeze(model, config.freeze)
     pair, valid = dataset.split("train"), dataset.split("valid")
+    segmenter = dataset.segmenter if reads_phrases(recipe) else None
+    phrases, links = segmenter is not None, config.guided_alignment is not None
+    memory = NodeMemory(world)
+    pair.share_lengths(memory.share, phrases=phrases, links=links)
     plan = BatchPlan(
         None if dataset.is_text else pair.source_lengths,
         pair.target_lengths,
@@ -231,9 +236,8 @@ def make_job(
         max_micro_tokens=config.max_micro_tokens,
         pool_updates=config.pool_updates,
         mixture=mixture_of(dataset.index, seed=config.seed, folder=dataset.folder),
+        share=memory.share,
     )
-    segmenter = dataset.segmenter if reads_phrases(recipe) else None
-    phrases = segmenter is not None
     languages = (recipe.data.source_language, recipe.data.target_language)
     generation = recipe.decoding.model_dump(mode="json")
     lexicon = generation.get("lexicon")
@@ -266,7 +270,6 @@ def make_job(
         )
         if world.first:
             validator.check(model)
-    links = config.guided_alignment is not None
     host_batches = batches_of(pair, torch.device("cpu"), phrases=phrases, links=links)
     job = TrainingJob(
         config=config,
@@ -324,7 +327,7 @@ def resume(job: TrainingJob, run: Path, read_model: Callable[[Path], None]) -> N
         checkpoint.check_space(run, parameters, checkpoints=3 if newest is None else 2)
         job.log = Logbook(run, job.state.update, job.state.validated)
         if job.config.tensorboard:
-            job.tracker = Tracker(run)
+            job.tracker = Tracker(run, job.say)
         if job.config.tracker is not None:
             job.hook = Hook(job.config.tracker, job.say)
         seconds = job.log.seconds()
