@@ -62,7 +62,8 @@ def test_recipes_are_found_outside_of_a_checkout(built: Path, tmp_path: Path, mo
 
 
 def test_metadata() -> None:
-    assert {"urls", "classifiers", "authors", "keywords"} <= PROJECT.keys()
+    assert {"classifiers", "authors", "keywords"} <= PROJECT.keys()
+    assert not [url for url in PROJECT.get("urls", {}).values() if ".example" in url], "no invented address"
     assert (ROOT / PROJECT["readme"]).is_file() and all((ROOT / name).is_file() for name in PROJECT["license-files"])
 
 

@@ -30,6 +30,7 @@ RUN = {
     "docs/encoder_free.md": "tests/test_encoder_free_page.py",
     "docs/phrase_representations.md": "tests/test_phrase_page.py",
     "docs/bridges.md": "tests/bridges/test_page.py",
+    "docs/synthetic_data.md": "tests/test_synthetic_page.py",
 }
 NEEDS_CORPORA = "corpora that are not part of the project, and hours"
 EXAMPLES = "single examples on files that a reader has; each verb is run by its tests in tests/cli"
@@ -58,7 +59,6 @@ NOT_RUN = {
     "docs/experiments/002-continuous-output.md": NEEDS_CORPORA,
     "docs/segments.md": EXAMPLES,
     "docs/serving.md": "a server that does not end; tests/serving runs it",
-    "docs/synthetic_data.md": NEEDS_CORPORA,
     "docs/training.md": NEEDS_CORPORA,
     "docs/trees.md": EXAMPLES,
     "docs/world.md": EXAMPLES,

@@ -88,6 +88,31 @@ def test_texts_are_put_one_after_the_other(tmp_path: Path) -> None:
     assert "not found" in execution.records[step.identity].message
 
 
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [("1-2", "one\ntwo\n"), ("2-2", "two\n"), ("2-", "two\nthree\n"), ("3-9", "three\n"), ("1-", "one\ntwo\nthree\n")],
+)
+def test_lines_of_texts(tmp_path: Path, lines: str, text: str) -> None:
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\n"))
+    (tmp_path / "b").write_bytes(b"two\nthree\n")
+    stdin = [str(tmp_path / "a.gz"), str(tmp_path / "b")]
+    steps = make_steps(tmp_path, {"part": {"run": ["concatenate", lines], "stdin": stdin, "stdout": "part"}})
+    step = one(steps, "part")
+    run(tmp_path, [step])
+    assert (step.folder / "part").read_text() == text
+
+
+@pytest.mark.parametrize("lines", ["0-2", "3-2", "2", "-2", "a-b", "4-9"])
+def test_lines_that_are_none(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "a").write_bytes(b"one\ntwo\nthree\n")
+    stdin = [str(tmp_path / "a")]
+    steps = make_steps(tmp_path, {"part": {"run": ["concatenate", lines], "stdin": stdin, "stdout": "part"}})
+    step = one(steps, "part")
+    execution, _ = run(tmp_path, [step])
+    wanted = "the text has no line 4" if lines == "4-9" else f"concatenate {lines}: lines are FIRST-LAST"
+    assert wanted in execution.records[step.identity].message
+
+
 def test_a_failure_stops_only_what_needs_it(tmp_path: Path) -> None:
     steps = make_steps(tmp_path, {
         "work": {"run": ["fail", "row {row} is out of luck"], "rows": ["base"]},

@@ -77,6 +77,20 @@ def test_another_rows_step(tmp_path: Path) -> None:
     assert base in train.needs
 
 
+def test_a_second_training_names_its_recipe(tmp_path: Path) -> None:
+    """A step beside `train`, shared by the rows that need it."""
+    write_recipe(tmp_path)
+    reverse = {"run": ["train", "{recipes}/a.yaml", "--run", "{here}/run", "width=5", "seed={seed}"]}
+    after = {"run": ["translate", "{reverse}/run", "{row}"], "stdout": "out.txt"}
+    steps = make_steps(tmp_path, {**TRAIN, "reverse": reverse, "after": after}, **with_recipe())
+    step = one(steps, "reverse", "new", 2)
+    assert (step.recipe, step.changes) == (tmp_path / "recipes" / "a.yaml", ("width=5", "seed=2"))
+    assert step.trains and step.identity == one(steps, "reverse", "base", 2).identity
+    write_recipe(tmp_path, "name: a\nmodel: {width: 10}\n")
+    again = make_steps(tmp_path, {**TRAIN, "reverse": reverse, "after": after}, **with_recipe())
+    assert one(again, "reverse", "new", 2).identity != step.identity
+
+
 def test_identity_is_of_content(tmp_path: Path) -> None:
     """Where files lie, comments and the name of a recipe, and the name of the row do not make another step."""
     write_recipe(tmp_path)

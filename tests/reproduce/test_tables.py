@@ -28,7 +28,7 @@ TABLES = {
     "003": ("table1", "table2", "table3", "table4", "table5", "multi30k"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
-NAMES = [f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables]
+NAMES = [*(f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables), "synthetic-data"]
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 
 
@@ -147,6 +147,7 @@ SHOWN_AS_A_PLOT = {
     "002-multi30k",
     "003-multi30k",
     "004-converged",
+    "synthetic-data",
 }  # the paper tells no numbers to check
 
 

@@ -6,12 +6,15 @@ above 1 and GPUs, each running step sees one of them.
 A failed step stops only the steps that need it. A step that is not a training starts with an empty folder. A training resumes
 its run unless one of its corpora has changed: then it starts again, and the old folder is renamed to `NAME.before`. On SIGINT
 or SIGTERM the running steps are stopped (a training saves), and the same command resumes later. The command `concatenate` is
-built in: it concatenates its inputs.
+built in: it concatenates its inputs, and with `1-10000` or `10001-` passes only these lines of them on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from phraseloom import files
-from phraseloom.errors import InterruptedRun, PhraseloomError, escape_controls
+from phraseloom.errors import InterruptedRun, PhraseloomError, UsageError, escape_controls
 from phraseloom.replace import move_own, remove_marked, remove_own
 from phraseloom.reproduce.lease import StepLease
 from phraseloom.reproduce.records import LOG, RECORD, Record, State, begin, finish, read_record
@@ -33,6 +36,7 @@ from phraseloom.training.signals import StopSignal
 
 PROGRAM = (sys.executable, "-m", "phraseloom")
 CONCATENATE = "concatenate"
+LINES = re.compile(r"([1-9]\d*)-([1-9]\d*)?")
 STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
 PAUSE = 0.05
 PAUSE_FOR_OTHERS = 0.5
@@ -162,8 +166,8 @@ class Execution:
         used = [other.device for other in self._running.values()]
         running.device = min(self.devices, key=used.count, default=None)
         try:
-            if step.argv == (CONCATENATE,) and step.stdout is not None:
-                _concatenate(step.stdin, step.folder / STDOUT)
+            if step.argv[0] == CONCATENATE and step.stdout is not None:
+                _concatenate(step.stdin, step.folder / STDOUT, _line_range(step.argv[1:]))
                 _settle(step)
                 self._ended(step, content, 0, time.monotonic() - running.began, "")
                 return
@@ -283,11 +287,30 @@ def _joined(paths: Sequence[Path], target: Path) -> Path:
     return target
 
 
-def _concatenate(paths: Sequence[Path], target: Path) -> None:
-    with files.disk.open(target, "wb") as out:
-        for path in paths:
-            with open_binary(path) as handle:
+def _concatenate(paths: Sequence[Path], target: Path, lines: tuple[int, int | None] | None = None) -> None:
+    """Write the files one after the other; of all lines together, those from `lines[0]` to before `lines[1]`, from 0."""
+    with files.disk.open(target, "wb") as out, contextlib.ExitStack() as stack:
+        handles = (stack.enter_context(open_binary(path)) for path in paths)
+        if lines is None:
+            for handle in handles:
                 shutil.copyfileobj(handle, out, BLOCK)
+            return
+        before = out.tell()
+        out.writelines(itertools.islice(itertools.chain.from_iterable(handles), *lines))
+        if out.tell() == before:
+            raise UsageError(f"{CONCATENATE}: the text has no line {lines[0] + 1}")
+
+
+def _line_range(arguments: Sequence[str]) -> tuple[int, int | None] | None:
+    """The lines that `concatenate FIRST-LAST` names, from 0 and half-open; None means all."""
+    if not arguments:
+        return None
+    match = LINES.fullmatch(arguments[0])
+    if match is None or len(arguments) > 1 or (match[2] and int(match[2]) < int(match[1])):
+        raise UsageError(
+            f"{CONCATENATE} {' '.join(arguments)}: lines are FIRST-LAST or FIRST-, such as 1-10000 or 10001-"
+        )
+    return int(match[1]) - 1, int(match[2]) if match[2] else None
 
 
 def _close(running: _Running) -> None:

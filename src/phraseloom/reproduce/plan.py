@@ -95,7 +95,7 @@ def render(plan: Plan, speeds: Mapping[str, Speed]) -> str:
             unknown |= seconds is None
         rows.append(
             [
-                str(step.place),
+                str(step.place) if step.name == "train" else step.title,
                 f"{cost.parameters:,}",
                 "" if cost.updates is None else f"{cost.updates:,}",
                 "" if cost.target_tokens is None else f"{cost.target_tokens:,}",

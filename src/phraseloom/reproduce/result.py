@@ -102,7 +102,7 @@ def collect(
             machines += [
                 r.content["machine"] for s in own if s.trains and "machine" in (r := records[s.identity]).content
             ]
-            trained = None if stale else next((s for s in own if s.trains), None)
+            trained = None if stale else next((s for s in own if s.trains and s.name == "train"), None)
             if trained is not None and (trained.folder / "run").is_dir():
                 facts = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts

@@ -263,7 +263,7 @@ class Steps:
         for word in config.run:
             words += [fill(change) for change in self._changes(place)] if word == "{overrides}" else [fill(word)]
         stdin = [fill(path) for path in config.stdin]
-        trained = Path(fill("{recipe}")[0]) if "{recipe}" in config.run else None
+        trained = Path(words[1][0]) if config.run[0] == "train" and "{recipe" in "".join(config.run[1:2]) else None
         content = [name, [digest for _, digest in words], [digest for _, digest in stdin], config.stdout]
         identity = hashlib.sha256(json.dumps(content, ensure_ascii=False).encode()).hexdigest()
         folder = self._folder(name, place, identity[:DIGITS])

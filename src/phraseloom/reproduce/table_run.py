@@ -225,7 +225,7 @@ def counted(plan: Plan) -> dict[tuple[str, str], int]:
     for task, row in plan.chosen:
         for seed in plan.seeds:
             for step in plan.steps.steps_of(row, task, seed):
-                if step.identity in plan.estimates:
+                if step.name == "train" and step.identity in plan.estimates:
                     result[task, row] = plan.estimates[step.identity].parameters
     return result
 
