@@ -392,7 +392,7 @@ class ActivationResult(CommandResult):
     blank: int = 0
     cropped: int = 0
     uses: dict[str, list[LayerShares]]
-    whole: dict[str, LayerShares] = {}
+    whole: dict[str, LayerShares] = pydantic.Field(default_factory=dict)
 
 
 class FertilityClass(ResultPart):
