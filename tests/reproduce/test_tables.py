@@ -25,7 +25,7 @@ TABLES = {
     "000": ("table1", "table2", "table3", "figure2"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "long"),
     "002": ("table1", "table2", "table3", "table4", "multi30k"),
-    "003": ("table1", "table2", "table3", "table4", "table5", "multi30k"),
+    "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
 NAMES = [f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables]
@@ -147,6 +147,7 @@ SHOWN_AS_A_PLOT = {
     "001-long",
     "002-multi30k",
     "003-multi30k",
+    "003-npmt",
     "004-converged",
 }  # the paper tells no numbers to check
 
