@@ -278,6 +278,12 @@ def test_settings_of_the_papers(path: Path) -> None:
     assert training.batch_tokens == (32_768 if path.match("paper000/table1*") else 4096)
     assert (training.average_last, recipe.decoding.model_dump()["beam"]) == (5, 5)
     assert recipe.model.init == InitConfig(kind="xavier_uniform")
+    model, big = recipe.model, path.stem.endswith("_big")
+    assert (model.attention_dropout, model.ffn_dropout) == (
+        0.1,
+        0.1,
+    )  # transformer_base and transformer_big of tensor2tensor
+    assert model.dropout == (0.3 if big and "en-fr" not in path.stem else 0.1)
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "paper001").glob("*.yaml")), ids=lambda p: p.stem)

@@ -382,7 +382,7 @@ class LayerShares(ResultPart):
 
 
 class ActivationResult(CommandResult):
-    """Shares of token and phrase attention, by use and layer."""
+    """Shares of token and phrase attention, by use and layer. `whole`: by use, all layers together (`layer` is 0)."""
 
     command = "analyse activation"
     kind: Literal["activation"] = "activation"
@@ -392,6 +392,7 @@ class ActivationResult(CommandResult):
     blank: int = 0
     cropped: int = 0
     uses: dict[str, list[LayerShares]]
+    whole: dict[str, LayerShares] = pydantic.Field(default_factory=dict)
 
 
 class FertilityClass(ResultPart):

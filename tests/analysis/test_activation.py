@@ -162,6 +162,12 @@ def test_a_whole_model(translator: Translator) -> None:
         assert [s.layer for s in layers] == list(range(1, len(layers) + 1))
         for layer in layers:
             assert sum(v or 0 for v in layer.joint.values()) == pytest.approx(100)
+        whole = found.whole[next(use for use in found.uses if found.uses[use] is layers)]
+        assert whole.layer == 0
+        for quadrant, value in whole.mass.items():  # every layer has the same queries, and a row sums to one
+            assert value == pytest.approx(sum(layer.mass[quadrant] or 0 for layer in layers) / len(layers), abs=1e-4)
+        rows = whole.by_sentence["mass"]["token-to-token"]
+        assert whole.mass["token-to-token"] == pytest.approx(sum(n for n, _ in rows) / sum(d for _, d in rows))
     # one sentence after the other gives the same mean
     alone = [
         activation_shares(translator, [s], [t]).uses["cross"][1] for s, t in zip(sources[:4], targets, strict=False)
@@ -169,7 +175,7 @@ def test_a_whole_model(translator: Translator) -> None:
     for quadrant, value in found.uses["cross"][1].joint.items():
         assert value == pytest.approx(sum(a.joint[quadrant] or 0 for a in alone) / 4, abs=1e-4)
     only = activation_shares(translator, sources, targets, uses=["cross"])
-    assert only.uses == {"cross": found.uses["cross"]}
+    assert only.uses == {"cross": found.uses["cross"]} and only.whole == {"cross": found.whole["cross"]}
 
 
 def test_what_cannot_be_looked_at(translator: Translator) -> None:

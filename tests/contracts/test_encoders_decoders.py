@@ -118,6 +118,9 @@ def cases() -> dict[str, dict[str, Any]]:
         "output": released,
         "phrases": {},
     }
+    for e, norm in (("transformer", "pre"), ("transformer", "post"), ("none", "pre")):
+        model = {"encoder": ENCODER[e], "decoder": DECODER["transformer"], "norm": norm, "feed_forward": "interleaved"}
+        found[f"{e}+transformer-convolved-{norm}"] = {**model, "attention": "queryk interleaved 1-2 keys-per-order"}
     for e, d in (("none", "transformer"), ("lstm", "mlp")):
         found[f"{e}+{d}-memory-norm"] = {"encoder": {**ENCODER[e], "memory_norm": True}, "decoder": DECODER[d]}
     found["lstm+transformer-post"] = {"encoder": ENCODER["lstm"], "decoder": DECODER["transformer"], "norm": "post"}

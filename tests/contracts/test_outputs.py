@@ -68,6 +68,7 @@ CASES: dict[str, Callable[[], Any]] = {"softmax": softmax}
 CASES |= {f"continuous-{loss}": of_table("continuous", loss=loss) for loss in LOSSES}
 CASES |= {"continuous-deep": of_table("continuous", hidden_layer=True), "word_or_phrase": of_table("word_or_phrase")}
 CASES |= {"continuous-margin": of_table("continuous", margin_weight=0.5, margin=0.3)}
+CASES |= {"continuous-nearest": of_table("continuous", loss="max_margin", rival="nearest")}
 CASES |= {"continuous-rivals": of_table("continuous", loss="max_margin", rivals=5)}
 CASES |= {
     f"gated-{score}": lambda score=score: Gated(of_table("word_or_phrase", score=score)())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from phraseloom.losses.vmf import concentration, cosine, max_margin_loss, vmf_loss
+from phraseloom.losses.vmf import Rival, concentration, cosine, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import bessel_ratio, log_normalizer
 
 KAPPAS = torch.tensor([0.0, 1e-9, 1e-4, 0.1, 1.0, 5.0, 20.0, 64.0, 150.0, 739.0, 1e4, 1e6], dtype=torch.float64)
@@ -140,29 +140,41 @@ def test_half_precision_is_computed_in_single() -> None:
     assert torch.equal(found, vmf_loss(predicted.float(), gold.float()))
 
 
-def test_margin_is_against_the_worst_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rival", ["informative", "nearest"])
+def test_margin_is_against_the_rival(rival: Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     table, predicted, gold = unit(40, 8, 7), 2 * unit(9, 8, 8), torch.arange(9) * 4
     monkeypatch.setattr("phraseloom.losses.vmf.CHUNK_ELEMENTS", 100)
-    found = max_margin_loss(predicted, gold, table, margin=0.5)
+    found = max_margin_loss(predicted, gold, table, margin=0.5, rival=rival)
+    far = 1.0 if rival == "informative" else 0.0
     for row in range(9):
         e_hat, e = predicted[row] / concentration(predicted[row]), table[gold[row]]
-        gaps = [float(e_hat @ table[j] - e @ table[j]) if j != gold[row] else -9 for j in range(40)]
+        gaps = [float(e_hat @ table[j] - far * e @ table[j]) if j != gold[row] else -9 for j in range(40)]
         j = max(range(40), key=lambda j: gaps[j])
         expected = max(0.0, 0.5 + float(e_hat @ table[j]) - float(e_hat @ e))
         assert found[row].item() == pytest.approx(expected, rel=1e-12)
-        wider = max_margin_loss(predicted, gold, table, margin=0.9)
+        wider = max_margin_loss(predicted, gold, table, margin=0.9, rival=rival)
         assert wider[row].item() == pytest.approx(
             max(0.0, expected + 0.4 if expected else 0.9 + float(e_hat @ table[j]) - float(e_hat @ e))
         )
     few = torch.tensor([39, 4, 7, 4])
-    sampled = max_margin_loss(predicted, gold, table, margin=0.5, rivals_R=few)
+    sampled = max_margin_loss(predicted, gold, table, margin=0.5, rival=rival, rivals_R=few)
     for row in range(9):
         one = table[[j for j in few.tolist() if j != gold[row]]]
         e_hat, e = predicted[row] / concentration(predicted[row]), table[gold[row]]
-        rival = one[int((one @ (e_hat - e)).argmax())]
-        assert sampled[row].item() == pytest.approx(max(0.0, 0.5 + float(e_hat @ rival) - float(e_hat @ e)), rel=1e-12)
+        other = one[int((one @ (e_hat - far * e)).argmax())]
+        assert sampled[row].item() == pytest.approx(max(0.0, 0.5 + float(e_hat @ other) - float(e_hat @ e)), rel=1e-12)
     assert max_margin_loss(predicted[:2], gold[:2], table, rivals_R=torch.tensor([4, 4]))[1] == 0
     assert max_margin_loss(predicted[:0], gold[:0], table).shape == (0,)
+
+
+def test_the_rivals_of_the_margin_differ() -> None:
+    """The word nearest to the prediction is as near to the right word; the informative one is far from it."""
+    table = torch.nn.functional.normalize(torch.tensor([[1.0, 0, 0], [0.95, 0.3, 0], [0, 1.0, 0]]), dim=-1)
+    predicted, gold = torch.tensor([[0.8, 0.6, 0.0]]), torch.tensor([0])
+    informative, nearest = (float(max_margin_loss(predicted, gold, table, rival=r)) for r in ("informative", "nearest"))
+    assert informative == pytest.approx(0.3 + 0.6 - 0.8)
+    assert nearest == pytest.approx(0.3 + float(predicted[0] @ table[1]) - 0.8)
+    assert nearest > informative
 
 
 def test_cosine_of_nothing_is_zero() -> None:

@@ -15,7 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.metrics.bleu import SCORERS, ascii_tokens, bleu_by_length, check_parallel, count_tokens, make_scorer
+from phraseloom.metrics.bleu import (
+    SCORERS,
+    ascii_tokens,
+    bleu_by_length,
+    check_parallel,
+    compound_tokens,
+    count_tokens,
+    make_scorer,
+)
 from phraseloom.text.lines import read_lines
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", ",", ".", "was", "not", "The", "Cat", "\u00e4hm", "I'm", "3.5"]
@@ -60,6 +68,52 @@ def test_tokenized_bleu_is_multi_bleu(seed: int, count: int) -> None:
     assert make_scorer("tokenized").corpus(hypotheses, references).value == pytest.approx(
         multi_bleu(hypotheses, references)
     )
+
+
+def get_ende_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
+    """tensor2tensor's get_ende_bleu.sh: tokens, hyphens inside words as tokens (left to right, none twice), multi-bleu."""
+    from sacremoses import MosesTokenizer
+
+    tokenizer = MosesTokenizer(lang=language)
+
+    def split(line: str) -> str:
+        text, result, at = tokenizer.tokenize(line, return_str=True), "", 0
+        while at < len(text):
+            a, hyphen, b = text[at : at + 1], text[at + 1 : at + 2], text[at + 2 : at + 3]
+            if hyphen == "-" and b and " " not in (a, b):
+                result, at = f"{result}{a} ##AT##-##AT## {b}", at + 3
+            else:
+                result, at = result + a, at + 1
+        return result
+
+    return multi_bleu([split(line) for line in hypotheses], [[split(line) for line in references]])
+
+
+HYPHENS = ["E-Mail-Adresse", "a-b-c", "-", "--", "rich-text,", "3-4", "z.B.", "Haus-", '"gut"', "don't", "&"]
+
+
+@pytest.mark.parametrize("language", ["de", "en", "fr"])
+def test_t2t_bleu_is_that_of_tensor2tensor(language: str) -> None:
+    rng = random.Random(4)
+    references = [" ".join(rng.choices(WORDS + HYPHENS, k=rng.randint(1, 20))) for _ in range(60)]
+    hypotheses = [" ".join(w for w in line.split() if rng.random() > 0.2) for line in references]
+    scorer = make_scorer(f"t2t-{language}")
+    score = scorer.corpus(hypotheses, [references])
+    assert score.value == pytest.approx(get_ende_bleu(hypotheses, references, language))
+    assert score.value != pytest.approx(make_scorer("tokenized").corpus(hypotheses, [references]).value, abs=0.1)
+    assert (score.name, f"|tok:t2t-{language}-sacremoses-" in score.signature) == ("BLEU-t2t", True)
+    assert score.signature.startswith("nrefs:1|case:mixed|eff:no|tok:") and "|smooth:none|" in score.signature
+
+
+def test_hyphens_inside_words_become_tokens() -> None:
+    text = compound_tokens("Die E-Mail-Adresse (a-b-c) -x", language="de")
+    assert text == "Die E ##AT##-##AT## Mail ##AT##-##AT## Adresse ( a ##AT##-##AT## b-c ) -x"
+
+
+@pytest.mark.parametrize("name", ["t2t-", "t2t-german", "t2t-DE", "t2t-d1"])
+def test_t2t_needs_a_language(name: str) -> None:
+    with pytest.raises(UsageError, match="no language code"):
+        make_scorer(name)
 
 
 ODD = st.text(st.sampled_from(list("ab \u00a0\u3000\x1c\x85\u2028\t\x0b")), max_size=30)

@@ -12,6 +12,9 @@ from phraseloom import results
 from phraseloom.metrics.ratio import mcnemar, wilson
 from phraseloom.phrases.sample import JudgedPhrase, Sheet
 from phraseloom.report.phrase_sample import render, tally
+from phraseloom.reproduce.load import load_table
+from phraseloom.reproduce.measure import Meter
+from phraseloom.reproduce.steps import Steps, StepScope
 
 PLACES = ["found in reference", "found by base"]
 KINDS = ("exact", "scattered", "partly", "absent")
@@ -110,3 +113,22 @@ def test_a_system_whose_column_was_deleted() -> None:
     assert [k.judged for k in found.found[1].kinds] == [0, 0, 0, 0]
     assert [k.phrases for k in found.found[1].kinds] == [0, 0, 1, 0]
     assert render(found)
+
+
+def test_the_table_of_reproduce_reads_judgements_and_counts(tmp_path: Path) -> None:
+    recipes = Path(__file__).resolve().parents[2] / "recipes"
+    table = load_table(recipes / "tables" / "003-table6.yaml")
+    steps = Steps(table, "small", tmp_path / "steps", recipes, str(tmp_path))
+    meter, rows = Meter(steps), {row: StepScope("", row, 1) for row in table.rows}
+    counts = tally(sheet("pconmt", "conmt"))
+    results.write(steps.step("tally", rows["pconmt"]).folder / "counts.json", counts)
+    found = {key: meter.measure(table.metrics[key], rows["pconmt"]).value for key in ("reference", "conmt_too")}
+    assert found == {"reference": 64, "conmt_too": 26}
+    judged = ("right", "nouns", "verbs", "collocations", "share")
+    before = meter.measure(table.metrics["right"], rows["conmt"])
+    assert before.value is None and "003-table6.small.seed1.json" in before.missing
+    results.write(tmp_path / "judged" / "003-table6.small.seed1.json", counts)
+    for row, place in rows.items():
+        for key in judged if row == "pconmt" else judged[:-1]:
+            value, told = meter.measure(table.metrics[key], place).value, table.rows[row].paper[key]
+            assert value == pytest.approx(told, abs=0.6), (row, key)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phraseloom.reproduce.measure import Meter, run_facts, select
+from phraseloom.reproduce.measure import Meter, run_facts, scorer_of, select
 from phraseloom.reproduce.steps import StepScope
 from phraseloom.reproduce.table import JsonMetric, ReachedMetric, RunMetric, TextMetric, TimeMetric
 
@@ -113,6 +113,25 @@ def test_texts_and_chosen_lines(tmp_path: Path) -> None:
     data = {k: v for k, v in data.items() if k not in ("source", "edges")}
     gone = read.measure(TextMetric.model_validate({**data, "hypotheses": "{look}/none"}), place)
     assert gone.value is None and "not found" in gone.missing
+
+
+def test_bleu_of_tensor2tensor_knows_the_language_of_the_target(tmp_path: Path) -> None:
+    steps = make_steps(tmp_path, {"look": {"run": ["translate", "x"]}}, tasks={"to": {"all": {"target": "de"}}})
+    place = StepScope("to", "base", 1)
+    read, folder = Meter(steps), steps.step("look", place).folder
+    folder.mkdir(parents=True)
+    (folder / "ref").write_text("Die E-Mail-Adresse ist falsch .\n")
+    (folder / "hyp").write_text("Die E-Mail-Adresse ist richtig .\n")
+    data = {"kind": "t2t", "title": "BLEU-t2t", "hypotheses": "{look}/hyp", "reference": "{look}/ref"}
+    metric = TextMetric.model_validate({**data, "language": "{target}"})
+    score = read.measure(metric, place)
+    assert "tok:t2t-de-" in score.signature
+    # 9 tokens with both hyphens, 8 of them right; 6 of 8 bigrams, 5 of 7 trigrams, 4 of 6 4-grams
+    assert score.value == pytest.approx(100 * (8 / 9 * 6 / 8 * 5 / 7 * 4 / 6) ** 0.25)
+    assert scorer_of(metric).value(score.statistics[""].sum(0)) == score.value
+    for wrong in (data, {**data, "kind": "bleu", "language": "de"}):
+        with pytest.raises(ValueError, match="t2t and language stand together"):
+            TextMetric.model_validate(wrong)
 
 
 def test_run_folders(tmp_path: Path) -> None:

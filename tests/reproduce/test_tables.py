@@ -22,10 +22,10 @@ from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
-    "000": ("table1", "table2", "table3"),
+    "000": ("table1", "table2", "table3", "figure2"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "long"),
     "002": ("table1", "table2", "table3", "table4", "multi30k"),
-    "003": ("table1", "table2", "table3", "table4", "table5", "multi30k"),
+    "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
 NAMES = [*(f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables), "synthetic-data"]
@@ -138,6 +138,7 @@ def paper_verdicts(loaded: TableConfig) -> list[tuple[str, Verdict]]:
 
 
 SHOWN_AS_A_PLOT = {
+    "000-figure2",
     "001-figure3",
     "001-figure4",
     "004-figure1",
@@ -146,6 +147,7 @@ SHOWN_AS_A_PLOT = {
     "001-long",
     "002-multi30k",
     "003-multi30k",
+    "003-npmt",
     "004-converged",
     "synthetic-data",
 }  # the paper tells no numbers to check

@@ -39,7 +39,7 @@ BATCH_SENTENCES, BATCH_TOKENS = 16, 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of one layer in percent, by reading and quadrant, for the quadrants of its attention.
+    """The shares of one layer (0: all layers together) in percent, by reading and quadrant, for the quadrants of its attention.
 
     `orders` has for "m-n" the mass of slots of order n among queries of order m. `silent` counts sentences without any cell
     above tau, which are left out of the mean of `activation` (None if all are). `by_sentence` has by reading and quadrant
@@ -59,6 +59,7 @@ class Shares:
 class Activation:
     """The shares of every layer (from 1) by use, and the options and sentences that they were computed with.
 
+    `whole`: by use, the shares of all its layers together, whose sums are added. Missing where the layers differ in structure.
     `blank` counts pairs with a blank side, which are left out, and `cropped` pairs with a side that is too long.
     """
 
@@ -68,6 +69,7 @@ class Activation:
     blank: int
     cropped: int
     uses: dict[str, list[Shares]]
+    whole: dict[str, Shares]
 
 
 def order_sums(cells: Tensor, structure: Structure, lengths_B: Tensor) -> Tensor:
@@ -194,7 +196,17 @@ def activation_shares(
         blank=len(sources) - len(real),
         cropped=sum(map(or_, cropped, cropped_targets)),
         uses={use: [layer.shares(i) for i, layer in enumerate(sums[use], 1)] for use in uses},
+        whole={use: whole for use in uses if (whole := _together(sums[use])) is not None},
     )
+
+
+def _together(layers: Sequence[_LayerSums]) -> Shares | None:
+    """The shares of the added sums of layers; None if there is no layer, or if their structures differ."""
+    structures = {layer.structure for layer in layers}
+    if len(structures) != 1:
+        return None
+    mass, active = (sum(torch.cat(getattr(layer, name)) for layer in layers) for name in ("mass", "active"))
+    return shares(mass, active, structures.pop(), layer=0)  # type: ignore[arg-type]
 
 
 @dataclass

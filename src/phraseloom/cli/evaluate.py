@@ -35,7 +35,8 @@ def command(
         typer.Option(metavar="FILE", help="Score only these lines: a file of line numbers from 1, one per line."),
     ] = None,
     metrics: Annotated[
-        str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter, tokenized.")
+        str,
+        typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter, tokenized, t2t-de (docs/evaluation.md)."),
     ] = "bleu,chrf,ter",
     scores: Annotated[
         list[str] | None,
@@ -106,7 +107,7 @@ def command(
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
     names += ["tokenized"] if tokenized and "tokenized" not in names else []
     if not names and not scores:
-        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
+        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
     scorers = [make_scorer(n, tokenize=tokenize, lowercase=lowercase) for n in names]
     lengths_of = next((s for s in scorers if s.name == ("BLEU-tok" if tokenized else "BLEU")), None)
     if pairs and (not bootstrap or len(hypotheses) < 2):
@@ -165,7 +166,7 @@ def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, lis
         own = [path for path in paths.split(",") if path]
         if not equals or not name.strip() or not own:
             raise UsageError(f"--scores {text}: not NAME=FILE", hint="such as COMET=baseline.comet,new.comet")
-        if name in result or name.lower() in ("bleu", "chrf", "ter", "bleu-tok"):
+        if name in result or name.lower() in ("bleu", "chrf", "ter", "bleu-tok", "bleu-t2t"):
             raise UsageError(f"--scores: {name} is given twice, or is a metric of --metrics")
         if len(own) != len(files):
             what = f"{plural(len(own), 'file')} of scores for {plural(len(files), 'file')} of translations"

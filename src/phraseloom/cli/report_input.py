@@ -161,7 +161,7 @@ def read_test(
 
     names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
     if not names:
-        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized")
+        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
     for name in names:
         make_scorer(name)
     if text.references is None or reference is None:

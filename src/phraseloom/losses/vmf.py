@@ -10,7 +10,9 @@
     cosine         1 - cos(ê, e)
     l2             |ê - e|²
     max_margin     max(0, γ + cos(ê, e_j) - cos(ê, e)),  γ = 0.3 (½ in Kumar and Tsvetkov),
-                   j = argmax_j cos(ê, e_j) - cos(e, e_j) over the whole table
+                   j ≠ gold over the whole table:
+                   informative  argmax_j cos(ê, e_j) - cos(e, e_j)    Kumar and Tsvetkov; Lazaridou et al. 2015
+                   nearest      argmax_j cos(ê, e_j)                  the word that search would write instead
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from torch.nn import functional as F
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 
 Distance = Literal["vmf", "vmf_reg1", "vmf_reg2", "vmf_reg1_reg2", "vmf_released", "cosine", "l2"]
+Rival = Literal["informative", "nearest"]
 MARGIN = 0.3
 CHUNK_ELEMENTS = 2**22
 
@@ -75,9 +78,15 @@ _SIMPLE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 def max_margin_loss(
-    predicted_ND: Tensor, gold_N: Tensor, table_VD: Tensor, *, margin: float = MARGIN, rivals_R: Tensor | None = None
+    predicted_ND: Tensor,
+    gold_N: Tensor,
+    table_VD: Tensor,
+    *,
+    margin: float = MARGIN,
+    rival: Rival = "informative",
+    rivals_R: Tensor | None = None,
 ) -> Tensor:
-    """The hinge of each row, (N,), against the worst rival in the table of unit vectors; ties go to the lower row.
+    """The hinge of each row, (N,), against one rival in the table of unit vectors, see the module; ties go to the lower row.
 
     `rivals_R`: the ids of the only rows that can be rivals, None = all; the loss is 0 where this leaves none. The gold word is
     never its own rival; rows of zeros (padding) can be rivals, with a cosine of 0. No tensor of N × V exists.
@@ -90,7 +99,8 @@ def max_margin_loss(
         rows = max(1, CHUNK_ELEMENTS // len(ids_R))
         worst = []
         for direction, gold in zip(directions_ND.split(rows), gold_N.split(rows), strict=True):
-            gaps = (direction - table_VD[gold]) @ candidates_RD.t()
+            towards = direction - table_VD[gold] if rival == "informative" else direction
+            gaps = towards @ candidates_RD.t()
             place_N1 = gaps.masked_fill_(ids_R == gold[:, None], float("-inf")).argmax(1, keepdim=True)
             has_rival = ~gaps.gather(1, place_N1)[:, 0].isneginf()
             worst.append(torch.where(has_rival, ids_R[place_N1[:, 0]], gold))

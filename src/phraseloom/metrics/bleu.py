@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER by sacreBLEU with their signatures; tokenised BLEU as in Moses; BLEU by length.
+"""BLEU, chrF and TER by sacreBLEU with their signatures; tokenised BLEU as in Moses and tensor2tensor; BLEU by length.
 
     BLEU = BP · exp(1/4 Σₙ log pₙ),   BP = min(1, exp(1 − r/c)),   pₙ = matched / all n-grams of the hypotheses
 
@@ -9,13 +9,16 @@ al. 2002; Post 2018 (sacreBLEU); spec §8.1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.text.lines import read_lines
+from phraseloom.text.normalize import moses_tokens
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,14 +64,21 @@ class LengthGroup:
 class Scorer:
     """One metric: sentences → rows of counts → score of a sum of rows.
 
-    `metric` is a sacreBLEU metric; `prepare` is applied to every line before it.
+    `metric` is a sacreBLEU metric; `prepare` is applied to every line before it, and `tokens` says in the signature which
+    tokens it makes.
     """
 
     def __init__(
-        self, name: str, metric: Any, *, higher_is_better: bool = True, prepare: Callable[[str], str] | None = None
+        self,
+        name: str,
+        metric: Any,
+        *,
+        higher_is_better: bool = True,
+        prepare: Callable[[str], str] | None = None,
+        tokens: str = "none",
     ) -> None:
         self.name, self.higher_is_better = name, higher_is_better
-        self._metric, self._prepare = metric, prepare
+        self._metric, self._prepare, self._tokens = metric, prepare, tokens
 
     def statistics(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
         """The counts of each sentence, float64 (sentences, counts). `references` has one list of lines per file."""
@@ -97,7 +107,8 @@ class Scorer:
     @property
     def signature(self) -> str:
         """SacreBLEU's signature (known after the first `statistics`, which counts the references)."""
-        return str(self._metric.get_signature().format())
+        signature = str(self._metric.get_signature().format())
+        return signature.replace("|tok:none|", f"|tok:{self._tokens}|")
 
     def corpus(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> CorpusScore:
         """The score of a whole corpus."""
@@ -140,6 +151,18 @@ def _moses(tokenize: str, lowercase: bool) -> Scorer:
     return Scorer("BLEU-tok", metric, prepare=ascii_tokens)
 
 
+def _t2t(language: str, lowercase: bool) -> Scorer:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacremoses import __version__ as version
+
+    if not (language.isascii() and language.isalpha() and language.islower() and len(language) in (2, 3)):
+        raise UsageError(f"{T2T}{language}: no language code after {T2T}", hint=f"such as {T2T}de")
+    metric = BLEU(tokenize="none", smooth_method="none", lowercase=lowercase, force=True)
+    tokens = f"{T2T}{language}-sacremoses-{version}"
+    return Scorer("BLEU-t2t", metric, prepare=partial(compound_tokens, language=language), tokens=tokens)
+
+
+T2T = "t2t-"
 SCORERS: dict[str, Callable[[str, bool], Scorer]] = {
     "bleu": _bleu,
     "chrf": _chrf,
@@ -148,14 +171,21 @@ SCORERS: dict[str, Callable[[str, bool], Scorer]] = {
 }
 
 
+CHOICE = f"{', '.join(SCORERS)}, {T2T}LANGUAGE"
+
+
 def make_scorer(name: str, *, tokenize: str = "13a", lowercase: bool = False) -> Scorer:
     """The scorer with this name in `SCORERS`.
 
     `tokenize` names a BLEU tokenizer of sacreBLEU that needs no network. `tokenized` is cased BLEU on the tokens of the input,
-    without smoothing, as multi-bleu.perl of Moses prints it. Raises UsageError for an unknown name.
+    without smoothing, as multi-bleu.perl of Moses prints it. `t2t-de`: the same on Moses tokens of German with compounds split
+    at hyphens, as get_ende_bleu.sh of tensor2tensor computes it; so for any language code. Raises UsageError for an unknown
+    name.
     """
+    if name.startswith(T2T):
+        return _t2t(name.removeprefix(T2T), lowercase)
     if name not in SCORERS:
-        raise UsageError(f"no metric {name!r}", hint=f"choose from {', '.join(SCORERS)}")
+        raise UsageError(f"no metric {name!r}", hint=f"choose from {CHOICE}")
     return SCORERS[name](tokenize, lowercase)
 
 
@@ -168,6 +198,17 @@ def ascii_tokens(line: str) -> str:
     if line.isascii() and line.isprintable():
         return line
     return "".join(chr(0xF0000 + ord(c)) if c.isspace() and c not in ASCII_SPACE else c for c in line)
+
+
+_HYPHEN = re.compile(r"(\S)-(\S)", re.ASCII)
+
+
+def compound_tokens(line: str, *, language: str) -> str:
+    """The Moses tokens of a line with hyphens inside words as tokens: `rich-text` → `rich ##AT##-##AT## text`.
+
+    As in get_ende_bleu.sh, matches do not overlap: in `a-b-c` only the first hyphen is split.
+    """
+    return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", moses_tokens(line, language))
 
 
 def check_parallel(files: Mapping[str, Sequence[str]]) -> None:

@@ -215,28 +215,31 @@ def _residual(config: AnyModelConfig) -> Residual:
     return Residual(width=config.width, norm=config.norm, dropout=config.dropout, epsilon=config.norm_epsilon)
 
 
-def _feed_forward(config: AnyModelConfig) -> FeedForward:
+def _feed_forward(config: AnyModelConfig) -> FeedForward | None:
+    if isinstance(config, ModelConfig) and config.feed_forward == "interleaved":
+        return None
     return FeedForward(
         width=config.width, inner=config.ffn_width, dropout=config.ffn_dropout, activation=config.activation
     )
 
 
 def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
+    feed_forward = _feed_forward(config)
     return TransformerEncoderLayer(
         attention=_attention(config, "encoder_self"),
-        feed_forward=_feed_forward(config),
-        residuals=(_residual(config), _residual(config)),
+        feed_forward=feed_forward,
+        residuals=[_residual(config) for _ in range(1 if feed_forward is None else 2)],
         combination=_combination(config),
     )
 
 
 def _decoder_layer(config: AnyModelConfig) -> TransformerDecoderLayer:
-    reads_source = isinstance(config, ModelConfig)
+    reads_source, feed_forward = isinstance(config, ModelConfig), _feed_forward(config)
     return TransformerDecoderLayer(
         self_attention=_attention(config, "decoder_self"),
         cross_attention=_attention(config, "cross") if reads_source else None,
-        feed_forward=_feed_forward(config),
-        residuals=[_residual(config) for _ in range(3 if reads_source else 2)],
+        feed_forward=feed_forward,
+        residuals=[_residual(config) for _ in range(1 + reads_source + (feed_forward is not None))],
         combination=_combination(config) if isinstance(config, ModelConfig) else None,
     )
 

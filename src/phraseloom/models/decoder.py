@@ -117,8 +117,9 @@ class DecoderState:
 class TransformerDecoderLayer(nn.Module):
     """Causal self-attention, cross-attention, feed-forward, each with a residual connection.
 
-    A language model has no cross-attention and two residuals. With a `combination` the tokens read phrases of the source
-    after self-attention.
+    There is one residual for each of these parts. A language model has no cross-attention. Without `feed_forward`, the layer
+    ends with its attention (P002 §3.3, where a convolution takes the place of that layer). With a `combination` the tokens read
+    phrases of the source after self-attention.
     """
 
     def __init__(
@@ -126,15 +127,16 @@ class TransformerDecoderLayer(nn.Module):
         *,
         self_attention: MultiHeadAttention,
         cross_attention: MultiHeadAttention | None = None,
-        feed_forward: FeedForward,
+        feed_forward: FeedForward | None,
         residuals: Sequence[Residual],
         combination: AttentiveCombination | None = None,
     ) -> None:
         super().__init__()
         self.combination = combination
         self.self_attention, self.cross_attention, self.feed_forward = self_attention, cross_attention, feed_forward
-        self.self_residual, *cross, self.feed_forward_residual = residuals
-        self.cross_residual = cross[0] if cross else None
+        self.self_residual, *rest = residuals
+        self.feed_forward_residual = None if feed_forward is None else rest.pop()
+        self.cross_residual = rest[0] if rest else None
 
     def project_phrases(self, phrases: PhraseMemory | None, layer: int) -> PhraseKeys | None:
         """Keys and values of the phrases that this layer (from 0) reads; None if it reads none."""
@@ -193,6 +195,8 @@ class TransformerDecoderLayer(nn.Module):
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         residual = self.feed_forward_residual
+        if self.feed_forward is None or residual is None:
+            return x
         return residual.after(x, self.feed_forward(residual.before(x)))
 
 

@@ -29,20 +29,24 @@ class Encoded(NamedTuple):
 
 
 class TransformerEncoderLayer(nn.Module):
-    """Self-attention and feed-forward, each with a residual connection; with a `combination` the tokens read phrases first."""
+    """Self-attention and feed-forward, each with a residual connection; with a `combination` the tokens read phrases first.
+
+    Without `feed_forward`, the layer ends with its attention (P002 §3.3, where a convolution takes the place of that layer).
+    """
 
     def __init__(
         self,
         *,
         attention: MultiHeadAttention,
-        feed_forward: FeedForward,
-        residuals: tuple[Residual, Residual],
+        feed_forward: FeedForward | None,
+        residuals: Sequence[Residual],
         combination: AttentiveCombination | None = None,
     ) -> None:
         super().__init__()
         self.combination = combination
         self.attention, self.feed_forward = attention, feed_forward
-        self.attention_residual, self.feed_forward_residual = residuals
+        self.attention_residual, *rest = residuals
+        self.feed_forward_residual = rest[0] if rest else None
 
     def forward(
         self,
@@ -63,8 +67,10 @@ class TransformerEncoderLayer(nn.Module):
         residual = self.attention_residual
         projected, weights = self.attention(residual.before(x_BSD), None, visibility, need_weights=need_weights)
         x_BSD = residual.after(x_BSD, projected)
-        residual = self.feed_forward_residual
-        return residual.after(x_BSD, self.feed_forward(residual.before(x_BSD))), weights
+        if self.feed_forward is not None and self.feed_forward_residual is not None:
+            residual = self.feed_forward_residual
+            x_BSD = residual.after(x_BSD, self.feed_forward(residual.before(x_BSD)))
+        return x_BSD, weights
 
 
 class TransformerEncoder(nn.Module):

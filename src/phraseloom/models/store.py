@@ -80,9 +80,15 @@ def model_card(config: AnyModelConfig, languages: tuple[str, str], model: nn.Mod
     return (
         f"# {task.title} {of}\n\n"
         f"A phraseloom {__version__} model: {layers}, width {config.width}, {plural(config.heads, 'head')}, "
-        f"feed-forward {config.ffn_width}, {parameters:,} parameters; {words}.\n\n"
+        f"{_feed_forward(config)}, {parameters:,} parameters; {words}.\n\n"
         f"    {task.use}\n"
     )
+
+
+def _feed_forward(config: Any) -> str:
+    if getattr(config, "feed_forward", "pointwise") == "interleaved":
+        return "convolutions in place of feed-forward layers"
+    return f"feed-forward {config.ffn_width}"
 
 
 logger = logging.getLogger(__name__)

@@ -170,7 +170,9 @@ def _residual(parts: Parts, struct: LayerStruct, name: str, residual: Residual) 
     struct.pre = residual.pre
 
 
-def _feed_forward(parts: Parts, struct: LayerStruct, feed_forward: Any, residual: Residual) -> None:
+def _feed_forward(parts: Parts, struct: LayerStruct, feed_forward: Any, residual: Any) -> None:
+    if feed_forward is None:
+        raise Unsupported("a layer without feed-forward")
     if type(feed_forward) is not FeedForward or feed_forward.activation not in ACTIVATIONS:
         raise Unsupported(f"feed-forward {type(feed_forward).__name__}")
     struct.up = parts.matrix(feed_forward.up.weight, feed_forward.up.bias)

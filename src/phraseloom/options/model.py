@@ -159,8 +159,10 @@ class ContinuousConfig(Config):
 
     `loss`: see spec §4.3; lambda1 and lambda2 belong to the regularised forms, lambda_released to the released one.
     `margin_weight`: adds the max-margin loss, times this, to `loss`; it then learns to tell a word from its nearest rival.
-    `margin`: by how much the cosine of the right word has to win in a max-margin loss. `rivals`: look for the nearest rival
-    among this number of rows of the table, drawn for each batch, so that an update does not depend on its size; null = all.
+    `margin`: by how much the cosine of the right word has to win in a max-margin loss. `rival`: the word that it is compared
+    with, informative (near to the prediction and far from the right word, as in Kumar and Tsvetkov) or nearest (to the
+    prediction). `rivals`: look for it among this number of rows of the table, drawn for each batch, so that an update does not
+    depend on its size; null = all.
     `approximation`: the von Mises-Fisher normaliser, exact, as in the released code, or by the bound of spec §4.2.
     `hidden_layer`: one more layer, with ReLU, before the vector.
     """
@@ -174,6 +176,7 @@ class ContinuousConfig(Config):
     lambda_released: float = 0.2
     margin_weight: Annotated[float, Field(ge=0.0)] = 0.0
     margin: Annotated[float, Field(gt=0.0, le=2.0)] = 0.3
+    rival: Literal["informative", "nearest"] = "informative"
     rivals: Annotated[int, Whole, Field(ge=1)] | None = None
     approximation: Literal["exact", "released", "bound"] = "exact"
     hidden_layer: bool = False
@@ -182,8 +185,9 @@ class ContinuousConfig(Config):
     def _one_margin(self) -> ContinuousConfig:
         if self.loss == "max_margin" and self.margin_weight:
             raise ValueError("loss: max_margin has its own margin_weight of 1; leave margin_weight out")
-        if self.rivals is not None and self.loss != "max_margin" and not self.margin_weight:
-            raise ValueError("rivals is for a max-margin loss: loss: max_margin, or a margin_weight")
+        for name, default in (("rivals", None), ("rival", "informative")):
+            if getattr(self, name) != default and self.loss != "max_margin" and not self.margin_weight:
+                raise ValueError(f"{name} is for a max-margin loss: loss: max_margin, or a margin_weight")
         return self
 
 
@@ -436,9 +440,10 @@ class ModelConfig(Config):
     vectors are multiplied by √width (by default not with `init.kind: uniform`). `phrases`: source phrase representations
     (null: none); `reordering`: reorders source tokens before the encoder (null: none). `norm`: the place of layer
     normalisation; `norm_epsilon`: added to variances; `embedding_norm`: also normalise the embeddings of both sides (paper
-    001). `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers. Dropout
-    rates: `dropout` on embeddings
-    and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
+    001). `attention_bias`: biases in the projections and outputs of attention; `activation` of the feed-forward layers.
+    `feed_forward`: interleaved leaves these layers out, because the output convolution of interleaved attention takes their
+    place (one of two readings of paper 002, §3.3); all attentions must then be interleaved. Dropout rates: `dropout` on
+    embeddings and sub-layer outputs, `attention_dropout` on attention weights, `ffn_dropout` inside the feed-forward layer.
     """
 
     preset: Literal["tiny", "small", "base", "big"] | None = None
@@ -460,6 +465,7 @@ class ModelConfig(Config):
     embedding_norm: bool = False
     attention_bias: bool = False
     activation: Literal["relu", "swish", "gelu"] = "relu"
+    feed_forward: Literal["pointwise", "interleaved"] = "pointwise"
     tied: Literal["three_way", "two_way", "none"] = "three_way"
     dropout: DropoutRate = 0.1
     attention_dropout: DropoutRate = 0.1
@@ -507,6 +513,23 @@ class ModelConfig(Config):
                     raise ValueError(
                         "decoder.initial: final needs a recurrent encoder with as many layers and the same cell as the decoder"
                     )
+        return self
+
+    @model_validator(mode="after")
+    def _feed_forward_fits(self) -> ModelConfig:
+        if self.feed_forward == "pointwise":
+            return self
+        if self.decoder.kind != "transformer":
+            raise ValueError(
+                f"feed_forward: interleaved is for a Transformer decoder; the decoder here is {self.decoder.kind}"
+            )
+        uses = ["encoder_self"] if self.encoder.kind == "transformer" else []
+        for use in (*uses, "decoder_self", "cross"):
+            if (kind := getattr(self.attention, use).arrangement.kind) != "interleaved":
+                raise ValueError(
+                    "feed_forward: interleaved leaves the feed-forward layers to the convolution of interleaved attention, "
+                    f"but attention.{use} is {kind}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -34,7 +34,7 @@ from torch.nn import functional as F
 
 from phraseloom.layers.packed import Packed, linear
 from phraseloom.layers.table import TargetTable
-from phraseloom.losses.vmf import MARGIN, Distance, concentration, max_margin_loss, vmf_loss
+from phraseloom.losses.vmf import MARGIN, Distance, Rival, concentration, max_margin_loss, vmf_loss
 from phraseloom.losses.vmf_normalizer import Approximation, log_normalizer
 from phraseloom.outputs.softmax import LossSums
 from phraseloom.outputs.topk import best_columns, log_softmax_
@@ -49,7 +49,8 @@ class ContinuousOutput(nn.Module):
     """Hidden vectors (…, D) → vectors of the table's width m, and the words near them.
 
     `loss`: a kind of `losses/vmf.py` with its lambdas and `approximation`, or max_margin; `margin_weight` times max_margin is
-    added to it. `rivals`: in training, max_margin looks at this number of rows, drawn for each batch; None = at all.
+    added to it. `rival`: which word max_margin compares with. `rivals`: in training, it looks at this number of rows, drawn for
+    each batch; None = at all.
     `forbidden`: ids that are never an output. `word_share` of the methods: λ_word of each row, or None without a gate; only
     `WordOrPhraseOutput` uses it.
     """
@@ -65,6 +66,7 @@ class ContinuousOutput(nn.Module):
         lambda_released: float = 0.2,
         margin_weight: float = 0.0,
         margin: float = MARGIN,
+        rival: Rival = "informative",
         rivals: int | None = None,
         approximation: Approximation = "exact",
         hidden_layer: bool = False,
@@ -75,6 +77,7 @@ class ContinuousOutput(nn.Module):
         self.kind = loss
         self.lambdas = {"lambda1": lambda1, "lambda2": lambda2, "lambda_released": lambda_released}
         self.margin_weight, self.margin, self.rivals = margin_weight, margin, rivals
+        self.rival: Rival = rival
         self.approximation: Approximation = approximation
         first = nn.Linear(width, table.width)
         self.project = nn.Sequential(first, nn.ReLU(), nn.Linear(table.width, table.width)) if hidden_layer else first
@@ -103,7 +106,7 @@ class ContinuousOutput(nn.Module):
         rows_VM, rivals_R = self.table.rows_VM, None
         if self.training and self.rivals is not None and self.rivals < len(rows_VM):
             rivals_R = torch.randint(len(rows_VM), (self.rivals,), device=rows_VM.device)
-        return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rivals_R=rivals_R)
+        return max_margin_loss(predicted_NM, gold_N, rows_VM, margin=self.margin, rival=self.rival, rivals_R=rivals_R)
 
     def loss(self, hidden_ND: Tensor, gold_N: Tensor, word_share_N: Tensor | None = None) -> LossSums:
         """Sums of the training loss over N real target tokens.

@@ -16,7 +16,7 @@ import numpy as np
 
 from phraseloom.errors import CorruptError, DataError, PhraseloomError
 from phraseloom.files import read_json
-from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_scorer, read_line_numbers, take
+from phraseloom.metrics.bleu import T2T, Scorer, bleu_by_length, count_tokens, make_scorer, read_line_numbers, take
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
@@ -45,9 +45,9 @@ class MeasuredValue:
 
 
 def scorer_of(metric: TextMetric | JsonMetric) -> Scorer | Ratio:
-    """The scorer that computes a number from the summed counts of sentences."""
+    """The scorer that computes a number from the summed counts of sentences, which does not depend on their language."""
     if isinstance(metric, TextMetric):
-        return make_scorer(metric.kind, tokenize=metric.tokenize)
+        return make_scorer("tokenized" if metric.kind == "t2t" else metric.kind, tokenize=metric.tokenize)
     return Ratio(metric.form, metric.factor)
 
 
@@ -78,8 +78,9 @@ class Meter:
             return MeasuredValue(None, str(error))
 
     def _text(self, metric: TextMetric, place: StepScope) -> MeasuredValue:
-        key = (metric.kind, metric.tokenize)
-        scorer = self._scorers.setdefault(key, make_scorer(metric.kind, tokenize=metric.tokenize))
+        kind = metric.kind if metric.language is None else T2T + self.steps.fill(metric.language, place)
+        key = (kind, metric.tokenize)
+        scorer = self._scorers.setdefault(key, make_scorer(kind, tokenize=metric.tokenize))
         path = self.steps.fill(metric.hypotheses, place)
         hypotheses = list(read_lines(path))
         reference = self._lines(self.steps.fill(metric.reference, place))

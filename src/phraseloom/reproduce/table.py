@@ -42,10 +42,11 @@ class StepConfig(Config):
 class TextMetric(Config):
     """BLEU, chrF2 or TER of a text, with sacreBLEU's signature; `lines`: of these lines alone (their numbers, a file).
 
-    With `edges` a series: the score of each group of source lengths, in tokens of `source`.
+    `t2t`: BLEU as tensor2tensor computes it, on Moses tokens of the `language` with compounds split at hyphens. With `edges`
+    a series: the score of each group of source lengths, in tokens of `source`.
     """
 
-    kind: Literal["bleu", "chrf", "ter"]
+    kind: Literal["bleu", "chrf", "ter", "t2t"]
     title: str
     hypotheses: str
     reference: str
@@ -53,13 +54,16 @@ class TextMetric(Config):
     source: str | None = None
     edges: str | None = None
     tokenize: str = "13a"
+    language: str | None = Field(None, description="of the target, for t2t; names in braces are filled in")
     decimals: int = Field(2, ge=0, le=6)
     scales: list[Scale] = Field(list(SCALES))
 
     @model_validator(mode="after")
-    def _lengths_need_a_source(self) -> TextMetric:
+    def _keys_fit(self) -> TextMetric:
         if (self.source is None) != (self.edges is None):
             raise ValueError("source and edges stand together: groups of source lengths")
+        if (self.language is None) == (self.kind == "t2t"):
+            raise ValueError("kind t2t and language stand together: Moses tokens depend on the language")
         return self
 
     @property
@@ -75,7 +79,8 @@ class TextMetric(Config):
     @property
     def reads(self) -> list[str]:
         """What it reads, with names in braces."""
-        return [t for t in (self.hypotheses, self.reference, self.lines, self.source, self.edges) if t is not None]
+        texts = (self.hypotheses, self.reference, self.lines, self.source, self.edges, self.language)
+        return [text for text in texts if text is not None]
 
 
 class JsonMetric(Config):

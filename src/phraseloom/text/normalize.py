@@ -32,7 +32,7 @@ class Normaliser:
         # jieba is for Chinese; the other side of such a pair is tokenised by Moses.
         self.tokenizer = "moses" if config.tokenize == "jieba" and not chinese else config.tokenize
         self._normalise = _moses_normaliser(language) if config.normalize == "moses" else None
-        self._tokenise = {"none": None, "moses": _moses_tokenise, "jieba": _jieba_tokenise}[self.tokenizer]
+        self._tokenise = {"none": None, "moses": moses_tokens, "jieba": _jieba_tokenise}[self.tokenizer]
         if self.tokenizer == "jieba":
             _jieba()
 
@@ -90,7 +90,8 @@ def _moses_detokenizer(language: str) -> Any:
     return MosesDetokenizer(lang=language)
 
 
-def _moses_tokenise(line: str, language: str) -> str:
+def moses_tokens(line: str, language: str) -> str:
+    """The Moses tokens of a line with single spaces between them, without escapes."""
     return str(_moses_tokenizer(language).tokenize(line, escape=False, return_str=True))
 
 
