@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, Model
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -19,9 +19,7 @@ Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decod
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
+    model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
     sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="The source sentence.")] = None,
     source: Annotated[
@@ -65,7 +63,7 @@ def command(
     ):
         cropped.note(len(side.encode(words)) > limit)
     for warning in cropped.warnings(translator.config):
-        print(f"phraseloom analyse: warning: {warning}", file=sys.stderr)
+        warn("analyse", warning)
     draw(heat_map(translator, text, target, use=use, layer=layer, head=head, tree=tree), output)
 
 
