@@ -10,12 +10,11 @@ from pathlib import Path
 from phraseloom.cli.streams import standard_input, windows
 from phraseloom.errors import DataError, plural
 from phraseloom.files import require_file
-from phraseloom.replace import AnyPath
 from phraseloom.text.lines import PARALLEL, LineReport, count_lines, read_lines
 
 
 @contextlib.contextmanager
-def naming(what: str, file: AnyPath | None, line: Callable[[int], int] = int) -> Iterator[None]:
+def naming(what: str, file: str | Path | None, line: Callable[[int], int] = int) -> Iterator[None]:
     """Make errors about line n of `what` name line `line(n)` of `file`."""
     try:
         yield

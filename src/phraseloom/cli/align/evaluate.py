@@ -20,7 +20,6 @@ from phraseloom.errors import plural
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
     from phraseloom.metrics.aer import AlignmentScore
-    from phraseloom.replace import AnyPath
 
 STDIN = "-"
 
@@ -113,7 +112,7 @@ def read_gold_text(
     return GoldText(lines[source], lines[target], None if trees is None else lines[trees], links)
 
 
-def _read_gold(gold: AnyPath, *, base: int, **settings: Any) -> list[Gold]:
+def _read_gold(gold: str | Path, *, base: int, **settings: Any) -> list[Gold]:
     """The gold links of a file; warns if they seem to count from 1."""
     from phraseloom.align.links import read_gold
 

@@ -68,7 +68,7 @@ def command(
         tau=tau,
         uses=uses,
         mean_heads=mean_heads,
-        trees=trees and lines[trees],
+        trees=None if trees is None else lines[trees],
     )
     if result.blank:
         warn("analyse", f"{plural(result.blank, 'pair')} with a blank side left out")
