@@ -19,9 +19,8 @@ import torch
 from torch import Tensor
 
 from phraseloom.bridges import marian_names as names
-from phraseloom.bridges.marian_folder import MarianFolder
+from phraseloom.bridges.marian_format import MarianFolder, read_tensors
 from phraseloom.bridges.marian_npz import read_npz_folder
-from phraseloom.bridges.marian_weights import read_tensors
 from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import read_json, require_file, require_folder, write_manifest

@@ -52,24 +52,26 @@ FORMS: dict[str, dict[str, Any]] = {
 
 
 def options_of(
-    *configs: type[Config],
+    config: type[Config],
+    *,
     only: Sequence[str] = (),
     without: Sequence[str] = (),
     forms: Mapping[str, Mapping[str, Any]] = {},
     of_model: bool = True,
     into: str = "options",
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each field of `configs`, or for some; its parameter `into` gets their values by field.
+    """Give a command an option for each field of `config`, or for some; its parameter `into` gets their values by field.
 
     An option has the help, the bounds and the choices of its field. `forms` goes before `FORMS`. `of_model`: the defaults are
     stored with the model, and `into` gets only what the command line gives; otherwise they are those of the fields.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        fields = {name: config for config in reversed(configs) for name in config.model_fields}
-        names = only or [name for config in configs for name in config.model_fields if name not in without]
+        names = [name for name in only or config.model_fields if name not in without]
         made = [
-            _parameter(fields[name], name, {**FORMS.get(name, {}), **forms.get(name, {})}, of_model) for name in names
+            _parameter(owner, field, {**FORMS.get(field, {}), **forms.get(field, {})}, of_model)
+            for name in names
+            for field, owner in _with_variants(config, name)
         ]
         parameters: list[inspect.Parameter] = []
         for own in inspect.signature(command, eval_str=True).parameters.values():
@@ -77,7 +79,7 @@ def options_of(
 
         @functools.wraps(command)
         def with_options(**arguments: Any) -> None:
-            values = {name: arguments.pop(name) for name in names}
+            values = {option.name: arguments.pop(option.name) for option in made}
             command(**arguments, **{into: {name: value for name, value in values.items() if value is not None}})
 
         with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -85,6 +87,19 @@ def options_of(
         return with_options
 
     return decorate
+
+
+def _with_variants(config: type[Config], field: str) -> list[tuple[str, type[Config]]]:
+    """A field, and those of its variants if it has any: after `length_penalty`, which takes a kind, come `alpha` and `beta`."""
+    from phraseloom.config import members
+
+    variants = [
+        kind for kind in members(config.model_fields[field].annotation) if "kind" in getattr(kind, "model_fields", ())
+    ]
+    return [
+        (field, config),
+        *{name: (name, kind) for kind in variants for name in kind.model_fields if name != "kind"}.values(),
+    ]
 
 
 def _parameter(config: type[Config], field: str, form: dict[str, Any], of_model: bool) -> inspect.Parameter:

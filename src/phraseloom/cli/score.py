@@ -27,7 +27,7 @@ from phraseloom.cli.streams import note, standard_input, warn, windows
 from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import plain
-from phraseloom.options.decoding import DecodingConfig, SockeyePenaltyConfig
+from phraseloom.options.decoding import DecodingConfig
 from phraseloom.text.lines import LineReport, read_lines
 from phraseloom.text.vocabulary import UNK
 
@@ -40,8 +40,7 @@ Output = Literal["text", "json", "summary"]
 
 @options_of(
     DecodingConfig,
-    SockeyePenaltyConfig,
-    only=("ensemble_mean", "length_penalty", "alpha", "beta", "batch_sentences", "workers", "max_input_tokens"),
+    only=("ensemble_mean", "length_penalty", "batch_sentences", "workers", "max_input_tokens"),
 )
 def command(
     model: Model,
@@ -80,7 +79,7 @@ def command(
 ) -> None:
     """Print log P(target | source) in nats for each pair, end of sentence included: one line out per pair in.
 
-    PairReader come from two files, or from standard input as SOURCE<tab>TARGET lines. A language model scores the lines
+    Pairs come from two files, or from standard input as SOURCE<tab>TARGET lines. A language model scores the lines
     of one file or of standard input: log P(line). Perplexity per subword counts the end of each line. Perplexity
     per word uses the same probabilities; it counts white-space separated words and the end of each line.
 

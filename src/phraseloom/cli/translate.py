@@ -24,7 +24,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.streams import first_sign, note, warn
 from phraseloom.errors import UsageError, plural
-from phraseloom.options.decoding import DecodingConfig, SockeyePenaltyConfig
+from phraseloom.options.decoding import DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.decoding.terms import Terms
@@ -251,8 +251,7 @@ Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon 
 
 @options_of(
     DecodingConfig,
-    SockeyePenaltyConfig,
-    without=("batch_tokens", "alignment_selection", "kind"),
+    without=("batch_tokens", "alignment_selection"),
     forms={"sample": {"names": ["--sample/--search"]}},
 )
 def command(

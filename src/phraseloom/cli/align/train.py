@@ -101,7 +101,7 @@ def command(
 ) -> None:
     """Train a word aligner from parallel text; nothing else is needed.
 
-    Words are separated by spaces, so tokenise first. PairReader with a blank side are skipped. Memory: 4 bytes for each
+    Words are separated by spaces, so tokenise first. Pairs with a blank side are skipped. Memory: 4 bytes for each
     pair of words of each sentence pair, or the same on disk with --scratch, and about 100 bytes for each distinct pair
     of words (docs/alignment.md).
 

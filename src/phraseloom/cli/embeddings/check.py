@@ -78,8 +78,7 @@ def _sampled(text: Path) -> list[list[str]]:
     from phraseloom.errors import DataError
     from phraseloom.files import require_file
     from phraseloom.text.lines import count_lines
-    from phraseloom.text.ngrams import LINE_TOKENS
-    from phraseloom.text.vector_check import LINES
+    from phraseloom.text.vector_check import LINE_TOKENS, LINES
 
     total = count_lines(require_file(text, "text file"))
     lines = sample([text], total, LINES) if total else ()
