@@ -18,7 +18,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from phraseloom.bridges import marian_names as names
+from phraseloom.bridges import marian_format as names
 from phraseloom.bridges.marian_format import MarianFolder, read_tensors
 from phraseloom.bridges.marian_npz import read_npz_folder
 from phraseloom.config import validate

@@ -22,7 +22,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from phraseloom.bridges import marian_names as names
+from phraseloom.bridges import marian_format as names
 from phraseloom.bridges.marian_format import MarianFolder
 from phraseloom.errors import CorruptError, FileProblem, ModelError
 from phraseloom.files import require_file

@@ -96,6 +96,7 @@ def command(
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report.charts import lengths
+    from phraseloom.report.charts.plots import can_draw
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(hypotheses)
@@ -115,7 +116,7 @@ def command(
         need = "at least two systems" if bootstrap else "resamples; give --bootstrap 1000"
         raise UsageError(f"--pairs needs {need}")
     if plot is not None:
-        lengths.check(plot)
+        can_draw(plot, len(hypotheses))
     edges = _edges(PAPER if plot is not None and by_length is None else by_length)
     if edges and (source is None or lengths_of is None):
         need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"

@@ -214,7 +214,7 @@ def command(
 def _can_draw(plot: Path | None, measured: bool) -> None:
     """Refuse a plot that would fail at the end, before the models run."""
     if plot is not None:
-        from phraseloom.report.charts.contrastive import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         if not measured:
             hint = "--distances gives them, --estimate-distance position estimates them"

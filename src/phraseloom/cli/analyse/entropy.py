@@ -66,7 +66,7 @@ def command(
     once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, trees], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.layers import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")

@@ -12,9 +12,6 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError
 
-ENDINGS = (".png", ".svg", ".pdf")
-
-
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
 
@@ -46,9 +43,10 @@ def command(
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """
+    from phraseloom.report.charts.plots import can_draw
+
     check_outputs({"-o": output}, inputs=[model, source], overwrite=overwrite)
-    if output.suffix.lower() not in ENDINGS:
-        raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
+    can_draw(output)
     text = _sentence(sentence, source, line)
     from phraseloom.analysis.heatmap import heat_map
     from phraseloom.decoding.long_lines import CroppedLines
