@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from common import finish, interleave, parser, table, take_cores
-from phraseloom.bridges import marian_names as names
+from phraseloom.bridges import marian_format as names
 from phraseloom.bridges.to_ctranslate2 import export_ctranslate2, token_names
 from phraseloom.decoding.translator import TranslationReport, Translator
 from phraseloom.models.store import save_tensors

@@ -238,7 +238,7 @@ def test_the_rules_catch(source: str, rule: str) -> None:
 
 def test_one_place_reads_pickles() -> None:
     places = [ids(path) for path, tree in TREES.items() for name, _ in calls(tree) if name == "torch.load"]
-    assert places == ["bridges/marian_weights.py"]
+    assert places == ["bridges/marian_format.py"]
 
 
 def test_masks_are_minus_infinity() -> None:

@@ -169,7 +169,7 @@ def test_bad_files_are_named(command: Command, text: Path) -> None:
     outcome = command("align", "train", "-s", "en", "-t", "short", "-o", "model")
     assert (outcome.code, outcome.err) == (
         1,
-        "phraseloom align: en: 200 lines, but short has 1; the files must be parallel line by line\n",
+        "phraseloom align: en: 200 lines, but short has 1; the files must be parallel, line by line\n",
     )
     (text / "bytes").write_bytes(b"\xff\n")
     outcome = command("align", "train", "-s", "bytes", "-t", "short", "-o", "model")

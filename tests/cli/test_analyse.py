@@ -91,7 +91,8 @@ def test_activation_of_wrong_input(command: Command, model: Path, texts: list[st
     (tmp_path / "t").write_bytes(b"a\n")
     done = command("analyse", "activation", model, *texts)
     assert done.code == 1
-    assert done.err == "phraseloom analyse: s: 5 lines, but t has 1; the files must be parallel line by line\n"
+    where = "no blank line tells where; the files must be parallel, line by line"
+    assert done.err == f"phraseloom analyse: t has 1 line, but s has 5; {where}\n"
     (tmp_path / "s").write_bytes(b"\n")
     done = command("analyse", "activation", model, *texts)
     assert done.code == 1

@@ -138,7 +138,7 @@ def test_trees(entropy: Any) -> None:
         (["nothing", "-s", "s"], 1, "nothing"),
         (["token", "-s", "nothing"], 1, "nothing"),
         (["token", "-s", "s", "-t", "short"], 1, "short: 1 line"),
-        (["token", "-s", "empty"], 1, "empty: the file has no lines"),
+        (["token", "-s", "empty"], 1, "empty has no lines"),
         (["token", "token", "-s", "s"], 2, "token is given twice"),
         (["token"], 2, "--source"),
         (["token", "-s", "s", "--json", "."], 1, "this is a folder"),

@@ -182,7 +182,7 @@ BAD: list[tuple[list[str], int, str]] = [
     (["-r", "ref", "short"], 1, "short has 19 lines, but ref has 20; line 3 is blank in only one"),
     (["-r", "ref", "-r", "short", "base"], 1, "short has 19 lines"),
     (["-r", "ref", "base", "-s", "short", "--by-length", "3"], 1, "short has 19 lines"),
-    (["-r", "void", "void"], 1, "nothing to score: void is empty"),
+    (["-r", "void", "void"], 1, "void has no lines"),
     (["-r", "ref", "latin1"], 1, "latin1:1: invalid UTF-8"),
     (["-r", "ref", "none"], 1, "none: hypothesis file not found"),
     (["-r", "reff", "base"], 1, "did you mean ref?"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from phraseloom.layers.attention import backend, multihead
+from phraseloom.layers.attention import backend
 
 from .conftest import Command
 
@@ -35,7 +35,7 @@ def test_trains_on_contexts_of_1024_tokens_and_generates(
         made.append((length, real(*args, length=length, **options)))  # type: ignore[arg-type]
         return made[-1][1]
 
-    monkeypatch.setattr(multihead, "is_fused", watched)
+    monkeypatch.setattr(backend, "is_fused", watched)
     outcome = command("prepare", str(RECIPE), *SMALL)
     assert outcome.code == 0, outcome.err
     for run, stops in (("whole", [4]), ("halves", [2, 4])):

@@ -277,7 +277,7 @@ def choices(monkeypatch: pytest.MonkeyPatch, run: Callable[[], Any]) -> list[boo
         made.append(real(*args, **options))
         return made[-1]
 
-    monkeypatch.setattr("phraseloom.layers.attention.multihead.is_fused", watched)
+    monkeypatch.setattr("phraseloom.layers.attention.backend.is_fused", watched)
     run()
     return made
 

@@ -7,14 +7,15 @@ import itertools
 import pytest
 
 from phraseloom.cli import doctor
-from phraseloom.layers.attention import crossover, multihead
+from phraseloom.layers.attention import backend as module
+from phraseloom.layers.attention import crossover
 from phraseloom.layers.attention.backend import FUSED_FROM
 
 
 def test_the_ratio_is_that_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Explicit attention takes 4, fused 2 below 16 tokens and 1 from there on; the first round does not count."""
     now, step = 0.0, itertools.count()
-    real = multihead.is_fused
+    real = module.is_fused
 
     def watched(backend: str, *args: object, length: int, **options: object) -> bool:
         nonlocal now
@@ -22,7 +23,7 @@ def test_the_ratio_is_that_of_the_clock(monkeypatch: pytest.MonkeyPatch) -> None
         now += 100.0 if number < 2 else 4.0 if backend == "explicit" else 1.0 if length >= 16 else 2.0
         return real(backend, *args, length=length, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(multihead, "is_fused", watched)
+    monkeypatch.setattr(module, "is_fused", watched)
     ratios = crossover.measure_crossover([8, 16], width=8, heads=2, rounds=2, clock=lambda: now)
     assert ratios == {8: 0.5, 16: 0.25}
 

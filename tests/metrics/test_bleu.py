@@ -19,12 +19,11 @@ from phraseloom.metrics.bleu import (
     SCORERS,
     ascii_tokens,
     bleu_by_length,
-    check_parallel,
     compound_tokens,
     count_tokens,
     make_scorer,
 )
-from phraseloom.text.lines import read_lines
+from phraseloom.text.lines import check_parallel, read_lines
 
 WORDS = ["the", "a", "cat", "dog", "sat", "on", "mat", ",", ".", "was", "not", "The", "Cat", "\u00e4hm", "I'm", "3.5"]
 
@@ -197,7 +196,7 @@ def test_the_place_where_blank_lines_part_is_shown() -> None:
         check_parallel({"a": ["x", "y", "z"], "b": ["x", "", "y", "z"]})
     with pytest.raises(DataError, match=r"no blank line tells where"):
         check_parallel({"a": ["x"], "b": ["x", "y"]})
-    with pytest.raises(DataError, match="nothing to score"):
+    with pytest.raises(DataError, match="a has no lines"):
         check_parallel({"a": [], "b": []})
     check_parallel({"a": ["", "x"], "b": ["x", ""]})
 

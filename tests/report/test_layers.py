@@ -9,7 +9,8 @@ import pytest
 
 from phraseloom.errors import DataError, UsageError
 from phraseloom.report.charts import layers, plots
-from phraseloom.report.charts.layers import LayerSeries, can_draw, draw
+from phraseloom.report.charts.layers import LayerSeries, draw
+from phraseloom.report.charts.plots import can_draw
 
 pytest.importorskip("matplotlib")
 

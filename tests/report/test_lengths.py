@@ -107,7 +107,7 @@ def test_short_names() -> None:
 def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = part(2, bootstrap=0)
     with pytest.raises(UsageError, match=r"not 'x\.jpeg'"):
-        lengths.check(tmp_path / "x.jpeg")
+        plots.can_draw(tmp_path / "x.jpeg")
     groups = [group.model_copy(update={"score": None}) for group in found.systems[0].groups]
     empty = [system.model_copy(update={"groups": groups}) for system in found.systems]
     with pytest.raises(DataError, match="no group"):
@@ -116,5 +116,5 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         lengths.draw(found.model_copy(update={"systems": found.systems * 4}), tmp_path / "x.png")
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"phraseloom\[plot\]|cannot be drawn"):
-        lengths.check(tmp_path / "x.png")
+        plots.can_draw(tmp_path / "x.png")
     assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import DataError
-from phraseloom.text.ngrams import TrigramModel
-from phraseloom.text.vector_check import check_tables, problems, random_rows, variants
+from phraseloom.text.vector_check import TrigramModel, check_tables, problems, random_rows, variants
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:

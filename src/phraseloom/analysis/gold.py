@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.files import read_json, require_folder
-from phraseloom.text.lines import read_lines
+from phraseloom.text.lines import check_parallel, read_lines
 from phraseloom.world.lexicon import lexicon
 from phraseloom.world.pair import parse_agreements, parse_phrases, verb_senses
 
@@ -41,17 +41,6 @@ WORD = re.compile(r"[^\s.,]+|[.,]")
 def words_of(line: str) -> list[str]:
     """The words of a line; full stop and comma are words, with or without a space before them."""
     return WORD.findall(line)
-
-
-def same_length(files: Mapping[str, Sequence[str]]) -> None:
-    """Raise DataError unless all files have as many lines as the first, and at least one. Blank lines count."""
-    (first_name, first), *others = files.items()
-    for name, lines in others:
-        if len(lines) != len(first):
-            hint = f"line n of both must be about sentence n, but {first_name} has {len(first):,}"
-            raise DataError(plural(len(lines), "line"), file=name, hint=hint)
-    if not first:
-        raise DataError("the file has no lines", file=first_name)
 
 
 class GoldSplit(NamedTuple):
@@ -76,7 +65,7 @@ def read_world(folder: str | Path, split: str, *, edges: Sequence[int] = ()) -> 
         known = ", ".join(pairs) if isinstance(pairs, dict) else "none"
         raise UsageError(f"no split {split!r} in {folder}", hint=f"splits: {known}")
     columns = {str(folder / f"{split}.{e}"): list(read_lines(folder / f"{split}.{e}")) for e in NEEDED}
-    same_length(columns)
+    check_parallel(columns)
     lines = list(zip(*columns.values(), strict=True))
     line_instances = []
     for number, line in enumerate(lines, 1):
@@ -100,7 +89,7 @@ def _training_counts(folder: Path) -> Counter[tuple[str, str]]:
     """How often the training pairs have the source words of each phrase as a phrase of that kind."""
     counts: Counter[tuple[str, str]] = Counter()
     columns = {str(folder / f"train.{e}"): list(read_lines(folder / f"train.{e}")) for e in ("en", "phrases")}
-    same_length(columns)
+    check_parallel(columns)
     for source, line in zip(*columns.values(), strict=True):
         if line:
             words = source.split()

@@ -22,9 +22,9 @@ import numpy as np
 
 from phraseloom.analysis.gold import KINDS, GoldSplit, Instance, words_of
 from phraseloom.errors import UsageError
-from phraseloom.metrics.bleu import check_parallel
 from phraseloom.metrics.compare import SEED, resamples
 from phraseloom.metrics.ratio import compare, wilson
+from phraseloom.text.lines import check_parallel
 
 SENTENCE = "sentence"
 

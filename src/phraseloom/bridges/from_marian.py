@@ -18,10 +18,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from phraseloom.bridges import marian_names as names
-from phraseloom.bridges.marian_folder import MarianFolder
+from phraseloom.bridges import marian_format as names
+from phraseloom.bridges.marian_format import MarianFolder, read_tensors
 from phraseloom.bridges.marian_npz import read_npz_folder
-from phraseloom.bridges.marian_weights import read_tensors
 from phraseloom.config import validate
 from phraseloom.errors import CorruptError, ModelError
 from phraseloom.files import read_json, require_file, require_folder, write_manifest

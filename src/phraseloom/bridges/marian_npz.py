@@ -22,8 +22,8 @@ import torch
 import yaml
 from torch import Tensor
 
-from phraseloom.bridges import marian_names as names
-from phraseloom.bridges.marian_folder import MarianFolder
+from phraseloom.bridges import marian_format as names
+from phraseloom.bridges.marian_format import MarianFolder
 from phraseloom.errors import CorruptError, FileProblem, ModelError
 from phraseloom.files import require_file
 from phraseloom.reading import MIB, read_bounded

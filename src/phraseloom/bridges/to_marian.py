@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.bridges import marian_names as names
+from phraseloom.bridges import marian_format as names
 from phraseloom.bridges.exported import MARIAN, PlainModel, read_plain, write_listing
 from phraseloom.bridges.to_ctranslate2 import token_names, write_sentencepiece
 from phraseloom.errors import ModelError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import ModelError, UsageError
 
@@ -51,7 +51,7 @@ def command(
         bool, typer.Option("--alignments", help="Add the phrase alignments of the translations.")
     ] = False,
     bootstrap: Annotated[int, typer.Option(metavar="N", min=0, help="Number of resamples for the paired test.")] = 1000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    seed: ResampleSeed = 12345,
     output: Annotated[
         Path | None,
         typer.Option(

@@ -9,7 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
+from phraseloom.cli.options import ResampleSeed, once
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import note
 
 STDIN = "-"
 PAPER = "paper"  # the edges of P001, Figure 3
@@ -75,7 +77,7 @@ def command(
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Compare all pairs of systems, not only each with the first.")
     ] = False,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    seed: ResampleSeed = 12345,
     output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
     overwrite: Overwrite = False,
 ) -> None:
@@ -95,6 +97,7 @@ def command(
     from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report.charts import lengths
+    from phraseloom.report.charts.plots import can_draw
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(hypotheses)
@@ -114,7 +117,7 @@ def command(
         need = "at least two systems" if bootstrap else "resamples; give --bootstrap 1000"
         raise UsageError(f"--pairs needs {need}")
     if plot is not None:
-        lengths.check(plot)
+        can_draw(plot, len(hypotheses))
     edges = _edges(PAPER if plot is not None and by_length is None else by_length)
     if edges and (source is None or lengths_of is None):
         need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
@@ -216,11 +219,10 @@ def _texts(
     """(file → lines, references, source), all with the same number of lines, and the subset that `lines` names."""
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
-    from phraseloom.metrics.bleu import check_parallel, read_line_numbers, take
+    from phraseloom.metrics.bleu import read_line_numbers, take
+    from phraseloom.text.lines import check_parallel
 
-    repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(hypotheses)
     if STDIN in (*reference, source, lines):
         raise UsageError("- (standard input) is only allowed for translations")
     kinds = [("hypothesis", hypotheses), ("reference", reference), ("source", [source] if source else [])]
@@ -245,7 +247,7 @@ def _texts(
     for name, text in systems.items():
         empty = sum(not line.strip() for line in text)
         if empty:
-            _note(f"{name}: {empty} of {len(text)} translations are empty")
+            note("evaluate", f"{name}: {empty} of {len(text)} translations are empty")
     return systems, references, sources, subset
 
 
@@ -260,11 +262,5 @@ def _read(path: str) -> list[str]:
         lines = list(read_lines(path, invalid="stop", report=report))
     for count, what in ((report.bom, "byte order mark"), (report.crlf, "CRLF line ends")):
         if count:
-            _note(f"{path}: read without its {what}" + (f" ({count})" if count > 1 else ""))
+            note("evaluate", f"{path}: read without its {what}" + (f" ({count})" if count > 1 else ""))
     return lines
-
-
-def _note(text: str) -> None:
-    from phraseloom.errors import escape_controls
-
-    print(f"phraseloom evaluate: {escape_controls(text)}", file=sys.stderr)

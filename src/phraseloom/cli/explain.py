@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, fields_of, model_option, named, number_or_word
+from phraseloom.cli.options import Device, named, options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.parallel import naming
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
-from phraseloom.cli.streams import first_sign
+from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
+from phraseloom.options.decoding import DecodingConfig
 
 MAX_MODELS = 2
 
@@ -24,6 +25,7 @@ MAX_MODELS = 2
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases", "all"]
 
 
+@options_of(DecodingConfig, only=("beam", "alignment_layer", "alignment_head", "alignment_method"))
 def command(
     models: Annotated[
         list[str],
@@ -36,6 +38,7 @@ def command(
         str,
         typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line; - is standard input."),
     ],
+    *,
     targets: Annotated[
         str | None,
         typer.Option(
@@ -61,19 +64,7 @@ def command(
         list[str] | None, typer.Option("--ensemble", metavar="MODEL", hidden=True, help="Refused, with the reason.")
     ] = None,
     use: Annotated[Use, typer.Option(help="Which attention the page shows.")] = "all",
-    beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
-    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
-    alignment_head: Annotated[
-        Any,
-        model_option(
-            DecodingConfig,
-            "alignment_head",
-            parser=number_or_word,
-            metavar="N",
-            show_default="the model's setting; mean with --alignment-layer",
-        ),
-    ] = None,
-    alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
+    options: dict[str, Any],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page, one .html file.")
     ] = None,
@@ -89,7 +80,6 @@ def command(
 
     Example: phraseloom explain runs/base runs/phrasal -s test.en --reference test.de --lines 3,7-9 -o page.html
     """
-    options = fields_of(DecodingConfig, locals())
     if len(models) > MAX_MODELS:
         raise UsageError(f"{len(models)} models: explain one model, or two side by side")
     if ensemble:
@@ -107,7 +97,7 @@ def command(
     from phraseloom.analysis.explain.sentence import ORDER, explain
     from phraseloom.decoding.translator import Translator
 
-    if beam is not None:
+    if "beam" in options:
         options["n_best"] = 1
     translators = {
         name: Translator.from_pretrained(folder, device=device, **options) for name, folder in folders.items()
@@ -128,7 +118,6 @@ def command(
 
 
 def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:
-    from phraseloom.cli.phrases.files import note
     from phraseloom.files import atomic_write_text
 
     texts = []
@@ -140,16 +129,15 @@ def _write(document: dict[str, Any], output: Path | None, json_: Path | None) ->
         texts.append((output, explain_page(document)))
     for path, text in texts:
         atomic_write_text(path, text)
-        note(f"{path}: {plural(len(document['sentences']), 'sentence')}, {path.stat().st_size / 1e6:.1f} MB", "explain")
+        note("explain", f"{path}: {plural(len(document['sentences']), 'sentence')}, {path.stat().st_size / 1e6:.1f} MB")
 
 
 def _report(document: dict[str, Any], requested: int) -> None:
     """Print to standard error what the page leaves out, and the notes of its sentences."""
-    from phraseloom.cli.phrases.files import note
 
     left_out = requested - len(document["sentences"])
     if left_out:
-        note(f"{left_out:,} of {requested:,} lines were left out; --lines and --max-sentences choose", "explain")
+        note("explain", f"{left_out:,} of {requested:,} lines were left out; --lines and --max-sentences choose")
     notes: dict[str, list[int]] = {}
     for sentence in document["sentences"]:
         for model, view in zip(document["models"], sentence["views"], strict=True):
@@ -157,7 +145,7 @@ def _report(document: dict[str, Any], requested: int) -> None:
                 notes.setdefault(f"{model['label']}: {text}", []).append(sentence["line"])
     for text, places in notes.items():
         where = ", ".join(map(str, places[:5])) + (", …" if len(places) > 5 else "")
-        note(f"{text} (line {where})", "explain")
+        note("explain", f"{text} (line {where})")
 
 
 SOURCE = "source"
@@ -175,18 +163,9 @@ class Chosen:
     files: Mapping[str, str | None]
     requested: int
 
-    @contextlib.contextmanager
-    def places(self) -> Iterator[None]:
+    def places(self) -> contextlib.AbstractContextManager[None]:
         """Make an error about a tree name its line in the file."""
-        from phraseloom.decoding.source_phrases import TREES
-
-        try:
-            yield
-        except DataError as error:
-            if error.file != TREES or error.line is None:
-                raise
-            where = self.lines[error.line - 1]
-            raise DataError(error.what, file=self.files["trees"], line=where, hint=error.hint) from error
+        return naming("trees", self.files["trees"], lambda line: self.lines[line - 1])
 
 
 def choose(files: Mapping[str, str | None], lines: str | None, most: int) -> Chosen:

@@ -4,39 +4,31 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, fields_of, model_option, number_or_word
-from phraseloom.errors import UsageError
+from phraseloom.cli.options import Device, Model, no_sampling, options_of
 from phraseloom.options.decoding import GenerationConfig
 
 Output = Literal["text", "json"]
 
 
+@options_of(
+    GenerationConfig,
+    without=("batch_tokens",),
+    forms={"sample": {"names": ["--sample/--greedy"]}, "samples": {"names": ["-n", "--samples"]}},
+)
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
+    model: Model,
+    *,
     output: Annotated[
         Output, typer.Option(help="text: one line per continuation; json: one object per prompt with all of them.")
     ] = "text",
     with_prompt: Annotated[
         bool, typer.Option("--with-prompt", help="Print the prompt before its continuation.")
     ] = False,
-    sample: Annotated[bool | None, model_option(GenerationConfig, "sample", "--sample/--greedy")] = None,
-    temperature: Annotated[float | None, model_option(GenerationConfig, "temperature")] = None,
-    top_k: Annotated[int | None, model_option(GenerationConfig, "top_k")] = None,
-    top_p: Annotated[float | None, model_option(GenerationConfig, "top_p")] = None,
-    seed: Annotated[int | None, model_option(GenerationConfig, "seed")] = None,
-    samples: Annotated[int | None, model_option(GenerationConfig, "samples", "-n", "--samples")] = None,
-    max_tokens: Annotated[int | None, model_option(GenerationConfig, "max_tokens")] = None,
-    batch_sentences: Annotated[int | None, model_option(GenerationConfig, "batch_sentences", "--batch")] = None,
-    workers: Annotated[Any, model_option(GenerationConfig, "workers", parser=number_or_word, metavar="N")] = None,
-    max_input_tokens: Annotated[int | None, model_option(GenerationConfig, "max_input_tokens")] = None,
-    window: Annotated[int | None, model_option(GenerationConfig, "window")] = None,
+    options: dict[str, Any],
     stream: Annotated[
         bool, typer.Option("--stream", help="Process prompts as soon as they arrive; never wait for more.")
     ] = False,
@@ -50,18 +42,14 @@ def command(
 
     Example: echo "The president said" | phraseloom generate runs/my-language-model --sample --top-p 0.9 -n 3
     """
-    options = fields_of(GenerationConfig, locals())
     from phraseloom.decoding.generator import TextGenerator
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
     generator = TextGenerator.from_pretrained(model, device=device)
     if not options.get("sample", generator.config.sample):
-        for name in ("temperature", "top_k", "top_p", "seed"):
-            if name in options:
-                what = f"--{name.replace('_', '-')} is for drawing tokens, and greedy search draws none"
-                raise UsageError(what, hint="add --sample")
-    if sample is False:
+        no_sampling(options, "tokens, and greedy search draws none", "add --sample")
+    if options.get("sample") is False:
         options.setdefault("samples", 1)
     generator = TextGenerator(generator.model, generator.tokenizer, generator.options(**options))
     _run(generator, output, with_prompt=with_prompt, stream=stream)
@@ -69,7 +57,7 @@ def command(
 
 def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> None:
     """Print a line for each continuation; then warnings on standard error."""
-    from phraseloom.cli.streams import GATHER_SECONDS, standard_input, windows
+    from phraseloom.cli.streams import GATHER_SECONDS, standard_input, warn, windows
     from phraseloom.text.lines import LineReport
 
     report, number, cropped, first = LineReport(), 0, 0, 0
@@ -85,9 +73,9 @@ def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> 
     if cropped:
         limit = generator.config.max_input_tokens
         text = f"{cropped} of {number} prompts longer than {limit} subwords: the beginning was left out (first: line {first})"
-        print(f"phraseloom generate: warning: {text}", file=sys.stderr)
+        warn("generate", text)
     for text in report.warnings():
-        print(f"phraseloom generate: warning: {text}", file=sys.stderr)
+        warn("generate", text)
 
 
 def _text(continuations: list[Any], with_prompt: bool) -> str:

@@ -9,6 +9,9 @@ from typing import IO, TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import TextOrStdin
+from phraseloom.cli.streams import note
+
 if TYPE_CHECKING:
     from phraseloom.text.lines import LineReport
 
@@ -20,9 +23,7 @@ def command(
     sizes: Annotated[
         str, typer.Argument(metavar="N", help="Lines to join into one: 2, or 2-3 for two and three in turn.")
     ],
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). Default, or -: standard input.")
-    ] = STDIN,
+    text: TextOrStdin = STDIN,
 ) -> None:
     """Join lines into longer ones, on standard output: this turns a corpus of short sentences into one of long sentences.
 
@@ -35,7 +36,6 @@ def command(
     """
     from itertools import islice
 
-    from phraseloom.errors import escape_controls
     from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, open_binary
 
     low, high = group_sizes(sizes)
@@ -43,11 +43,11 @@ def command(
     name = "stdin" if text == STDIN else text
     with contextlib.nullcontext(sys.stdin.buffer) if text == STDIN else open_binary(text) as handle:
         joined = join_lines(_lines(handle, name, report), low, high)
-        while some := list(islice(joined, WRITTEN)):
-            sys.stdout.buffer.write(encode_lines(some, file=name))
+        while joined_lines := list(islice(joined, WRITTEN)):
+            sys.stdout.buffer.write(encode_lines(joined_lines, file=name))
     sys.stdout.buffer.flush()
     for told in report.changes():
-        print(f"phraseloom join: {escape_controls(name)}: {told}", file=sys.stderr)
+        note("join", f"{name}: {told}")
 
 
 def _lines(handle: IO[bytes], name: str, report: LineReport) -> Iterator[str]:

@@ -1,54 +1,24 @@
-"""Options that several commands share, and `option`, which makes an option of a field of a configuration class.
+"""Options that several commands share, and `options_of`, which makes options of the fields of configuration classes.
 
-`ParallelFile` reads a file parallel to the input lines of a command (`--prefixes`, `--trees`); `named` reads the models of
-a command line, `NAME=FOLDER` or `FOLDER`.
+`named` reads the models of a command line, `NAME=FOLDER` or `FOLDER`.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.errors import DataError, UsageError
-from phraseloom.files import require_file
-from phraseloom.text.lines import read_lines
+from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.config import Config
     from phraseloom.options.decoding import DecodingConfig
-
-
-def option(config: type[Config], field: str, *names: str, **settings: Any) -> Any:
-    """The option that sets a field of `config`; its help and its bounds are those of the field.
-
-    `names` are its names, `--field` if there are none; `settings` are further arguments of `typer.Option`.
-    """
-    from phraseloom.config import bounds
-
-    least, greatest = bounds(config, field)
-    return typer.Option(
-        *names, **{"min": least, "max": greatest, "help": config.model_fields[field].description, **settings}
-    )
-
-
-def model_option(config: type[Config], field: str, *names: str, **settings: Any) -> Any:
-    """As `option`, for a field whose default is stored with the model."""
-    return option(config, field, *names, **{"show_default": "the model's setting", **settings})
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that are not None."""
-    return {k: v for k, v in options.items() if v is not None}
-
-
-def fields_of(config: type[Config], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a command that are named after fields of `config` and are not None."""
-    return given(**{name: value for name, value in arguments.items() if name in config.model_fields})
 
 
 def number_or_word(text: str) -> int | str:
@@ -65,13 +35,108 @@ def length(text: str) -> dict[str, Any]:
         raise typer.BadParameter(f"{text!r} is neither FACTOR,CONSTANT (such as 2.0,20) nor a whole number") from None
 
 
-def penalty(config: DecodingConfig, **changes: Any) -> dict[str, Any]:
-    """`length_penalty` of a model with those of `kind`, `alpha` and `beta` that are not None; empty if all are."""
+# How the command line writes fields that are not `--field VALUE`: `names`, and arguments of `typer.Option`.
+FORMS: dict[str, dict[str, Any]] = {
+    "alignment_head": {
+        "parser": number_or_word,
+        "metavar": "N",
+        "show_default": "the model's setting; mean with --alignment-layer",
+    },
+    "batch_sentences": {"names": ["--batch"]},
+    "lexicon": {"metavar": "FILE"},
+    "max_length": {"parser": length, "metavar": "FACTOR,CONSTANT"},
+    "min_length": {"parser": length, "metavar": "FACTOR,CONSTANT"},
+    "tags": {"names": ["--tag"], "metavar": "TAG"},
+    "workers": {"parser": number_or_word, "metavar": "N"},
+}
+
+
+def options_of(
+    config: type[Config],
+    *,
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    forms: Mapping[str, Mapping[str, Any]] = {},
+    of_model: bool = True,
+    into: str = "options",
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each field of `config`, or for some; its parameter `into` gets their values by field.
+
+    An option has the help, the bounds and the choices of its field. `forms` goes before `FORMS`. `of_model`: the defaults are
+    stored with the model, and `into` gets only what the command line gives; otherwise they are those of the fields.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        names = [name for name in only or config.model_fields if name not in without]
+        made = [
+            _parameter(owner, field, {**FORMS.get(field, {}), **forms.get(field, {})}, of_model)
+            for name in names
+            for field, owner in _with_variants(config, name)
+        ]
+        parameters: list[inspect.Parameter] = []
+        for own in inspect.signature(command, eval_str=True).parameters.values():
+            parameters += made if own.name == into else [own.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+
+        @functools.wraps(command)
+        def with_options(**arguments: Any) -> None:
+            values = {option.name: arguments.pop(option.name) for option in made}
+            command(**arguments, **{into: {name: value for name, value in values.items() if value is not None}})
+
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
+        return with_options
+
+    return decorate
+
+
+def _with_variants(config: type[Config], field: str) -> list[tuple[str, type[Config]]]:
+    """A field, and those of its variants if it has any: after `length_penalty`, which takes a kind, come `alpha` and `beta`."""
+    from phraseloom.config import members
+
+    variants = [
+        kind for kind in members(config.model_fields[field].annotation) if "kind" in getattr(kind, "model_fields", ())
+    ]
+    return [
+        (field, config),
+        *{name: (name, kind) for kind in variants for name in kind.model_fields if name != "kind"}.values(),
+    ]
+
+
+def _parameter(config: type[Config], field: str, form: dict[str, Any], of_model: bool) -> inspect.Parameter:
+    from phraseloom.config import bounds
+
+    info, (least, greatest) = config.model_fields[field], bounds(config, field)
+    settings = {"min": least, "max": greatest, "help": info.description} | (
+        {"show_default": "the model's setting"} if of_model else {}
+    )
+    option = typer.Option(*form.pop("names", ()), **(settings | form))
+    kind = Any if "parser" in form else _type(info.annotation)
+    annotation = Annotated[kind | None if of_model else kind, option]  # type: ignore[valid-type]
+    default = None if of_model else info.default
+    return inspect.Parameter(field, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _type(annotation: Any) -> Any:
+    """The type of an option: the annotation of a field without None, `auto` and the marks of pydantic."""
+    from phraseloom.config import kinds, members
+
+    known = [kind for kind in members(annotation) if kind not in (type(None), Literal["auto"])]
+    if len(known) > 1:  # variants of a configuration class, chosen by their kind
+        return Literal[tuple(kinds(known))]
+    if typing.get_origin(known[0]) is list:
+        return list[next(members(typing.get_args(known[0])[0]))]  # type: ignore[misc]
+    return known[0]
+
+
+def with_penalty(config: DecodingConfig, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` with `length_penalty` (a kind), `alpha` and `beta` merged into the length penalty of a model."""
     from phraseloom.config import merge
 
-    changes = given(**changes)
+    options = dict(options)
+    names = {"length_penalty": "kind", "alpha": "alpha", "beta": "beta"}
+    changes = {key: options.pop(name) for name, key in names.items() if name in options}
     now = {"length_penalty": config.length_penalty.model_dump()}
-    return merge(now, {"length_penalty": changes}) if changes else {}
+    return options | (merge(now, {"length_penalty": changes}) if changes else {})
 
 
 def _usable(device: str) -> str:
@@ -84,45 +149,56 @@ def _usable(device: str) -> str:
 
 
 Device = Annotated[str, typer.Option("--device", callback=_usable, help="Device: cpu, cuda, cuda:1.")]
-
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="Model folder, run folder (its best checkpoint) or checkpoint.")
+]
+Models = Annotated[
+    list[Path],
+    typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
+]
+SourceText = Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")]
+TargetText = Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")]
+ForcedTarget = Annotated[
+    Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
+]
+Trees = Annotated[
+    Path | None,
+    typer.Option("--trees", metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
+]
+OutputFile = Annotated[
+    Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
+]
+TextOrStdin = Annotated[
+    str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
+]
+Resamples = Annotated[
+    int, typer.Option("--bootstrap", metavar="N", min=1, help="Number of bootstrap resamples of the sentences.")
+]
+ResampleSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the resamples.")]
+TableForm = Annotated[Literal["table", "markdown", "json"], typer.Option(help="json: all results as one object.")]
+TextForm = Annotated[Literal["text", "json"], typer.Option(help="json: all results as one object.")]
 
 Rule = Literal["released", "aligned"]
 
 
-class ParallelFile:
-    """The lines of a file, one window at a time. `what`: a plural noun for them. Raises FileProblem if there is no file."""
+def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) -> None:
+    """Raise UsageError for `--ensemble-mean` without `--ensemble`."""
+    if "ensemble_mean" in options and not ensemble:
+        raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
 
-    def __init__(self, path: Path, what: str, kind: str) -> None:
-        self.path, self.what = require_file(path, kind), what
-        self._lines, self._taken, self._before = read_lines(path), 0, 0
 
-    def take(self, count: int) -> list[str]:
-        """The next `count` lines. Raises DataError if there are fewer."""
-        lines = list(islice(self._lines, count))
-        if len(lines) != count:
-            raise DataError(f"fewer {self.what} than input lines ({self._taken + len(lines)})", file=self.path)
-        self._before, self._taken = self._taken, self._taken + count
-        return lines
+def no_sampling(options: Mapping[str, Any], what: str, hint: str) -> None:
+    """Raise UsageError for an option of sampling: nothing is sampled here."""
+    for name in ("temperature", "top_k", "top_p", "seed"):
+        if name in options:
+            raise UsageError(f"--{name.replace('_', '-')} is for drawing {what}", hint=hint)
 
-    def finish(self) -> None:
-        """Raise DataError if more lines follow."""
-        if next(self._lines, None) is not None:
-            raise DataError(
-                f"more {self.what} than input lines ({self._taken})",
-                file=self.path,
-                line=self._taken + 1,
-                hint="the file must be parallel to the input line by line",
-            )
 
-    @contextlib.contextmanager
-    def places(self) -> Iterator[None]:
-        """Make errors about the last window name the line in this file."""
-        try:
-            yield
-        except DataError as error:
-            if error.file != self.what or error.line is None:
-                raise
-            raise DataError(error.what, file=self.path, line=self._before + error.line, hint=error.hint) from error
+def once(names: Sequence[Any]) -> None:
+    """Raise UsageError for a name, file or model that is given twice."""
+    repeated = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if repeated is not None:
+        raise UsageError(f"{repeated} is given twice")
 
 
 BySentence = Annotated[

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import Device
+from phraseloom.cli.align.evaluate import Base, Format, Reverse
+from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import first_sign
-from phraseloom.errors import UsageError, escape_controls
+from phraseloom.cli.streams import first_sign, note
+from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.analysis.measurements import Material
@@ -86,7 +86,7 @@ def command(
     bootstrap: Annotated[
         int, typer.Option(metavar="N", min=0, help="Number of bootstrap resamples; 0 for no intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the resamples.")] = 12345,
+    seed: ResampleSeed = 12345,
     most: Annotated[
         int, typer.Option(metavar="N", min=1, help="Number of pairs for entropy and activation, from the first.")
     ] = 500,
@@ -178,7 +178,9 @@ def _measure(
             continue
         own = replace(material, translate=material.translate and system.name not in translations)
         if not own.is_empty:
-            by_system[system.name] = [measure_model(folder, own, device=device, say=say) for folder in system.folders]
+            by_system[system.name] = [
+                measure_model(folder, own, device=device, say=partial(note, "report")) for folder in system.folders
+            ]
     measured, lacks = split_lacks(by_system)
     return measured, others + lacks
 
@@ -199,7 +201,7 @@ def _parts(
     if test is not None:
         whole = {name: [run.lines for run in runs] for name, runs in translated.items()} | translations
         if whole:
-            say("scores")
+            note("report", "scores")
             parts += forms.score_parts(whole, test)
     if translated:
         parts.append(forms.speed_part(translated, len(text.sources)))
@@ -207,8 +209,3 @@ def _parts(
         name = ", ".join(dict.fromkeys(str(Path(item.file).name) for item in items))
         parts.append(forms.contrastive_part(measured["contrastive"], items, edges, name))
     return parts + forms.layer_parts(measured, text.gold_name, len(text.sources or []))
-
-
-def say(text: str) -> None:
-    """A line of progress on standard error."""
-    print(f"phraseloom report: {escape_controls(text)}", file=sys.stderr)

@@ -104,7 +104,7 @@ def read_texts(
 ) -> ParallelText:
     """The given texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
     from phraseloom.files import require_file
-    from phraseloom.metrics.bleu import check_parallel
+    from phraseloom.text.lines import check_parallel
 
     if trees is not None and source is None:
         raise UsageError("--trees are those of test sources", hint="give them with --test-source")
@@ -115,9 +115,9 @@ def read_texts(
     check_parallel({str(files[name]): texts for name, texts in lines.items()}) if lines else None
     links = None
     if gold is not None and source is not None and reference is not None:
-        from phraseloom.cli.align import gold_links
+        from phraseloom.cli.align.evaluate import read_gold_text
 
-        links = gold_links.read(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
+        links = read_gold_text(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
     return ParallelText(
         lines.get("source"),
         lines.get("reference"),

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Annotated
 
-import typer
-
+from phraseloom.cli.options import OutputFile
 from phraseloom.cli.outputs import Overwrite, check_outputs
 
 
 def command(
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
-    ] = None,
+    output: OutputFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Print the JSON schema of a recipe, for editors that check and complete YAML."""

@@ -2,47 +2,55 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import typer
 
 from phraseloom.cli.options import (
     BySentence,
     Device,
-    given,
-    model_option,
-    number_or_word,
+    Model,
+    Trees,
+    check_ensemble,
+    options_of,
     require_json,
+    with_penalty,
 )
+from phraseloom.cli.parallel import PairReader, ParallelFile, same_length
+from phraseloom.cli.streams import note, standard_input, warn, windows
+from phraseloom.decoding.long_lines import CroppedLines
 from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import plain
-from phraseloom.options.decoding import DecodingConfig, EnsembleMean, PenaltyName, SockeyePenaltyConfig, WuPenaltyConfig
+from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import LineReport, read_lines
+from phraseloom.text.vocabulary import UNK
 
 if TYPE_CHECKING:
-    from phraseloom.cli.score_input import ScoredText
+    from phraseloom.decoding.scoring import Score
 
 
 Output = Literal["text", "json", "summary"]
 
 
+@options_of(
+    DecodingConfig,
+    only=("ensemble_mean", "length_penalty", "batch_sentences", "workers", "max_input_tokens"),
+)
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
+    model: Model,
     source: Annotated[
         Path | None,
         typer.Argument(help="Source text, one sentence per line; for a language model, the text.", metavar="SOURCE"),
     ] = None,
     target: Annotated[Path | None, typer.Argument(help="Its translation, line by line.", metavar="TARGET")] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the bracketed parse tree of each source line, for a model that takes phrases from trees."
-        ),
-    ] = None,
+    *,
+    trees: Trees = None,
     output: Annotated[
         Output,
         typer.Option(
@@ -62,16 +70,10 @@ def command(
             help="A further model with the same vocabulary: the scores are those of the models together. Repeatable.",
         ),
     ] = None,
-    ensemble_mean: Annotated[EnsembleMean | None, model_option(DecodingConfig, "ensemble_mean")] = None,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Divide by the length penalty, as translate does to rank hypotheses.")
     ] = False,
-    length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
-    alpha: Annotated[float | None, model_option(WuPenaltyConfig, "alpha")] = None,
-    beta: Annotated[float | None, model_option(SockeyePenaltyConfig, "beta")] = None,
-    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
-    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
-    max_input_tokens: Annotated[int | None, model_option(DecodingConfig, "max_input_tokens")] = None,
+    options: dict[str, Any],
     by_sentence: BySentence = False,
     device: Device = "cpu",
 ) -> None:
@@ -88,11 +90,7 @@ def command(
     Example: phraseloom score runs/my-language-model --summary < text.txt
     """
     require_json(by_sentence, output == "summary", "--output summary")
-    options = given(batch_sentences=batch_sentences, workers=workers, max_input_tokens=max_input_tokens)
-    if ensemble_mean is not None and not ensemble:
-        raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
-    changes = given(kind=length_penalty, alpha=alpha, beta=beta)
-    from phraseloom.cli import score_input
+    check_ensemble(options, ensemble)
     from phraseloom.models.store import find_task
     from phraseloom.training.distributed import keep_pages
 
@@ -100,34 +98,118 @@ def command(
     if find_task(model) == "language_model":
         for_pairs = {
             "TARGET": target is not None,
-            "--length-penalty": length_penalty is not None,
-            "--alpha": alpha is not None,
-            "--beta": beta is not None,
+            "--length-penalty": "length_penalty" in options,
+            "--alpha": "alpha" in options,
+            "--beta": "beta" in options,
             "--normalise": normalise,
             "--trees": trees is not None,
             "--ensemble": bool(ensemble),
         }
         for what in (name for name, is_given in for_pairs.items() if is_given):
             raise UsageError(f"{what} is for translations, and this is a language model", hint="it scores one text")
-        scored = score_input.of_lines(model, source, device=device, options=options)
+        scored = _of_lines(model, source, device=device, options=options)
     else:
         if (source is None) != (target is None):
             raise UsageError("score takes both SOURCE and TARGET, or neither and tab-separated pairs on standard input")
-        scored = score_input.of_pairs(
+        scored = _of_pairs(
             model,
             source,
             target,
             trees=trees,
             ensemble=ensemble or [],
             device=device,
-            options=options | given(ensemble_mean=ensemble_mean),
-            changes=changes,
+            options=options,
         )
     sums = _print(scored, output, normalise, by_sentence)
     for text in scored.warnings():
-        print(f"phraseloom score: warning: {text}", file=sys.stderr)
+        warn("score", text)
     if summary:
-        print(f"phraseloom score: {sums}", file=sys.stderr)
+        note("score", str(sums))
+
+
+Window = list[tuple["Score", str | None]]
+
+
+class ScoredText(NamedTuple):
+    """Scores with their raw text (None if the perplexity leaves it out), the piece for unknown tokens, and a function that
+    gives the warnings once everything is read."""
+
+    windows: Iterator[Window]
+    unknown: str
+    warnings: Callable[[], list[str]]
+
+
+def _of_lines(model: Path, source: Path | None, *, device: str, options: dict[str, Any]) -> ScoredText:
+    """The lines of a file or of standard input, under a language model."""
+    from phraseloom.decoding.generator import TextGenerator
+
+    generator, report = TextGenerator.from_pretrained(model, device=device, **options), LineReport()
+    size, cropped = generator.config.window, CroppedLines("line")
+
+    def run() -> Iterator[Window]:
+        read = windows(standard_input(), size, report=report) if source is None else _of_file(source, size, report)
+        for lines in read:
+            scores = generator.score(lines)
+            for score in scores:
+                cropped.note(score.cropped)
+            yield [(score, None if score.cropped else line) for score, line in zip(scores, lines, strict=True)]
+
+    def warnings() -> list[str]:
+        return cropped.warnings(generator.config) + report.warnings()
+
+    return ScoredText(run(), generator.side.vocabulary.piece(UNK), warnings)
+
+
+def _of_pairs(
+    model: Path,
+    source: Path | None,
+    target: Path | None,
+    *,
+    trees: Path | None = None,
+    ensemble: Sequence[Path] = (),
+    device: str,
+    options: dict[str, Any],
+) -> ScoredText:
+    """The pairs of two files or of standard input, with the `trees` of the sources.
+
+    `ensemble`: models that score together with `model`.
+
+    Perplexity leaves out a pair of two blank lines, whose probability is 1, and cropped pairs, whose words were not all scored.
+    """
+    from phraseloom.decoding.translator import Translator
+
+    if source is not None and target is not None:
+        same_length(source, target, trees)
+    beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
+    translator = Translator.from_pretrained(model, ensemble=ensemble, device=device)
+    translator = translator.with_options(**with_penalty(translator.config, options))
+    translator.require_trees(trees is not None)
+    pairs, cropped = PairReader(source, target), CroppedLines("pair")
+
+    def run() -> Iterator[Window]:
+        for sources, targets in pairs.windows(translator.config.window):
+            of_sources = None if beside is None else beside.take(len(sources))
+            with contextlib.nullcontext() if beside is None else beside.places():
+                scores = translator.score(sources, targets, trees=of_sources)
+            for score in scores:
+                cropped.note(score.cropped)
+            yield [
+                (score, t if (s.strip() or t.strip()) and not score.cropped else None)
+                for score, s, t in zip(scores, sources, targets, strict=True)
+            ]
+        if beside is not None:
+            beside.finish()
+
+    def warnings() -> list[str]:
+        return cropped.warnings(translator.config) + pairs.warnings()
+
+    return ScoredText(run(), translator.tokenizer.target.vocabulary.piece(UNK), warnings)
+
+
+def _of_file(source: Path, size: int, report: LineReport) -> Iterator[list[str]]:
+    lines = read_lines(source, invalid="replace", report=report)
+    while window := list(islice(lines, size)):
+        yield window
 
 
 def _print(scored: ScoredText, output: Output, normalise: bool, by_sentence: bool) -> Any:

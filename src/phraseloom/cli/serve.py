@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,16 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device, fields_of, given, model_option, named, number_or_word, option
+from phraseloom.cli.options import Device, named, options_of
+from phraseloom.cli.streams import note, warn
 from phraseloom.errors import UsageError
 from phraseloom.options.decoding import DecodingConfig
 from phraseloom.options.serving import ServingConfig
 
 if TYPE_CHECKING:
     from phraseloom.serving.models import Models
-
-DEFAULT = ServingConfig()
-limit = functools.partial(option, ServingConfig)
 
 Folders = Annotated[
     list[str],
@@ -55,41 +52,48 @@ TermTables = Annotated[
 LogRequests = Annotated[bool, typer.Option("--log-requests", help="Log one line per request, without its texts.")]
 
 
+SECONDS = {"metavar": "SECONDS"}
+
+
+@options_of(DecodingConfig, only=("workers",), into="decoding")
+@options_of(
+    ServingConfig,
+    without=(
+        "max_header_bytes",
+        "max_prefix_characters",
+        "explain_texts",
+        "explain_tokens",
+        "idle_seconds",
+        "send_seconds",
+        "linger_seconds",
+        "max_buffered_bytes",
+        "explain_waiting",
+        "gather_seconds",
+    ),
+    forms={
+        "max_body_bytes": {"names": ["--max-body"], "metavar": "BYTES"},
+        "queue_texts": {"names": ["--queue"]},
+        "batch_texts": {"names": ["--batch"]},
+        "batch_seconds": {"names": ["--batch-timeout"], **SECONDS},
+        "read_seconds": {"names": ["--read-timeout"], **SECONDS},
+        "request_seconds": {"names": ["--request-timeout"], **SECONDS},
+        "answer_seconds": {"names": ["--answer-timeout"], **SECONDS},
+        "grace_seconds": {"names": ["--grace"], **SECONDS},
+    },
+    of_model=False,
+    into="limits",
+)
 def command(
     models: Folders,
+    *,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     allow_host: AllowHost = None,
     ensemble: EnsembleMembers = None,
     terms: TermTables = None,
     device: Device = "cpu",
-    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
-    max_body_bytes: Annotated[int, limit("max_body_bytes", "--max-body", metavar="BYTES")] = DEFAULT.max_body_bytes,
-    max_texts: Annotated[int, limit("max_texts")] = DEFAULT.max_texts,
-    max_characters: Annotated[int, limit("max_characters")] = DEFAULT.max_characters,
-    max_tokens: Annotated[int, limit("max_tokens")] = DEFAULT.max_tokens,
-    max_prefix_tokens: Annotated[int, limit("max_prefix_tokens")] = DEFAULT.max_prefix_tokens,
-    max_phrases: Annotated[int, limit("max_phrases")] = DEFAULT.max_phrases,
-    max_phrase_characters: Annotated[int, limit("max_phrase_characters")] = DEFAULT.max_phrase_characters,
-    max_terms: Annotated[int, limit("max_terms")] = DEFAULT.max_terms,
-    max_beam: Annotated[int, limit("max_beam")] = DEFAULT.max_beam,
-    max_n_best: Annotated[int, limit("max_n_best")] = DEFAULT.max_n_best,
-    max_mbr: Annotated[int, limit("max_mbr")] = DEFAULT.max_mbr,
-    queue_texts: Annotated[int, limit("queue_texts", "--queue")] = DEFAULT.queue_texts,
-    batch_texts: Annotated[int, limit("batch_texts", "--batch")] = DEFAULT.batch_texts,
-    batch_steps: Annotated[int, limit("batch_steps")] = DEFAULT.batch_steps,
-    batch_seconds: Annotated[
-        float, limit("batch_seconds", "--batch-timeout", metavar="SECONDS")
-    ] = DEFAULT.batch_seconds,
-    max_connections: Annotated[int, limit("max_connections")] = DEFAULT.max_connections,
-    read_seconds: Annotated[float, limit("read_seconds", "--read-timeout", metavar="SECONDS")] = DEFAULT.read_seconds,
-    request_seconds: Annotated[
-        float, limit("request_seconds", "--request-timeout", metavar="SECONDS")
-    ] = DEFAULT.request_seconds,
-    answer_seconds: Annotated[
-        float, limit("answer_seconds", "--answer-timeout", metavar="SECONDS")
-    ] = DEFAULT.answer_seconds,
-    grace_seconds: Annotated[float, limit("grace_seconds", "--grace", metavar="SECONDS")] = DEFAULT.grace_seconds,
+    decoding: dict[str, Any],
+    limits: dict[str, Any],
     log_requests: LogRequests = False,
 ) -> None:
     """Serve translations over HTTP. The page at / lets you type, fix the first words of a translation, and look
@@ -100,10 +104,9 @@ def command(
 
     Example: phraseloom serve base=runs/base phrasal=runs/phrasal --port 8080
     """
-    limits = fields_of(ServingConfig, locals())
     from phraseloom.config import validate
 
-    buffered = max(DEFAULT.max_buffered_bytes, 4 * max_body_bytes)
+    buffered = max(ServingConfig.model_fields["max_buffered_bytes"].default, 4 * limits["max_body_bytes"])
     config = validate(ServingConfig, {**limits, "max_buffered_bytes": buffered})
     folders = named(models)
     members = _by_name("--ensemble", ensemble or [], list(folders))
@@ -112,7 +115,7 @@ def command(
         if len(paths) > 1:
             raise UsageError(f"--terms: the model {name} has {len(paths)} tables", hint="join them to one file")
     _require_h11()
-    served = _load(folders, members, tables, device, given(workers=workers), config)
+    served = _load(folders, members, tables, device, decoding, config)
     _serve(served, config, host, port, allow_host or [], log_requests)
 
 
@@ -171,22 +174,19 @@ def _serve(models: Models, config: ServingConfig, host: str, port: int, allowed:
     def ready(addresses: list[tuple[str, int]]) -> None:
         for address, number in addresses:
             shown = f"[{address}]" if ":" in address else address
-            print(f"phraseloom serve: {', '.join(models.names)} at http://{shown}:{number}", file=sys.stderr)
+            note("serve", f"{', '.join(models.names)} at http://{shown}:{number}")
         if not is_loopback(host):
-            warning = (
+            warn(
+                "serve",
                 "other machines can reach this server, and it does not authenticate anybody: "
-                "put a proxy in front that authenticates, encrypts, and limits requests per client"
+                "put a proxy in front that authenticates, encrypts, and limits requests per client",
             )
-            print(f"phraseloom serve: warning: {warning}", file=sys.stderr)
         sys.stderr.flush()
 
     work = serve(models, config, host=host, port=port, allowed_hosts=allowed, log_requests=log_requests, ready=ready)
     lost, busy = asyncio.run(work)
     if lost:
-        print(
-            f"phraseloom serve: warning: {lost} requests were given up after {config.grace_seconds:g} s",
-            file=sys.stderr,
-        )
+        warn("serve", f"{lost} requests were given up after {config.grace_seconds:g} s")
     if busy:  # the worker stops only at its next step
         sys.stdout.flush()
         sys.stderr.flush()

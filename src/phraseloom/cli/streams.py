@@ -76,6 +76,16 @@ def first_sign(verb: str, text: str) -> None:
         print(f"phraseloom {verb}: {escape_controls(text)} …", file=sys.stderr, flush=True)
 
 
+def note(verb: str, text: str) -> None:
+    """Print a line to standard error."""
+    print(f"phraseloom {verb}: {escape_controls(text)}", file=sys.stderr, flush=True)
+
+
+def warn(verb: str, text: str) -> None:
+    """Print a warning to standard error."""
+    note(verb, f"warning: {text}")
+
+
 def silence(stream: object) -> None:
     """Redirect a stream whose reader has gone to /dev/null, so that the final flush of the interpreter is quiet."""
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.group import VerbCommand
+from phraseloom.cli.streams import note
 
 app = typer.Typer(
     add_completion=False,
@@ -127,4 +128,4 @@ def _filter(change: Callable[[str], str]) -> None:
         sys.stdout.buffer.write(encode_lines([change(line) for line in lines]))
         sys.stdout.buffer.flush()
     for text in report.changes():
-        print(f"phraseloom subwords: {text}", file=sys.stderr)
+        note("subwords", text)

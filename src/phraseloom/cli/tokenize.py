@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 
 import typer
 
+from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import note
 
 STDIN = "-"
 
@@ -22,9 +24,7 @@ def command(
     language: Annotated[
         str, typer.Option("-l", "--language", metavar="CODE", help="Language of the text, such as en, de, tr.")
     ],
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
-    ] = STDIN,
+    text: TextOrStdin = STDIN,
     method: Annotated[Method, typer.Option(help="moses, or jieba for Chinese.")] = "moses",
     normalize: Annotated[bool, typer.Option("--normalize", help="Normalise punctuation first, as Moses does.")] = False,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Lower case.")] = False,
@@ -89,7 +89,6 @@ def command(
 
 def _filter(text: str, change: Callable[[str], str]) -> None:
     """Print every changed line; blank lines become empty."""
-    from phraseloom.errors import escape_controls
     from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks
 
     report = LineReport()
@@ -100,4 +99,4 @@ def _filter(text: str, change: Callable[[str], str]) -> None:
             sys.stdout.buffer.write(encode_lines(changed, file=name, before=report.lines - len(lines)))
             sys.stdout.buffer.flush()
     for change_note in report.changes():
-        print(f"phraseloom tokenize: {escape_controls(name)}: {change_note}", file=sys.stderr)
+        note("tokenize", f"{name}: {change_note}")

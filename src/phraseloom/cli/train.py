@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.streams import first_sign
+from phraseloom.cli.streams import first_sign, note
 
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
@@ -69,7 +70,6 @@ def command(
 
 def _add_fertility(recipe: Recipe, run: Path) -> None:
     """Train the fertility module of the finished run, unless the run has it already."""
-    from phraseloom.cli.fertility.train import say
     from phraseloom.files import FolderLock
     from phraseloom.reproduce.phrase_data import find_labels
     from phraseloom.training.fertility import Files, is_from, train_fertility
@@ -83,11 +83,11 @@ def _add_fertility(recipe: Recipe, run: Path) -> None:
     output = run / "fertility"
     with FolderLock(run):
         if is_from(output, run, files, options):
-            say(f"{output} is finished already")
+            note("fertility", f"{output} is finished already")
             return
         device = "cpu" if recipe.training.device == "auto" else recipe.training.device
-        train_fertility(run, files, output, options, device=device, overwrite=True, report=say)
-    say(f"the model with the fertility module: phraseloom translate {output}")
+        train_fertility(run, files, output, options, device=device, overwrite=True, report=partial(note, "fertility"))
+    note("fertility", f"the model with the fertility module: phraseloom translate {output}")
 
 
 RATES = {"inverse_sqrt": "factor", "constant": "rate", "plateau": "rate"}

@@ -11,24 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import Device, ParallelFile, fields_of, length, model_option, number_or_word, penalty
-from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import first_sign
-from phraseloom.errors import UsageError, plural
-from phraseloom.options.decoding import (
-    AlignmentMethod,
-    DecodingConfig,
-    EnsembleMean,
-    Kernels,
-    LongLines,
-    MbrMetric,
-    PenaltyName,
-    Precision,
-    SockeyePenaltyConfig,
-    StopRule,
-    UnknownMethod,
-    WuPenaltyConfig,
+from phraseloom.cli.options import (
+    Device,
+    Model,
+    Trees,
+    check_ensemble,
+    no_sampling,
+    options_of,
+    with_penalty,
 )
+from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.parallel import ParallelFile
+from phraseloom.cli.streams import first_sign, note, warn
+from phraseloom.errors import UsageError, plural
+from phraseloom.options.decoding import DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.decoding.terms import Terms
@@ -124,10 +120,10 @@ class Run:
     def warn(self) -> None:
         """Print warnings about cropped, split or cut lines to standard error."""
         for text in self.report.warnings(self.translator.config.max_input_tokens) + self.lines.warnings():
-            print(f"phraseloom translate: warning: {text}", file=sys.stderr)
+            warn("translate", text)
         if self.rejected:
             count = f"{self.rejected:,} of {self.report.lines:,} translations"
-            print(f"phraseloom translate: {count} are below --min-score: blank lines", file=sys.stderr)
+            note("translate", f"{count} are below --min-score: blank lines")
 
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
@@ -201,18 +197,11 @@ def picture(translator: Any) -> Format:
     return draw
 
 
-Model = Annotated[
-    Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-]
 OutputForm = Annotated[
     Output, typer.Option(help="text: one translation per line; nbest: Moses n-best list; json: one object per line.")
 ]
 Prefixes = Annotated[
     Path | None, typer.Option(help="File of forced prefixes: line n is the beginning of translation n.")
-]
-Trees = Annotated[
-    Path | None,
-    typer.Option(help="File with the bracketed parse tree of each line, for a model that takes phrases from trees."),
 ]
 MorePhrases = Annotated[
     Path | None,
@@ -251,48 +240,26 @@ Alignments = Annotated[Path | None, typer.Option(help="Write word alignments (Ph
 PhraseFile = Annotated[
     Path | None, typer.Option(help="Write phrase alignments (s1:s2-t1:t2=weight, half-open) to this file.")
 ]
+MinScore = Annotated[
+    float | None, typer.Option(metavar="X", help="Write a blank line in place of a translation with a lower score.")
+]
 Show = Annotated[
     bool, typer.Option("--show", help="Draw each translation with its phrase alignment, for reading in a terminal.")
 ]
 Stream = Annotated[bool, typer.Option("--stream", help="Translate lines as soon as they arrive; never wait for more.")]
 
 
+@options_of(
+    DecodingConfig,
+    without=("batch_tokens", "alignment_selection"),
+    forms={"sample": {"names": ["--sample/--search"]}},
+)
 def command(
     model: Model,
+    *,
     output: OutputForm = "text",
-    beam: Annotated[int | None, model_option(DecodingConfig, "beam")] = None,
-    n_best: Annotated[int | None, model_option(DecodingConfig, "n_best")] = None,
-    sample: Annotated[bool | None, model_option(DecodingConfig, "sample", "--sample/--search")] = None,
-    temperature: Annotated[float | None, model_option(DecodingConfig, "temperature")] = None,
-    top_k: Annotated[int | None, model_option(DecodingConfig, "top_k")] = None,
-    top_p: Annotated[float | None, model_option(DecodingConfig, "top_p")] = None,
-    seed: Annotated[int | None, model_option(DecodingConfig, "seed")] = None,
-    mbr: Annotated[int | None, model_option(DecodingConfig, "mbr")] = None,
-    mbr_metric: Annotated[MbrMetric | None, model_option(DecodingConfig, "mbr_metric")] = None,
-    no_repeat_ngram_size: Annotated[int | None, model_option(DecodingConfig, "no_repeat_ngram_size")] = None,
+    options: dict[str, Any],
     ensemble: EnsembleFolders = None,
-    ensemble_mean: Annotated[EnsembleMean | None, model_option(DecodingConfig, "ensemble_mean")] = None,
-    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
-    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
-    kernels: Annotated[Kernels | None, model_option(DecodingConfig, "kernels")] = None,
-    precision: Annotated[Precision | None, model_option(DecodingConfig, "precision")] = None,
-    length_penalty: Annotated[PenaltyName | None, model_option(DecodingConfig, "length_penalty")] = None,
-    alpha: Annotated[float | None, model_option(WuPenaltyConfig, "alpha")] = None,
-    beta: Annotated[float | None, model_option(SockeyePenaltyConfig, "beta")] = None,
-    word_bonus: Annotated[float | None, model_option(DecodingConfig, "word_bonus")] = None,
-    stop: Annotated[StopRule | None, model_option(DecodingConfig, "stop")] = None,
-    max_length: Annotated[
-        Any, model_option(DecodingConfig, "max_length", parser=length, metavar="FACTOR,CONSTANT")
-    ] = None,
-    min_length: Annotated[
-        Any, model_option(DecodingConfig, "min_length", parser=length, metavar="FACTOR,CONSTANT")
-    ] = None,
-    max_input_tokens: Annotated[int | None, model_option(DecodingConfig, "max_input_tokens")] = None,
-    long_lines: Annotated[LongLines | None, model_option(DecodingConfig, "long_lines")] = None,
-    unknown: Annotated[UnknownMethod | None, model_option(DecodingConfig, "unknown")] = None,
-    lexicon: Annotated[str | None, model_option(DecodingConfig, "lexicon", metavar="FILE")] = None,
-    split_sentences: Annotated[bool | None, model_option(DecodingConfig, "split_sentences")] = None,
-    tags: Annotated[list[str] | None, model_option(DecodingConfig, "tags", "--tag", metavar="TAG")] = None,
     prefixes: Prefixes = None,
     trees: Trees = None,
     constraints: ConstraintFile = None,
@@ -300,23 +267,7 @@ def command(
     add_phrases: MorePhrases = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
-    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer")] = None,
-    alignment_head: Annotated[
-        Any,
-        model_option(
-            DecodingConfig,
-            "alignment_head",
-            parser=number_or_word,
-            metavar="N",
-            show_default="the model's setting; mean with --alignment-layer",
-        ),
-    ] = None,
-    alignment_method: Annotated[AlignmentMethod | None, model_option(DecodingConfig, "alignment_method")] = None,
-    window: Annotated[int | None, model_option(DecodingConfig, "window")] = None,
-    min_score: Annotated[
-        float | None,
-        typer.Option(metavar="X", help="Write a blank line in place of a translation with a lower score."),
-    ] = None,
+    min_score: MinScore = None,
     show: Show = False,
     stream: Stream = False,
     overwrite: Overwrite = False,
@@ -328,8 +279,8 @@ def command(
 
     Example: phraseloom translate runs/mine --beam 5 < source.txt > translation.txt
     """
-    options = fields_of(DecodingConfig, locals())
-    if n_best is not None and n_best > 1 and output == "text":
+    lexicon = options.get("lexicon")
+    if options.get("n_best", 1) > 1 and output == "text":
         raise UsageError("--n-best needs --output nbest or --output json")
     if min_score is not None and output == "nbest":
         raise UsageError("--min-score needs --output text or --output json: an n-best list has its scores")
@@ -347,21 +298,17 @@ def command(
     from phraseloom.training.distributed import keep_pages
 
     keep_pages()
-    if ensemble_mean is not None and not ensemble:
-        raise UsageError("--ensemble-mean is for an ensemble of models", hint="add --ensemble MODEL")
+    check_ensemble(options, ensemble)
     translator = Translator.from_pretrained(model, ensemble=ensemble or [], device=device)
     _check_sampling(options, translator.config)
-    options |= penalty(translator.config, kind=length_penalty, alpha=alpha, beta=beta)
-    translator = translator.with_options(**options)
+    translator = translator.with_options(**with_penalty(translator.config, options))
     translator.require_trees(trees is not None)
     if translator.tokenizer.tags and not translator.config.tags:
         known = ", ".join(translator.tokenizer.tags)
-        print(f"phraseloom translate: warning: no --tag is given; the tags of this model are {known}", file=sys.stderr)
+        warn("translate", f"no --tag is given; the tags of this model are {known}")
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
-        print(
-            f"phraseloom translate: {plural(added.new, 'phrase')} added, {added.known:,} known before", file=sys.stderr
-        )
+        note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)
@@ -383,10 +330,8 @@ def _check_sampling(options: Mapping[str, Any], config: DecodingConfig) -> None:
     """Raise UsageError if the command line has an option of sampling or of mbr, and none of both is on."""
     samples = options.get("sample", config.sample)
     mbr = options.get("mbr", config.mbr)
-    for name in ("temperature", "top_k", "top_p", "seed"):
-        if name in options and not (samples or mbr):
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} is for drawing samples, and search draws none", hint="add --sample or --mbr N")
+    if not (samples or mbr):
+        no_sampling(options, "samples, and search draws none", "add --sample or --mbr N")
     if "mbr_metric" in options and not mbr:
         raise UsageError("--mbr-metric is for minimum Bayes risk", hint="add --mbr N")
 

@@ -26,11 +26,8 @@ from torch.nn import functional as F
 
 from phraseloom.errors import UsageError
 from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
-from phraseloom.layers.attention.backend import fused_attention, is_fused
-from phraseloom.layers.attention.gate import mix_with_tokens, opening
-from phraseloom.layers.attention.masks import masked_softmax
+from phraseloom.layers.attention.backend import attend
 from phraseloom.layers.attention.windows import gather
-from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
 from phraseloom.options import attention as naming
 from phraseloom.options.attention import Backend
@@ -158,9 +155,8 @@ class PhraseAttention(nn.Module):
         self, x_BQD: Tensor, memory_BKD: Tensor | None, masks: TokenMasks, need_weights: bool
     ) -> tuple[Tensor, Tensor | None]:
         """Output (B, Q, D) and weights (B, H, J·Q, G·K), or None; `memory_BKD` None means self-attention."""
-        score: Any = self.score
-        layout, of_itself = score.layout, memory_BKD is None
-        if memory_BKD is None and masks.padding_BK is None:
+        layout, of_itself = self.score.layout, memory_BKD is None
+        if memory_BKD is None and masks.padding is None:
             made = self._project(x_BQD, layout.queries + layout.keys + layout.values)
         else:
             if memory_BKD is None:
@@ -168,22 +164,19 @@ class PhraseAttention(nn.Module):
             made = self._project(x_BQD, layout.queries, end=layout.split)
             made += self._project(masks.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split)
         first_key, first_value = len(layout.queries), len(layout.queries) + len(layout.keys)
-        queries, keys, values = made[:first_key], made[first_key:first_value], made[first_value:]
-        rate = self.dropout if self.training else 0.0
-        if is_fused(self.backend, score, length=masks.key_length, need_weights=need_weights, dropout=rate):
-            projected, rows = (queries, keys, values), x_BQD.shape[1]
-            context = fused_attention(score, self.gate, projected, masks, rows=rows, of_itself=of_itself, dropout=rate)
-            return self._output(context), None
-        scores = score.scores(queries, keys, masks)
-        hidden = masks.hidden_rows(self.structure, of_itself=of_itself)
-        weights = masked_softmax(scores, hidden)
-        if self.gate is not None:
-            weights = mix_with_tokens(weights, scores, hidden, opening(self.gate), self.structure)
-        return self._output(score.mix(dropout(weights, rate, self.training), values, masks)), weights
-
-    def _output(self, contexts_BHQE: Tensor) -> Tensor:
-        output: Tensor = self.arrangement(contexts_BHQE)
-        return output if self.out_bias is None else output + self.out_bias.to(output.dtype)
+        contexts, weights = attend(
+            self.score,
+            self.gate,
+            (made[:first_key], made[first_key:first_value], made[first_value:]),
+            masks,
+            backend=self.backend,
+            need_weights=need_weights,
+            rows=x_BQD.shape[1],
+            of_itself=of_itself,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        output: Tensor = self.arrangement(contexts)
+        return output if self.out_bias is None else output + self.out_bias.to(output.dtype), weights
 
     def _project(self, x_BLD: Tensor, outputs: Any, *, start: int = 0, end: int | None = None) -> list[Tensor]:
         score: Any = self.score

@@ -17,60 +17,33 @@ import torch
 from torch import Tensor
 
 from phraseloom.errors import UsageError
+from phraseloom.layers.attention.masks import SlotMasks
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
-class TokenMasks:
-    """Any boolean masks over tokens; does for `PhraseAttention` what `Visibility` does for our own models.
+class TokenMasks(SlotMasks):
+    """The masks of `PhraseAttention`: any boolean masks over tokens.
 
-    `padding_BK`, and `forbidden` broadcastable to (B, H, Q, K): True means hidden, None hides nothing.
+    `padding` (B, K), and `forbidden` broadcastable to (B, H, Q, K): True means hidden, None hides nothing.
     """
-
-    first_query = 0
 
     def __init__(
         self,
-        padding_BK: Tensor | None,
+        padding: Tensor | None,
         forbidden: Tensor | None,
         *,
         query_length: int,
         key_length: int,
         device: torch.device,
     ) -> None:
-        self.padding_BK, self.forbidden = padding_BK, forbidden
-        self.query_length, self.key_length, self.device = query_length, key_length, device
-
-    def without_padding(self, x_BKD: Tensor) -> Tensor:
-        """`x_BKD` with zeros at padded positions, so that their values have no effect, not even NaN."""
-        return x_BKD if self.padding_BK is None else x_BKD.masked_fill(self.padding_BK[..., None], 0.0)
+        super().__init__(key_length=key_length, query_length=query_length, first_query=0, device=device)
+        self._padding, self.forbidden = padding, forbidden
 
     def with_finite_padding(self, x_BKD: Tensor) -> Tensor:
         """`x_BKD` with zeros for non-finite values at padded positions: 0 · NaN would reach the gradients."""
-        if self.padding_BK is None:
+        if self.padding is None:
             return x_BKD
-        return x_BKD.masked_fill(self.padding_BK[..., None] & ~x_BKD.isfinite(), 0.0)
-
-    def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, J·Q, G·K); None hides nothing.
-
-        `of_itself`: queries and keys are the same tokens, so that a query n-gram (n > 1) with a padded token does not
-        exist. The query of one padded token does, as in torch.
-        """
-        slots = self._hidden_slots(structure)
-        if not structure.interleaved:
-            return slots
-        missing = self._missing(structure, of_itself=of_itself)
-        rows = missing if slots is None else [row | slots for row in missing]
-        shape = torch.broadcast_shapes(*(row.shape for row in rows))
-        return torch.cat([row.expand(shape) for row in rows], -2)
-
-    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """The query n-grams that do not exist, (B or 1, 1, J·Q, 1), or None where all do."""
-        if not structure.interleaved:
-            return None
-        missing = self._missing(structure, of_itself=of_itself)
-        batch = max(len(row) for row in missing)
-        return torch.cat([row.expand(batch, -1, -1, -1) for row in missing], -2)
+        return x_BKD.masked_fill(self.padding[..., None] & ~x_BKD.isfinite(), 0.0)
 
     def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
         """Whether `forbidden` is the causal mask, and what else is hidden of the slots of `part`: (B, 1, 1, K) where it is, or
@@ -78,7 +51,7 @@ class TokenMasks:
 
         A window has no token after its last one, so that the causal mask hides what it hides of tokens.
         """
-        tokens = None if self.padding_BK is None else self.padding_BK[:, None, None, :]
+        tokens = None if self.padding is None else self.padding[:, None, None, :]
         if self.forbidden is not None and not self.is_causal:
             heads = slice(part.first, part.last) if self.forbidden.shape[1] > 1 else slice(None)
             forbidden = self.forbidden[:, heads]
@@ -94,21 +67,21 @@ class TokenMasks:
             return False
         return torch.equal(self.forbidden, torch.ones(shape, dtype=torch.bool, device=self.device).triu_(1))
 
-    def _missing(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
-        """For each query order the n-grams that begin before the text or hold padding, (B or 1, 1, Q, 1)."""
+    def missing_queries(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
+        """See SlotMasks. The query of one padded token exists, as in torch."""
         rows = []
         for order in structure.query_orders:
-            hidden = torch.zeros((1, 1, 1, self.query_length), dtype=torch.bool, device=self.device)
-            if of_itself and order > 1 and self.padding_BK is not None:
-                hidden = self.padding_BK[:, None, None, :]
-            rows.append(any_in_window(hidden, order, before=True).transpose(-1, -2))
+            hidden = torch.zeros((1, self.query_length), dtype=torch.bool, device=self.device)
+            if of_itself and order > 1 and self.padding is not None:
+                hidden = self.padding
+            rows.append(any_in_window(hidden, order, before=True))
         return rows
 
-    def _hidden_slots(self, structure: Structure) -> Tensor | None:
-        """Broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
+    def hidden_slots(self, structure: Structure) -> Tensor | None:
+        """See SlotMasks."""
         tokens = self.forbidden
-        if self.padding_BK is not None:
-            padded = self.padding_BK[:, None, None, :]
+        if self.padding is not None:
+            padded = self.padding[:, None, None, :]
             tokens = padded if tokens is None else tokens | padded
         if tokens is None:
             if structure.zero_extended or structure.orders == (1,):

@@ -10,14 +10,14 @@ al. 2002; Post 2018 (sacreBLEU); spec §8.1.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.text.lines import read_lines
+from phraseloom.text.lines import check_parallel, read_lines
 from phraseloom.text.normalize import moses_tokens
 
 if TYPE_CHECKING:
@@ -209,29 +209,6 @@ def compound_tokens(line: str, *, language: str) -> str:
     As in get_ende_bleu.sh, matches do not overlap: in `a-b-c` only the first hyphen is split.
     """
     return _HYPHEN.sub(r"\1 ##AT##-##AT## \2", moses_tokens(line, language))
-
-
-def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
-    """Raise DataError unless all have the same number of lines, at least one; the message tells where they diverge."""
-    (first_name, first), *others = files.items()
-    for name, lines in others:
-        if len(lines) != len(first):
-            place = _first_break(first, lines)
-            where = "no blank line tells where" if place is None else f"line {place + 1} is blank in only one of them"
-            raise DataError(
-                f"{name} has {plural(len(lines), 'line')}, but {first_name} has {len(first)}; {where}",
-                hint="the files must be parallel, line by line",
-            )
-    if not first:
-        raise DataError(f"nothing to score: {first_name} is empty")
-
-
-def _first_break(a: Sequence[str], b: Sequence[str]) -> int | None:
-    """The first line that is blank in exactly one of both."""
-    for i in range(min(len(a), len(b))):
-        if (not a[i].strip()) != (not b[i].strip()):
-            return i
-    return None
 
 
 def count_tokens(lines: Sequence[str], *, tokenize: str = "13a") -> list[int]:

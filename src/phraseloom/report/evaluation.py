@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from phraseloom.errors import UsageError, escape_controls
-from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, check_parallel, count_tokens
+from phraseloom.metrics.bleu import LengthGroup, Scorer, bleu_by_length, count_tokens
 from phraseloom.metrics.compare import FEWEST, SEED, bootstrap_values, holm
 from phraseloom.metrics.given import GivenScores
 from phraseloom.metrics.seeds import LEVEL, SeedScores, compare_seeds, seed_deviation
@@ -35,6 +35,7 @@ from phraseloom.results import (
     SystemScores,
     TestedScore,
 )
+from phraseloom.text.lines import check_parallel
 
 Lines = Sequence[str]
 AnyScorer = Scorer | GivenScores

@@ -17,7 +17,7 @@ import lzma
 import os
 import re
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import cycle, islice
 from pathlib import Path
@@ -34,6 +34,8 @@ MAX_GROWTH = 200
 FREE_GROWTH = 2**25
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\0"
 _BOM = "\ufeff".encode()
+
+PARALLEL = "the files must be parallel, line by line"
 
 Invalid = Literal["stop", "replace"]
 
@@ -299,6 +301,29 @@ def read_lines(
     """The lines of a plain, .gz or .xz file. Raises FileProblem, CorruptError, DataError (file, line, byte)."""
     with open_binary(path) as handle:
         yield from read_stream(handle, name=path, invalid=invalid, report=report)
+
+
+def read_parallel(*paths: Path | None) -> dict[Path, list[str]]:
+    """The lines of each file; None is no file. Raises FileProblem, CorruptError, DataError as `check_parallel`."""
+    lines = {path: list(read_lines(path)) for path in paths if path is not None}
+    check_parallel({str(path): texts for path, texts in lines.items()})
+    return lines
+
+
+def check_parallel(files: Mapping[str, Sequence[str]]) -> None:
+    """Raise DataError unless all have the same number of lines, at least one; the message tells where they diverge."""
+    (first_name, first), *others = files.items()
+    for name, lines in others:
+        if len(lines) != len(first):
+            pairs = enumerate(zip(first, lines, strict=False), 1)
+            place = next((number for number, (a, b) in pairs if bool(a.strip()) != bool(b.strip())), None)
+            where = "no blank line tells where" if place is None else f"line {place} is blank in only one of them"
+            raise DataError(
+                f"{name} has {plural(len(lines), 'line')}, but {first_name} has {len(first):,}; {where}",
+                hint=PARALLEL,
+            )
+    if not first:
+        raise DataError(f"{first_name} has no lines")
 
 
 def count_lines(path: str | Path) -> int:

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import OutputFile
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.parallel import PairReader, same_length
+from phraseloom.cli.streams import warn
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner, Alignment
@@ -45,9 +48,7 @@ def command(
             help="Write i-j=p, where p is the posterior probability of the link (the mean of both directions).",
         ),
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
-    ] = None,
+    output: OutputFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Align the words of sentence pairs. The output is Pharaoh i-j links, one line per pair, in order.
@@ -58,9 +59,8 @@ def command(
     Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
     """
     from phraseloom.align.aligner import choose_method, load_aligner
-    from phraseloom.cli.score_input import _from_stdin, _pairs, _same_length
     from phraseloom.errors import UsageError
-    from phraseloom.text.lines import LineReport, write_lines
+    from phraseloom.text.lines import write_lines
 
     check_outputs({"-o": output}, inputs=[model, source, target], overwrite=overwrite)
     if (source is None) != (target is None):
@@ -69,21 +69,18 @@ def command(
         )
     aligner = load_aligner(model)
     choose_method(method, aligner.tables)
-    report, of_target, left_out = LineReport(), LineReport(), LeftOut()
-    if source is None or target is None:
-        windows = _from_stdin(WINDOW, report)
-    else:
-        _same_length(source, target)
-        windows = _pairs(source, target, WINDOW, report, of_target)
-    alignments = left_out.watch(aligned(aligner, windows, method, scores=scores))
+    if source is not None:
+        same_length(source, target)
+    pairs, left_out = PairReader(source, target), LeftOut()
+    alignments = left_out.watch(aligned(aligner, pairs.windows(WINDOW), method, scores=scores))
     if output is not None:
         write_lines(output, (text_of(alignment, scores=scores) for window in alignments for alignment in window))
     else:
         for window in alignments:
             sys.stdout.write("".join(text_of(alignment, scores=scores) + "\n" for alignment in window))
             sys.stdout.flush()
-    for text in (*left_out.warnings(), *report.warnings(source or "input"), *of_target.warnings(target or "input")):
-        print(f"phraseloom align: warning: {text}", file=sys.stderr)
+    for text in left_out.warnings() + pairs.warnings():
+        warn("align", text)
 
 
 def aligned(

@@ -1,14 +1,20 @@
-"""`phraseloom align evaluate`: alignment error rate of links against gold links."""
+"""`phraseloom align evaluate`: alignment error rate of links against gold links.
+
+`read_gold_text` reads the texts and gold links of all commands that score attention.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from phraseloom.cli.options import once
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -18,21 +24,27 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
+        "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
+    ),
+]
+Base = Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")]
+
+
 def command(
     hypotheses: Annotated[
         list[str], typer.Argument(metavar="HYP", help="One file of links i-j (from 0) per system; - is stdin.")
     ],
     gold: Annotated[str, typer.Option("-g", "--gold", metavar="FILE", help="The gold links.")],
-    format: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
-            "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
-        ),
-    ] = "auto",
-    base: Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")] = 0,
-    reverse: Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")] = False,
+    format: Format = "auto",
+    base: Base = 0,
+    reverse: Reverse = False,
     source: Annotated[
         str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, to check the links against.")
     ] = None,
@@ -54,40 +66,60 @@ def command(
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
     from phraseloom import results
-    from phraseloom.align.links import read_gold
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
+    from phraseloom.text.lines import read_parallel
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
-    repeated = next((h for h in hypotheses if hypotheses.count(h) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(hypotheses)
     if (source is None) != (target is None):
         raise UsageError("the links are checked against both texts or none", hint="give -s and -t")
     if STDIN in (gold, source, target):
         raise UsageError("- (standard input) is only allowed for links to score")
     for path in (gold, *(h for h in hypotheses if h != STDIN)):
         require_file(path, "file of links")
-    lines = None if source is None or target is None else _pairs(source, target)
-    truth = read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
+    lines = None
+    if source is not None and target is not None:
+        texts = read_parallel(Path(source), Path(target))
+        lines = list(zip(texts[Path(source)], texts[Path(target)], strict=True))
+    truth = _read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
     scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
     if json_file is not None:
         systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
         results.write(json_file, results.LinksResult.model_validate({"gold": gold, "systems": systems}))
-    if base == 0 and _never_first(truth):
-        _note(f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
     print(_table(scores, gold))
 
 
-def _pairs(source: str, target: str) -> list[tuple[str, str]]:
-    from phraseloom.errors import DataError
-    from phraseloom.text.lines import read_lines
+class GoldText(NamedTuple):
+    """Parallel lines, the trees of the sources (if given), and gold links."""
 
-    sources, targets = list(read_lines(source)), list(read_lines(target))
-    if len(sources) != len(targets):
-        raise DataError(f"{target} has {plural(len(targets), 'line')}, but {source} has {len(sources)}")
-    return list(zip(sources, targets, strict=True))
+    sources: list[str]
+    targets: list[str]
+    trees: list[str] | None
+    gold: list[Gold]
+
+
+def read_gold_text(
+    source: Path, target: Path, gold: Path, trees: Path | None, *, format: str, base: int, reverse: bool
+) -> GoldText:
+    """Read and check the files; warns if the links seem to count from 1. Raises DataError, UsageError."""
+    from phraseloom.text.lines import read_parallel
+
+    lines = read_parallel(source, target, trees)
+    pairs = list(zip(lines[source], lines[target], strict=True))
+    links = _read_gold(gold, format=format, base=base, reverse=reverse, lines=pairs)
+    return GoldText(lines[source], lines[target], None if trees is None else lines[trees], links)
+
+
+def _read_gold(gold: str | Path, *, base: int, **settings: Any) -> list[Gold]:
+    """The gold links of a file; warns if they seem to count from 1."""
+    from phraseloom.align.links import read_gold
+
+    links = read_gold(gold, base=base, **settings)
+    if base == 0 and any(g.possible for g in links) and all(min(link) > 0 for g in links for link in g.possible):
+        note("align", f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
+    return links
 
 
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:
@@ -107,11 +139,6 @@ def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Go
     return links
 
 
-def _never_first(truth: Sequence[Gold]) -> bool:
-    """Whether there are links, and none of the first word of a sentence."""
-    return any(g.possible for g in truth) and all(min(link) > 0 for g in truth for link in g.possible)
-
-
 def _table(scores: dict[str, AlignmentScore], gold: str) -> str:
     from phraseloom.report.markup import terminal
 
@@ -127,9 +154,3 @@ def _table(scores: dict[str, AlignmentScore], gold: str) -> str:
 
 def _name(path: str) -> str:
     return "stdin" if path == STDIN else path
-
-
-def _note(text: str) -> None:
-    from phraseloom.errors import escape_controls
-
-    print(f"phraseloom align: {escape_controls(text)}", file=sys.stderr)

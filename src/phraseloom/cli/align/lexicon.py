@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 
@@ -41,6 +42,6 @@ def command(
         counts.add(pair.source, pair.target, pair.links)
     rows = write_lines(output, format_entries(counts.entries(min_count)))
     inputs.note_changes()
-    note(f"{plural(counts.lines, 'pair')}, {plural(counts.links, 'link')}: {plural(rows, 'source word')}", "align")
+    note("align", f"{plural(counts.lines, 'pair')}, {plural(counts.links, 'link')}: {plural(rows, 'source word')}")
     if counts.with_tab:
-        note(f"{plural(counts.with_tab, 'link')} of words with a tab, which a lexicon cannot hold: left out", "align")
+        note("align", f"{plural(counts.with_tab, 'link')} of words with a tab, which a lexicon cannot hold: left out")

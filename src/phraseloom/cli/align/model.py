@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import Device, fields_of, model_option, number_or_word
+from phraseloom.cli.align.evaluate import Base, Format, Reverse
+from phraseloom.cli.options import Device, Model, OutputFile, SourceText, TargetText, Trees, options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.parallel import naming
+from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError, plural
-from phraseloom.options.decoding import AlignmentMethod, DecodingConfig
+from phraseloom.options.decoding import DecodingConfig
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
@@ -24,43 +26,31 @@ if TYPE_CHECKING:
     from phraseloom.text.lines import LineReport
 
 SHOWN = 5
-PARALLEL = "the files must be parallel line by line"
 
 
 Select = Literal["auto"]
 
 
+@options_of(
+    DecodingConfig,
+    only=("alignment_layer", "alignment_head", "alignment_method"),
+    forms={
+        "alignment_layer": {"names": ["--layer"]},
+        "alignment_head": {"names": ["--head"], "show_default": "the model's setting; mean with --layer"},
+        "alignment_method": {"names": ["--method"]},
+    },
+)
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
-    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
-    alignment_layer: Annotated[int | None, model_option(DecodingConfig, "alignment_layer", "--layer")] = None,
-    alignment_head: Annotated[
-        Any,
-        model_option(
-            DecodingConfig,
-            "alignment_head",
-            "--head",
-            parser=number_or_word,
-            metavar="N",
-            show_default="the model's setting; mean with --layer",
-        ),
-    ] = None,
-    alignment_method: Annotated[
-        AlignmentMethod | None, model_option(DecodingConfig, "alignment_method", "--method")
-    ] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
-    ] = None,
+    model: Model,
+    source: SourceText,
+    target: TargetText,
+    *,
+    options: dict[str, Any],
+    trees: Trees = None,
     scores: Annotated[
         bool, typer.Option("--scores", help="Write i-j=w, where w is the attention of target word j to source word i.")
     ] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Output file. Default: standard output.")
-    ] = None,
+    output: OutputFile = None,
     select: Annotated[
         Select | None,
         typer.Option(help="auto: find the best layer, head and method on --gold, and store them in the model folder."),
@@ -84,7 +74,6 @@ def command(
 
     Example: phraseloom align runs/mine -s dev.en -t dev.de --select auto --gold dev.talp --base 1
     """
-    options = fields_of(DecodingConfig, locals())
     from phraseloom.decoding.translator import Translator
 
     check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
@@ -120,7 +109,7 @@ def _align(
     else:
         write_lines(output, lines)
     for text in (*cropped.warnings(translator.config), *reports[0].warnings(source), *reports[1].warnings(target)):
-        print(f"phraseloom align: warning: {text}", file=sys.stderr)
+        warn("align", text)
 
 
 def _aligned(
@@ -128,8 +117,8 @@ def _aligned(
 ) -> Iterator[AlignedPair]:
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
-    from phraseloom.cli.options import ParallelFile
-    from phraseloom.text.lines import read_lines
+    from phraseloom.cli.parallel import ParallelFile
+    from phraseloom.text.lines import PARALLEL, read_lines
 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     both = [
@@ -174,7 +163,7 @@ def _line(pair: AlignedPair, scores: bool) -> str:
 def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
     """Print the best settings on gold links and write the best of them into the model folder."""
     from phraseloom.analysis.alignment import measure, ranked, remember
-    from phraseloom.cli.align import gold_links
+    from phraseloom.cli.align.evaluate import read_gold_text
     from phraseloom.decoding.translator import Translator
     from phraseloom.files import require_file
     from phraseloom.report.markup import terminal
@@ -183,9 +172,9 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict
     for path in (source, target, gold):
         if not require_file(path, "text file").is_file():
             raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
-    text = gold_links.read(*files, **form)
+    text = read_gold_text(*files, **form)
     translator = Translator.from_pretrained(model, device=device)
-    with gold_links.places(trees):
+    with naming("trees", trees):
         settings = ranked(
             measure(translator, text.sources, text.targets, text.gold, trees=text.trees, files=(source, target))
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from phraseloom.cli.options import SourceText, TargetText
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.streams import first_sign
+from phraseloom.cli.parallel import PairReader, same_length
+from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -35,20 +36,15 @@ OF_A_MODEL = (
     "scratch",
 )
 
-
 Model = Literal["ibm1", "diagonal"]
-
-
 Other = Literal["fast_align", "eflomal"]
-
-
 Direction = Literal["forward", "backward", "both"]
 
 
 def command(
     context: typer.Context,
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
-    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    source: SourceText,
+    target: TargetText,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
     ] = None,
@@ -115,7 +111,6 @@ def command(
     """
     from phraseloom.align.aligner import choose_method, learn_aligner, save_aligner
     from phraseloom.align.ibm import DIRECTIONS, IBMSettings, read_bitext
-    from phraseloom.cli.score_input import _same_length
     from phraseloom.errors import UsageError
     from phraseloom.text.lines import read_lines
 
@@ -132,14 +127,14 @@ def command(
         raise UsageError("--with-options is for --with")
     if links is None and method is not None:
         raise UsageError("--method says how --links are made", hint="align apply takes it too")
-    _same_length(source, target)
+    same_length(source, target)
     lines = zip(read_lines(source), read_lines(target), strict=True)
     if other is not None:
         assert links is not None
         counted = _align_with(
             other, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
         )
-        _say(_left_out(counted, max_words))
+        note("align", _left_out(counted, max_words))
         return
     assert output is not None
     with _scratch(scratch) as folder:
@@ -156,7 +151,7 @@ def command(
         counted = bitext.counted
         del bitext  # its files are removed here
     save_aligner(output, aligner, notes={**asdict(settings), "pairs": counted.used})
-    _say(_summary(counted, aligner, max_words))
+    note("align", _summary(counted, aligner, max_words))
     if links is not None:
         _write_links(aligner, source, target, links, method)
 
@@ -181,7 +176,7 @@ def _scratch(parent: Path | None) -> Iterator[Path | None]:
 def _tell(iterations: int, now: IBMProgress) -> None:
     bits = -now.log_likelihood / math.log(2) / now.words
     tension = f", tension {now.tension:.2f}" if now.tension else ""
-    _say(f"{now.direction} {now.iteration} of {iterations}: {bits:.3f} bits a word{tension}")
+    note("align", f"{now.direction} {now.iteration} of {iterations}: {bits:.3f} bits a word{tension}")
 
 
 def _summary(counted: BitextCounts, aligner: Aligner, max_words: int) -> str:
@@ -243,17 +238,10 @@ def _align_with(
 
 def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, method: str | None) -> None:
     from phraseloom.cli.align.apply import WINDOW, LeftOut, aligned, text_of
-    from phraseloom.cli.score_input import _pairs
-    from phraseloom.text.lines import LineReport, write_lines
+    from phraseloom.text.lines import write_lines
 
     left_out = LeftOut()
-    alignments = left_out.watch(aligned(aligner, _pairs(source, target, WINDOW, LineReport(), LineReport()), method))
+    alignments = left_out.watch(aligned(aligner, PairReader(source, target).windows(WINDOW), method))
     write_lines(links, (text_of(pair) for window in alignments for pair in window))
     for text in left_out.warnings():
-        _say(f"{links}: {text}")
-
-
-def _say(text: str) -> None:
-    from phraseloom.errors import escape_controls
-
-    print(f"phraseloom align: {escape_controls(text)}", file=sys.stderr)
+        note("align", f"{links}: {text}")

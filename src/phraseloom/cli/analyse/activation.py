@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import BySentence, Device, require_json
-from phraseloom.errors import DataError, plural
+from phraseloom.cli.options import BySentence, Device, Model, SourceText, TargetText, Trees, require_json
+from phraseloom.cli.streams import warn
+from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.analysis.activation import Activation, Shares
@@ -30,20 +30,15 @@ Output = Literal["table", "json"]
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
-    target: Annotated[Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, line by line.")],
+    model: Model,
+    source: SourceText,
+    target: TargetText,
     tau: Annotated[float, typer.Option(help="An attention weight above this counts as active.")] = 0.1,
     use: Annotated[Use, typer.Option(help="Which attention.")] = "cross",
     mean_heads: Annotated[
         bool, typer.Option("--mean-heads", help="Count active weights in the mean of the heads, not in each head.")
     ] = False,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
-    ] = None,
+    trees: Trees = None,
     output: Annotated[Output, typer.Option(help="table: per cent by layer; json: all results as one object.")] = (
         "table"
     ),
@@ -58,25 +53,27 @@ def command(
     Example: phraseloom analyse activation runs/mine -s test.en -t test.de --use all
     """
     require_json(by_sentence, output == "json", "--output json")
-    sources, targets = _parallel(source, target)
-    of_sources = None if trees is None else _parallel(source, trees)[1]
+    lines = read_parallel(source, target, trees)
     from phraseloom import results
     from phraseloom.analysis.activation import USES, activation_shares
+    from phraseloom.cli.analyse.models import limits
     from phraseloom.decoding.translator import Translator
 
     uses = USES if use == "all" else (use,)
     translator = Translator.from_pretrained(model, device=device)
     result = activation_shares(
-        translator, sources, targets, tau=tau, uses=uses, mean_heads=mean_heads, trees=of_sources
+        translator,
+        lines[source],
+        lines[target],
+        tau=tau,
+        uses=uses,
+        mean_heads=mean_heads,
+        trees=None if trees is None else lines[trees],
     )
     if result.blank:
-        print(
-            f"phraseloom analyse: warning: {plural(result.blank, 'pair')} with a blank side left out", file=sys.stderr
-        )
+        warn("analyse", f"{plural(result.blank, 'pair')} with a blank side left out")
     if result.cropped:
-        limits = f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
-        text = f"{plural(result.cropped, 'pair')} of more than {limits}: cropped"
-        print(f"phraseloom analyse: warning: {text}", file=sys.stderr)
+        warn("analyse", f"{plural(result.cropped, 'pair')} of more than {limits(translator.config)}: cropped")
     if output == "json":
         print(results.line(results.ActivationResult.model_validate(plain(asdict(result), by_sentence))))
     else:
@@ -101,16 +98,3 @@ def render(result: Activation) -> list[str]:
 
 def _row(layer: Shares, values: dict[str, float | None], names: list[str]) -> list[Any]:
     return [layer.layer, *("–" if values[n] is None else values[n] for n in names)]
-
-
-def _parallel(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    from phraseloom.text.lines import read_lines
-
-    sources, targets = (list(read_lines(path, invalid="stop")) for path in (source, target))
-    if len(sources) != len(targets):
-        raise DataError(
-            f"{plural(len(sources), 'line')}, but {target} has {len(targets)}",
-            file=source,
-            hint="the files must be parallel line by line",
-        )
-    return sources, targets

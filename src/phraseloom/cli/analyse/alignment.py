@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.align.gold_links import Base, Format, Reverse
-from phraseloom.cli.options import BySentence, Device, require_json
+from phraseloom.cli.align.evaluate import Base, Format, Reverse
+from phraseloom.cli.options import BySentence, Device, ForcedTarget, Models, SourceText, Trees, once, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.cli.parallel import naming
+from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 from phraseloom.options.decoding import AlignmentMethod
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import MeasuredAlignment
-    from phraseloom.cli.align.gold_links import GoldText
+    from phraseloom.cli.align.evaluate import GoldText
 
 
 Heads = Literal["mean", "max"]
@@ -27,14 +27,9 @@ HEADS_IN_WORDS: dict[Heads, str] = {"mean": "mean of the heads", "max": "largest
 
 
 def command(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
-    target: Annotated[
-        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
-    ],
+    models: Models,
+    source: SourceText,
+    target: ForcedTarget,
     gold: Annotated[Path, typer.Option("-g", "--gold", metavar="FILE", help="Gold links of the pairs.")],
     format: Format = "auto",
     base: Base = 0,
@@ -45,10 +40,7 @@ def command(
     heads: Annotated[
         Heads, typer.Option(help="How all heads of a layer are combined in the first table and in the plot.")
     ] = "mean",
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
-    ] = None,
+    trees: Trees = None,
     json: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the results of every layer, head and method as one JSON object."),
@@ -71,18 +63,16 @@ def command(
 
     Example: phraseloom analyse alignment runs/base runs/noenc -s test.de -t test.en -g test.talp --plot aer.svg
     """
-    repeated = next((m for m in models if models.count(m) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, gold, trees], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.layers import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    from phraseloom.cli.align import gold_links
+    from phraseloom.cli.align.evaluate import read_gold_text
 
-    text = gold_links.read(source, target, gold, trees, format=format, base=base, reverse=reverse)
+    text = read_gold_text(source, target, gold, trees, format=format, base=base, reverse=reverse)
     measured = _measure(models, text, (source, target), trees, device)
     print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:
@@ -104,21 +94,16 @@ def _measure(
     """Measure every model on the text; all models are loaded first."""
     from phraseloom.analysis.alignment import measure
     from phraseloom.analysis.attention import cross_structures
-    from phraseloom.cli.align.gold_links import places
-    from phraseloom.decoding.translator import Translator
+    from phraseloom.cli.analyse.models import load_models, warn_without_readers
 
-    translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
-    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
-    for name, translator in translators.items():
+    translators, readers = load_models(models, device, trees=trees is not None)
+    for translator in translators.values():
         cross_structures(translator.model)
-        translator.require_trees(trees is not None and reads[name])
-    if trees is not None and not any(reads.values()):
-        warning = "--trees is of no use: no model here takes its phrases from trees"
-        print(f"phraseloom analyse: warning: {escape_controls(warning)}", file=sys.stderr)
+    warn_without_readers(trees is not None, readers)
     result = {}
     for name, translator in translators.items():
-        with places(trees):
-            of_sources = text.trees if reads[name] else None
+        with naming("trees", trees):
+            of_sources = text.trees if name in readers else None
             result[name] = measure(translator, text.sources, text.targets, text.gold, trees=of_sources, files=files)
     return result
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import glob
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.analysis.contrastive_items import Item, read_items, read_lingeval, read_parallel, read_set, with_trees
-from phraseloom.cli.options import BySentence, Device, given, model_option, number_or_word, require_json
+from phraseloom.cli.options import BySentence, Device, TableForm, once, options_of, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import warn
 from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.options.decoding import DecodingConfig
 
@@ -87,9 +87,6 @@ def edges(text: str) -> list[int]:
     )
 
 
-Output = Literal["table", "markdown", "json"]
-
-
 Estimate = Literal["position"]
 
 
@@ -97,11 +94,13 @@ DISTANCE = {None: "distance", "given": "distance", "position": "distance (estima
 SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "log_prob_wrong", "right")
 
 
+@options_of(DecodingConfig, only=("batch_sentences", "workers"))
 def command(
     models: Annotated[
         list[Path],
         typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
     ],
+    *,
     items: Annotated[
         list[Path] | None,
         typer.Option(
@@ -156,9 +155,8 @@ def command(
     scores: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the two log-probabilities of each item (TSV).")
     ] = None,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
-    batch_sentences: Annotated[int | None, model_option(DecodingConfig, "batch_sentences", "--batch")] = None,
-    workers: Annotated[Any, model_option(DecodingConfig, "workers", parser=number_or_word, metavar="N")] = None,
+    output: TableForm = "table",
+    options: dict[str, Any],
     by_sentence: BySentence = False,
     overwrite: Overwrite = False,
     device: Device = "cpu",
@@ -180,15 +178,12 @@ def command(
     sources = [*models, *(items or []), source, correct, wrong, lingeval, distances, *(trees or [])]
     sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
     check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
-    repeated = next((m for m in models if models.count(m) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(models)
     require_json(by_sentence, output == "json", "--output json")
     from phraseloom import results
     from phraseloom.analysis.contrastive import contrastive_report
     from phraseloom.analysis.contrastive_items import with_positions
 
-    options = given(batch_sentences=batch_sentences, workers=workers)
     upper_edges = edges(bins)
     three = {"--source": source, "--correct": correct, "--wrong": wrong}
     pairs = read(
@@ -219,7 +214,7 @@ def command(
 def _can_draw(plot: Path | None, measured: bool) -> None:
     """Refuse a plot that would fail at the end, before the models run."""
     if plot is not None:
-        from phraseloom.report.charts.contrastive import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         if not measured:
             hint = "--distances gives them, --estimate-distance position estimates them"
@@ -232,39 +227,29 @@ def _judge(
 ) -> dict[str, JudgedItem]:
     """Judge all items with every model; all models are loaded first. Print warnings about cropped and unusual items."""
     from phraseloom.analysis.contrastive import judge
-    from phraseloom.decoding.translator import Translator
+    from phraseloom.cli.analyse.models import limits, load_models, warn_without_readers
     from phraseloom.phrases.source import count_flat
 
     blank = [item for item in items if item.blank]
     if blank:
-        _warn(f"{len(blank)} items have a blank text, the first is line {blank[0].line} of {blank[0].file}")
-    translators = {str(model): Translator.from_pretrained(model, device=device, **options) for model in models}
+        warn("analyse", f"{len(blank)} items have a blank text, the first is line {blank[0].line} of {blank[0].file}")
     all_have_trees = all(item.tree is not None for item in items)
-    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
-    for name, translator in translators.items():
-        translator.require_trees(all_have_trees and reads[name])
-    if all_have_trees and items[0].tree_file != items[0].file and not any(reads.values()):
-        _warn("--trees is of no use: no model here takes its phrases from trees")
-    elif all_have_trees and any(reads.values()):
+    translators, readers = load_models(models, device, trees=all_have_trees, **options)
+    warn_without_readers(all_have_trees and items[0].tree_file != items[0].file, readers)
+    if all_have_trees and readers:
         flat = count_flat([item.source for item in items], [item.tree or "" for item in items])
         if flat:
-            _warn(f"{flat} items have no tree: all words are children of the root")
+            warn("analyse", f"{flat} items have no tree: all words are children of the root")
     judged = {}
     for model, translator in translators.items():
         judged[model] = result = judge(translator, items)
         if result.cropped:
-            limits = (
-                f"{translator.config.max_input_tokens} source or {translator.config.max_target_tokens} target subwords"
-            )
-            _warn(f"{model}: {result.cropped} items have texts of more than {limits}, which were cropped")
+            longer = f"texts of more than {limits(translator.config)}"
+            warn("analyse", f"{model}: {result.cropped} items have {longer}, which were cropped")
         if any(result.same):
             what = "items are not distinguishable, both translations being the same subwords: counted as wrong"
-            _warn(f"{model}: {sum(result.same)} {what}")
+            warn("analyse", f"{model}: {sum(result.same)} {what}")
     return judged
-
-
-def _warn(text: str) -> None:
-    print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
 
 
 def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, ForcedTarget, Resamples, ResampleSeed, TableForm, Trees
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.results import CoverageResult, LayerCoverage
 
-Output = Literal["table", "markdown", "json"]
-
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, run folder or checkpoint.")],
     source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text.")],
-    target: Annotated[
-        Path, typer.Option("-t", "--target", metavar="FILE", help="Its translation, for forced decoding.")
-    ],
+    target: ForcedTarget,
     phrases: Annotated[
         Path, typer.Option(metavar="FILE", help="Gold phrases: s1:s2 spans of source words, or the world's .phrases.")
     ],
@@ -32,15 +28,10 @@ def command(
     kinds: Annotated[
         str | None, typer.Option(metavar="KINDS", help="Only phrases of these kinds, such as idiom,compound.")
     ] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the source, for a model that takes phrases from trees."),
-    ] = None,
-    bootstrap: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+    trees: Trees = None,
+    bootstrap: Resamples = 1000,
+    seed: ResampleSeed = 12345,
+    output: TableForm = "table",
     device: Device = "cpu",
 ) -> None:
     """Print how much of the attention to phrase slots covers gold phrases, compared with uniform attention over
@@ -56,14 +47,11 @@ def command(
     """
     from phraseloom import results
     from phraseloom.analysis.coverage import measure, read_phrases
-    from phraseloom.analysis.gold import same_length
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
-    from phraseloom.text.lines import read_lines
+    from phraseloom.text.lines import read_parallel
 
-    paths = [path for path in (source, target, phrases, alignments, trees) if path is not None]
-    lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
-    same_length({str(path): texts for path, texts in lines.items()})
+    lines = read_parallel(source, target, phrases, alignments, trees)
     requested = [k.strip() for k in (kinds or "").split(",") if k.strip()]
     links = lines[alignments] if alignments else None
     gold = read_phrases(lines[phrases], file=phrases, links=links, links_file=alignments, kinds=requested)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import BySentence, Device, require_json
+from phraseloom.cli.options import BySentence, Device, Models, SourceText, Trees, once, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.errors import DataError, UsageError, escape_controls, plural
+from phraseloom.cli.parallel import naming
+from phraseloom.cli.streams import warn
+from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 
 if TYPE_CHECKING:
@@ -24,11 +25,8 @@ Average = Literal["steps", "sentences"]
 
 
 def command(
-    models: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL", help="Model folders, run folders (best checkpoint) or checkpoints."),
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    models: Models,
+    source: SourceText,
     target: Annotated[
         Path | None,
         typer.Option(
@@ -38,10 +36,7 @@ def command(
             help="Its translation, for forced decoding. Default: each model's own output.",
         ),
     ] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the source, for models that take phrases from trees."),
-    ] = None,
+    trees: Trees = None,
     mean: Annotated[
         Average,
         typer.Option(
@@ -68,12 +63,10 @@ def command(
 
     Example: phraseloom analyse entropy runs/base runs/noenc -s test.en --plot entropy.svg
     """
-    repeated = next((m for m in models if models.count(m) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, trees], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.layers import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
@@ -95,47 +88,33 @@ def _measure(
     """Measure every model on the text; all models are loaded first. Print warnings about left-out and cropped lines."""
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.analysis.entropy import attention_entropy
-    from phraseloom.analysis.gold import same_length
-    from phraseloom.decoding.source_phrases import TREES
-    from phraseloom.decoding.translator import Translator
-    from phraseloom.text.lines import read_lines
+    from phraseloom.cli.analyse.models import load_models, warn_without_readers
+    from phraseloom.text.lines import read_parallel
 
-    paths = [path for path in (source, target, trees) if path is not None]
-    lines = {path: list(read_lines(path, invalid="stop")) for path in paths}
-    same_length({str(path): texts for path, texts in lines.items()})
-    translators = {str(model): Translator.from_pretrained(model, device=device) for model in models}
-    reads = {name: t.segmenter is not None and t.segmenter.needs_trees for name, t in translators.items()}
-    for name, translator in translators.items():
+    lines = read_parallel(source, target, trees)
+    translators, readers = load_models(models, device, trees=trees is not None)
+    for translator in translators.values():
         cross_structures(translator.model)
-        translator.require_trees(trees is not None and reads[name])
-    if trees is not None and not any(reads.values()):
-        _warn("--trees is of no use: no model here takes its phrases from trees")
+    warn_without_readers(trees is not None, readers)
     of_target, measured = None if target is None else lines[target], {}
     for name, translator in translators.items():
-        of_source = lines[trees] if trees is not None and reads[name] else None
-        try:
+        of_source = lines[trees] if trees is not None and name in readers else None
+        with naming("trees", trees):
             measured[name] = attention_entropy(translator, lines[source], of_target, trees=of_source)
-        except DataError as error:
-            if error.file != TREES:
-                raise
-            raise DataError(error.what, file=trees, line=error.line, hint=error.hint) from error
         _warn_of(measured[name], name, translator.config)
     return measured
 
 
 def _warn_of(result: AttentionEntropy, name: str, config: DecodingConfig) -> None:
-    limits = f"{config.max_input_tokens} source or {config.max_target_tokens} target subwords"
+    from phraseloom.cli.analyse.models import limits
+
     for count, noun, text in (
         (result.blank, "line", "with a blank side: left out"),
-        (result.cropped, "pair", f"of more than {limits}: cropped"),
+        (result.cropped, "pair", f"of more than {limits(config)}: cropped"),
         (result.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
     ):
         if count:
-            _warn(f"{name}: {plural(count, noun)} {text}")
-
-
-def _warn(text: str) -> None:
-    print(f"phraseloom analyse: warning: {escape_controls(text)}", file=sys.stderr)
+            warn("analyse", f"{name}: {plural(count, noun)} {text}")
 
 
 def _table(measured: Mapping[str, AttentionEntropy], mean: str) -> str:

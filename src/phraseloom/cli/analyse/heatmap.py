@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, Model
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError
-
-ENDINGS = (".png", ".svg", ".pdf")
-
 
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
+    model: Model,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The picture: .png, .svg or .pdf.")],
     sentence: Annotated[str | None, typer.Option(metavar="TEXT", help="The source sentence.")] = None,
     source: Annotated[
@@ -48,9 +43,10 @@ def command(
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """
+    from phraseloom.report.charts.plots import can_draw
+
     check_outputs({"-o": output}, inputs=[model, source], overwrite=overwrite)
-    if output.suffix.lower() not in ENDINGS:
-        raise UsageError(f"pictures are .png, .svg or .pdf, not {output.name!r}")
+    can_draw(output)
     text = _sentence(sentence, source, line)
     from phraseloom.analysis.heatmap import heat_map
     from phraseloom.decoding.long_lines import CroppedLines
@@ -65,7 +61,7 @@ def command(
     ):
         cropped.note(len(side.encode(words)) > limit)
     for warning in cropped.warnings(translator.config):
-        print(f"phraseloom analyse: warning: {warning}", file=sys.stderr)
+        warn("analyse", warning)
     draw(heat_map(translator, text, target, use=use, layer=layer, head=head, tree=tree), output)
 
 

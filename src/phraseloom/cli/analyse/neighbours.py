@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from phraseloom.cli.options import once
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, plural
 
@@ -50,11 +51,10 @@ def command(
     """
     if len(models) > 2:
         raise UsageError(f"give one or two models, not {len(models)}")
-    if len(models) == 2 and models[0] == models[1]:
-        raise UsageError(f"{models[0]} is given twice")
+    once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, text], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.neighbours import can_draw
+        from phraseloom.report.charts.plots import can_draw
 
         can_draw(plot)
     from phraseloom.analysis.neighbours import compare, load_embeddings

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import Resamples, ResampleSeed, TableForm, once
+
 if TYPE_CHECKING:
     from phraseloom.results import PhenomenonAccuracy, SystemAccuracy
-
-Output = Literal["table", "markdown", "json"]
 
 
 def command(
@@ -25,11 +25,9 @@ def command(
         str | None,
         typer.Option(metavar="EDGES", help="Also group by the phrase's frequency in training: edges such as 1,10,50."),
     ] = None,
-    bootstrap: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of bootstrap resamples of the sentences.")
-    ] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of the resamples.")] = 12345,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "table",
+    bootstrap: Resamples = 1000,
+    seed: ResampleSeed = 12345,
+    output: TableForm = "table",
 ) -> None:
     """Print the accuracy of translations of the built-in world on idioms, compounds and all its other phenomena.
 
@@ -42,13 +40,10 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.gold import read_world
     from phraseloom.analysis.phenomena import compare_systems
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.text.lines import read_lines
 
-    repeated = next((o for o in outputs if outputs.count(o) > 1), None)
-    if repeated is not None:
-        raise UsageError(f"{repeated} is given twice")
+    once(outputs)
     edges = _edges(by_frequency)
     for path in outputs:
         require_file(path, "translation")

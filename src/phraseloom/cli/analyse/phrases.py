@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, Model, SourceText, TextForm
+from phraseloom.cli.streams import warn
 
 if TYPE_CHECKING:
     from phraseloom.analysis.phrases import PhraseWeights
 
 
-Output = Literal["text", "json"]
-
-
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    model: Model,
+    source: SourceText,
     trees: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Its parse trees, for a model that takes phrases from trees.")
     ] = None,
     level: Annotated[
         int, typer.Option(min=0, help="Level of the phrase vectors: 0 for the embeddings, n for encoder layer n.")
     ] = 0,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
+    output: TextForm = "text",
     device: Device = "cpu",
 ) -> None:
     """Print the phrases of each sentence and the weight of each subword in its phrase, in per cent.
@@ -53,9 +48,7 @@ def command(
         raise UsageError(f"--level {level}: the levels of this model are 0 to {levels}")
     if result.cropped:
         limit = translator.config.max_input_tokens
-        print(
-            f"phraseloom analyse: warning: {result.cropped} sources were cropped to {limit} subwords", file=sys.stderr
-        )
+        warn("analyse", f"{result.cropped} sources were cropped to {limit} subwords")
     if output == "json":
         print(results.line(results.SourcePhrasesResult.model_validate(asdict(result))))
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import Device
+from phraseloom.cli.options import Device, Model, SourceText, TextForm
 from phraseloom.errors import UsageError, escape_controls
 
 if TYPE_CHECKING:
@@ -17,14 +17,9 @@ if TYPE_CHECKING:
     from phraseloom.results import SegmentsResult
 
 
-Output = Literal["text", "json"]
-
-
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Model folder, run folder (its best checkpoint) or checkpoint.", metavar="MODEL")
-    ],
-    source: Annotated[Path, typer.Option("-s", "--source", metavar="FILE", help="Source text, one sentence per line.")],
+    model: Model,
+    source: SourceText,
     target: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +42,7 @@ def command(
     sentences: Annotated[
         int, typer.Option("-n", "--sentences", min=0, help="Number of sentences to print, from the first.")
     ] = 10,
-    output: Annotated[Output, typer.Option(help="json: all results as one object.")] = "text",
+    output: TextForm = "text",
     device: Device = "cpu",
 ) -> None:
     """Print which source subword writes which words, how long segments are, and how many known phrases are
@@ -66,14 +61,12 @@ def command(
     if phrases is not None and target is None:
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
     from phraseloom import results
-    from phraseloom.analysis.gold import same_length
     from phraseloom.decoding.translator import Translator
     from phraseloom.errors import DataError
     from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
-    from phraseloom.text.lines import read_lines
+    from phraseloom.text.lines import read_parallel
 
-    lines = {path: list(read_lines(path, invalid="stop")) for path in (source, target, phrases) if path is not None}
-    same_length({str(path): texts for path, texts in lines.items()})
+    lines = read_parallel(source, target, phrases)
     gold = None
     if phrases is not None:
         requested = [kind.strip() for kind in (kinds or "").split(",") if kind.strip()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import note, warn
 
 if TYPE_CHECKING:
     from phraseloom.text.vector_check import VectorFigures
@@ -36,7 +36,6 @@ def command(
 
     Example: phraseloom embeddings check en.vec --text train.joined.en
     """
-    from phraseloom.errors import escape_controls
     from phraseloom.report.markup import terminal
     from phraseloom.text.vector_check import (
         REMEDY,
@@ -63,9 +62,9 @@ def command(
     print(terminal(["", *(name for name in figures)], _rows(figures)))
     faults = problems(figures["as they are"], figures["random"])
     for fault in faults:
-        print(f"phraseloom embeddings: warning: {escape_controls(f'{file}: {fault}')}", file=sys.stderr)
+        warn("embeddings", f"{file}: {fault}")
     if faults:
-        print(f"phraseloom embeddings: {REMEDY}", file=sys.stderr)
+        note("embeddings", REMEDY)
     if json is not None:
         from phraseloom.files import atomic_write_json
 
@@ -79,8 +78,7 @@ def _sampled(text: Path) -> list[list[str]]:
     from phraseloom.errors import DataError
     from phraseloom.files import require_file
     from phraseloom.text.lines import count_lines
-    from phraseloom.text.ngrams import LINE_TOKENS
-    from phraseloom.text.vector_check import LINES
+    from phraseloom.text.vector_check import LINE_TOKENS, LINES
 
     total = count_lines(require_file(text, "text file"))
     lines = sample([text], total, LINES) if total else ()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phraseloom.cli.fertility.train import say
+from phraseloom.cli.fertility.train import LabelledText, Labels, MaxTokens
 from phraseloom.cli.options import BySentence, Device, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
 
@@ -20,17 +22,9 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model folder that fertility train wrote.")],
-    source: Annotated[
-        Path,
-        typer.Option(
-            "-s", "--source", metavar="FILE", help="Source text, tokenised in the same way as for the labels."
-        ),
-    ],
-    labels: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."),
-    ],
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Skip lines with more subwords.")] = 256,
+    source: LabelledText,
+    labels: Labels,
+    max_tokens: MaxTokens = 256,
     json: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write scores and the confusion matrix as JSON.")
     ] = None,
@@ -55,7 +49,9 @@ def command(
     require_json(by_sentence, json is not None, "--json FILE")
     require_file(source, "source text")
     require_file(labels, "file of fertilities")
-    score = evaluate_fertility(model, source, labels, device=device, max_tokens=max_tokens, report=say)
+    score = evaluate_fertility(
+        model, source, labels, device=device, max_tokens=max_tokens, report=partial(note, "fertility")
+    )
     print(_tables(score))
     if json is not None:
         inputs = {"model": str(model), "source": str(source), "labels": str(labels)}

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import typer
 
 from phraseloom.cli.options import Device
+from phraseloom.cli.streams import note
 
 N = TypeVar("N", int, float)
-
-
 Inputs = Literal["both", "states", "embeddings"]
-
-
 Classes = Literal["4", "2"]
+LabelledText = Annotated[
+    Path,
+    typer.Option("-s", "--source", metavar="FILE", help="Source text, tokenised in the same way as for the labels."),
+]
+Labels = Annotated[
+    Path,
+    typer.Option(
+        "--labels", metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."
+    ),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, metavar="N", help="Skip lines with more subwords.")]
 
 
 def command(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A model or run folder with output: {kind: word_or_phrase}.")
     ],
-    source: Annotated[
-        Path,
-        typer.Option(
-            "-s", "--source", metavar="FILE", help="Source text, tokenised in the same way as for the labels."
-        ),
-    ],
-    labels: Annotated[
-        Path,
-        typer.Option(metavar="FILE", help="Fertility of each source word, written by phrases segment --fertility."),
-    ],
+    source: LabelledText,
+    labels: Labels,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The model folder to write.")],
     valid_source: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Validation text. Default: a twentieth of the lines.")
@@ -59,7 +59,7 @@ def command(
     epochs: Annotated[int, typer.Option(min=1, help="Passes over the data; the best epoch is kept.")] = 10,
     learning_rate: Annotated[float, typer.Option(help="Learning rate of Adam.")] = 5e-4,
     batch: Annotated[int, typer.Option(min=1, metavar="N", help="Tokens per update.")] = 256,
-    max_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Skip lines with more subwords.")] = 256,
+    max_tokens: MaxTokens = 256,
     seed: Annotated[
         int, typer.Option(min=0, max=2**31 - 1, help="Random seed: initial values, data order, sampling.")
     ] = 1,
@@ -97,9 +97,11 @@ def command(
         memory=int(memory * 2**30),
     )
     files = Files(source, labels, valid_source, valid_labels)
-    history = train_fertility(model, files, output, options, device=device, overwrite=overwrite, report=say)
+    history = train_fertility(
+        model, files, output, options, device=device, overwrite=overwrite, report=partial(note, "fertility")
+    )
     best = best_epoch(history)
-    say(f"{output}: as after epoch {best.epoch}, validation loss {best.valid_loss:.4f}")
+    note("fertility", f"{output}: as after epoch {best.epoch}, validation loss {best.valid_loss:.4f}")
 
 
 def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tuple[N, ...]:
@@ -113,10 +115,3 @@ def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tup
     if numbers is None or not all(0 < number <= 65536 for number in numbers):
         raise UsageError(f"{option} {text!r}: {what}, separated by commas, are expected")
     return numbers
-
-
-def say(text: str) -> None:
-    """Print a line to standard error."""
-    from phraseloom.errors import escape_controls
-
-    print(f"phraseloom fertility: {escape_controls(text)}", file=sys.stderr, flush=True)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, note, plain_name, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def command(
     rows = write_lines(output, format_candidates(counted()))
     inputs.note_changes()
     note(
+        "phrases",
         f"{plural(extraction.pairs, 'pair')}, {extraction.blank:,} with a blank side, {extraction.unlinked:,} without links; "
-        f"{extraction.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows"
+        f"{extraction.occurrences:,} times a source word with several target words: {candidates:,} candidates, {rows:,} rows",
     )
     if extraction.with_tab:
-        note(f"{extraction.with_tab:,} more were left out: a word with a tab cannot stand in a table")
+        note("phrases", f"{extraction.with_tab:,} more were left out: a word with a tab cannot stand in a table")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.streams import note
+
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Lines
     from phraseloom.text.lines import LineReport
@@ -53,14 +55,7 @@ class InputFiles:
         """Print to standard error what reading changed."""
         for name, report in self._reports.items():
             for change in report.changes():
-                note(f"{name}: {change}", self._verb)
-
-
-def note(text: str, verb: str = "phrases") -> None:
-    """Print a message to standard error."""
-    from phraseloom.errors import escape_controls
-
-    print(f"phraseloom {verb}: {escape_controls(text)}", file=sys.stderr)
+                note(self._verb, f"{name}: {change}")
 
 
 def single_stdin(*paths: str | None) -> None:

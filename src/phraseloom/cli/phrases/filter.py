@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles, note, plain_name
+from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
+from phraseloom.cli.streams import note
 
 if TYPE_CHECKING:
     from phraseloom.phrases.filter import Filtered, Filters, Tags
@@ -131,7 +132,7 @@ def command(
     inputs.note_changes()
     print(summary(result, filters), file=sys.stderr)
     if not result.phrases:
-        note("no candidate passed: the table is empty")
+        note("phrases", "no candidate passed: the table is empty")
 
 
 def _stop_words(name: str | None) -> frozenset[str] | None:

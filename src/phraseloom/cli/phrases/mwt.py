@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.options import Rule
-from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target, note
+from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 LINES = "lines.txt"
@@ -78,7 +79,8 @@ def command(
         write_manifest(folder, taken)
     inputs.note_changes()
     note(
-        f"{len(joined):,} of {len(chosen):,} sentences hold a phrase for one source word ({_share(len(joined), len(chosen))})"
+        "phrases",
+        f"{len(joined):,} of {len(chosen):,} sentences hold a phrase for one source word ({_share(len(joined), len(chosen))})",
     )
 
 

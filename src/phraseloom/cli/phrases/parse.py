@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.streams import note, standard_input, warn, windows
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -55,22 +56,21 @@ def command(
         for lines in _windows(text, parser.window, report):
             sys.stdout.write("".join(tree + "\n" for tree in parser.parse(lines)))
             sys.stdout.flush()
-    print(f"phraseloom phrases: {summary(parser.counts, time.monotonic() - begin)}", file=sys.stderr)
+    note("phrases", summary(parser.counts, time.monotonic() - begin))
     if parser.in_parts:
         flat = f", {plural(parser.flat_parts, 'part')} flat" if parser.flat_parts else ""
         message = f"{plural(parser.in_parts, 'line')} parsed in parts, cut at punctuation{flat}"
-        print(f"phraseloom phrases: {message}", file=sys.stderr)
+        note("phrases", message)
     if parser.first_flat is not None:
         number, why = parser.first_flat
-        print(f"phraseloom phrases: warning: the first line without a tree is line {number}: {why}", file=sys.stderr)
+        warn("phrases", f"the first line without a tree is line {number}: {why}")
     if report.invalid_utf8:
         first = report.first.get("invalid_utf8")
         bad = f"{plural(report.invalid_utf8, 'line')} held invalid UTF-8, replaced (first: line {first})"
-        print(f"phraseloom phrases: warning: {bad}", file=sys.stderr)
+        warn("phrases", bad)
 
 
 def _windows(text: Path | None, size: int, report: LineReport) -> Iterator[list[str]]:
-    from phraseloom.cli.streams import standard_input, windows
     from phraseloom.text.lines import open_binary
 
     if text is None:

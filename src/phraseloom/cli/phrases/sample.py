@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import InputFiles, note, plain_name, single_stdin
+from phraseloom.cli.phrases.files import InputFiles, plain_name, single_stdin
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ def _draw(
         raise DataError(f"no {what} in {plural(counts.lines, 'line')}", file=first, hint=hint)
     write_sheet(output, drawn, list(systems))
     inputs.note_changes()
-    note(_summary(counts, len(drawn)))
+    note("phrases", _summary(counts, len(drawn)))
 
 
 def _summary(counts: SampleCounts, drawn: int) -> str:

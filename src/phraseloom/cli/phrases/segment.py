@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.options import Rule
+from phraseloom.cli.options import Rule, TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
-from phraseloom.cli.phrases.files import STDIN, InputFiles, note, plain_name, single_stdin
+from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
+from phraseloom.cli.streams import note
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
@@ -22,9 +23,7 @@ BLOCK = 1000
 
 
 def command(
-    text: Annotated[
-        str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
-    ] = STDIN,
+    text: TextOrStdin = STDIN,
     table: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Phrases, one per line; further columns after a tab are ignored."),
@@ -83,7 +82,7 @@ def command(
             joiner.monolingual(text)
         else:
             joiner.parallel(text, source, links, rule or "released", written)
-        note(joiner.summary())
+        note("phrases", joiner.summary())
     inputs.note_changes()
 
 
@@ -136,7 +135,8 @@ class Joiner:
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
         if longer and rule == "released":
             note(
-                f"{plural(longer, 'phrase')} of more than {max(RELEASED_SIZES)} words: never joined by the rule released"
+                "phrases",
+                f"{plural(longer, 'phrase')} of more than {max(RELEASED_SIZES)} words: never joined by the rule released",
             )
 
         def rows() -> Iterator[str]:

@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from phraseloom.layers.attention.fused import SlotMasks, fused_contexts
-from phraseloom.layers.attention.gate import mix_contexts, opening
+from phraseloom.layers.attention.fused import fused_contexts
+from phraseloom.layers.attention.gate import mix_contexts, mix_with_tokens, opening
 from phraseloom.layers.attention.kernels import Dropout
+from phraseloom.layers.attention.masks import SlotMasks, masked_softmax
+from phraseloom.layers.feedforward import dropout as drop
 
 # Tokens of the memory from which `auto` is fused: where it is as fast on one CPU core, by benchmarks/attention_backend.py and
 # `phraseloom doctor`. With dropout, which the flash kernel for CPUs has not, the blocks of kernels.py must be as fast.
@@ -40,7 +42,32 @@ def _has_products(score: Any) -> bool:
     return "products" in vars(owner) and bool(score.products)
 
 
-def fused_attention(
+def attend(
+    score: Any,
+    gate_H: Tensor | None,
+    projected: tuple[list[Tensor], list[Tensor], list[Tensor]],
+    masks: SlotMasks,
+    *,
+    backend: str,
+    need_weights: bool,
+    rows: int,
+    of_itself: bool,
+    dropout: float,
+) -> tuple[Tensor, Tensor | None]:
+    """Contexts (B, H, J·Q, E) of Q = `rows` queries from the queries, keys and values of a score, through its gate if it has
+    one; and the weights (B, H, J·Q, G·K) before dropout, or None. `dropout`: the rate that acts now."""
+    if is_fused(backend, score, length=masks.key_length, need_weights=need_weights, dropout=dropout):
+        return _fused(score, gate_H, projected, masks, rows=rows, of_itself=of_itself, dropout=dropout), None
+    queries, keys, values = projected
+    hidden = masks.hidden_rows(score.structure, of_itself=of_itself)
+    scores = score.scores(queries, keys, masks)
+    weights = masked_softmax(scores, hidden)
+    if gate_H is not None:
+        weights = mix_with_tokens(weights, scores, hidden, opening(gate_H), score.structure)
+    return score.mix(drop(weights, dropout, True), values, masks), weights
+
+
+def _fused(
     score: Any,
     gate_H: Tensor | None,
     projected: tuple[list[Tensor], list[Tensor], list[Tensor]],
@@ -50,8 +77,7 @@ def fused_attention(
     of_itself: bool,
     dropout: float,
 ) -> Tensor:
-    """Contexts (B, H, J·Q, E) of Q = `rows` queries from the queries, keys and values of a score, through its gate if it has
-    one. `dropout`: the rate that acts now."""
+    """The contexts of `attend` without its scores in memory."""
     structure, products = score.structure, score.products
     draws = Dropout(dropout, int(torch.randint(2**62, ()))) if dropout > 0.0 else None
     options = {"structure": structure, "rows": rows, "of_itself": of_itself, "dropout": draws}

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from phraseloom.layers.attention.kernels import Dropout, choose_kernel
+from phraseloom.layers.attention.masks import SlotMasks
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
@@ -44,16 +45,6 @@ class SlotProduct:
     row: int = 0
     key_block: int = 0
     taps: int = 1
-
-
-class SlotMasks(Protocol):
-    """Padding and causality apart, as `Visibility` and `TokenMasks` tell them."""
-
-    def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
-        """Whether the future is hidden, and what else is, broadcastable to (B, heads of `part`, Q, K)."""
-
-    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """The query n-grams that do not exist, broadcastable to (B, H, J·Q, 1)."""
 
 
 def fused_contexts(

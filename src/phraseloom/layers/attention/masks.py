@@ -21,11 +21,67 @@ from torch import Tensor
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
-class Visibility:
-    """What queries at positions `first_query …` may see of `key_length` tokens.
+class SlotMasks:
+    """What queries at positions `first_query …` may see of the n-gram slots of `key_length` tokens.
 
-    `lengths_B` real tokens of each sentence, or None where nothing is padded; `causal` hides the future. The masks are
-    made on first use and kept, so that one object serves every layer of a stack.
+    A subclass knows which tokens are hidden: it has the methods that raise NotImplementedError here. The masks are made on
+    first use and kept, so that one object serves every layer of a stack.
+    """
+
+    def __init__(self, *, key_length: int, query_length: int, first_query: int, device: torch.device | None) -> None:
+        self.key_length, self.query_length, self.first_query = key_length, query_length, first_query
+        self.device = device
+        self._masks: dict[Any, Tensor | None] = {}
+        self._padding: Tensor | None = None
+
+    @property
+    def padding(self) -> Tensor | None:
+        """Padded tokens (B, K), or None where nothing is padded."""
+        return self._padding
+
+    def without_padding(self, x_BKD: Tensor) -> Tensor:
+        """`x_BKD` with zeros at padded positions, so that their values (even NaN) have no effect, forward or backward."""
+        return x_BKD if self.padding is None else x_BKD.masked_fill(self.padding[..., None], 0.0)
+
+    def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, J·Q, G·K), or None: nothing is hidden.
+
+        A query n-gram that begins before the text sees nothing; nor does one that holds padding, where queries and keys
+        are the same tokens (`of_itself`).
+        """
+        if not structure.interleaved:
+            return self.hidden_slots(structure)
+        if (structure, of_itself) not in self._masks:
+            slots = self.hidden_slots(structure)
+            missing = [m[:, None, :, None] for m in self.missing_queries(structure, of_itself=of_itself)]
+            rows = missing if slots is None else [m | slots for m in missing]
+            self._masks[structure, of_itself] = torch.cat(torch.broadcast_tensors(*rows), -2)
+        return self._masks[structure, of_itself]
+
+    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
+        """The query n-grams that do not exist, (B or 1, 1, J·Q, 1), or None where all do."""
+        if not structure.interleaved:
+            return None
+        missing = torch.broadcast_tensors(*self.missing_queries(structure, of_itself=of_itself))
+        return torch.cat(missing, -1)[:, None, :, None]
+
+    def hidden_slots(self, structure: Structure) -> Tensor | None:
+        """Mask of all slots of a structure, broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
+        raise NotImplementedError
+
+    def missing_queries(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
+        """For each query order the query n-grams (B or 1, Q) that do not exist."""
+        raise NotImplementedError
+
+    def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
+        """Whether the future is hidden, and what else is, broadcastable to (B, heads of `part`, Q, K)."""
+        raise NotImplementedError
+
+
+class Visibility(SlotMasks):
+    """The masks of our own models: padding on the right, and the future.
+
+    `lengths_B` real tokens of each sentence, or None where nothing is padded; `causal` hides the future.
     """
 
     def __init__(
@@ -38,11 +94,9 @@ class Visibility:
         first_query: int = 0,
         device: torch.device | None = None,
     ) -> None:
-        self.key_length, self.query_length, self.first_query = key_length, query_length, first_query
+        device = device if lengths_B is None else lengths_B.device
+        super().__init__(key_length=key_length, query_length=query_length, first_query=first_query, device=device)
         self.lengths_B, self.causal = lengths_B, causal
-        self.device = device if lengths_B is None else lengths_B.device
-        self._masks: dict[Any, Tensor | None] = {}
-        self._padding: Tensor | None = None
 
     @property
     def padding(self) -> Tensor | None:
@@ -52,10 +106,6 @@ class Visibility:
             self._padding = positions[None, :] >= self.lengths_B[:, None]
         return self._padding
 
-    def without_padding(self, x_BKD: Tensor) -> Tensor:
-        """`x_BKD` with zeros at padded positions, so that their values (even NaN) have no effect, forward or backward."""
-        return x_BKD if self.padding is None else x_BKD.masked_fill(self.padding[..., None], 0.0)
-
     def hidden(self, order: int = 1) -> Tensor | None:
         """Mask of the slots of one order, broadcastable to (B, H, Q, K), or None where every slot is visible."""
         if order not in self._masks:
@@ -63,7 +113,7 @@ class Visibility:
         return self._masks[order]
 
     def hidden_slots(self, structure: Structure) -> Tensor | None:
-        """Mask of all slots of a structure, broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
+        """See SlotMasks."""
         if structure.zero_extended or structure.is_token:
             return self.hidden(1)
         if structure not in self._masks:
@@ -73,40 +123,16 @@ class Visibility:
             self._masks[structure] = None if all(m is None for m in masks) else self._side_by_side(masks)
         return self._masks[structure]
 
-    def hidden_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """Mask of all slots and query n-grams of a structure, broadcastable to (B, H, J·Q, G·K), or None.
-
-        A query n-gram that begins before the text sees nothing; nor does one that ends on padding, where queries and
-        keys are the same tokens (`of_itself`) and outputs read ahead.
-        """
-        if not structure.interleaved:
-            return self.hidden_slots(structure)
-        if (structure, of_itself) not in self._masks:
-            slots = self.hidden_slots(structure)
-            rows = []
-            for order in structure.query_orders:
-                missing = self.missing_queries(order, of_itself=of_itself and structure.reads_ahead)[:, None, :, None]
-                rows.append(missing if slots is None else missing | slots)
-            self._masks[structure, of_itself] = torch.cat(rows, -2)
-        return self._masks[structure, of_itself]
-
     def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
-        """Whether the future is hidden, and which slots of `part` are besides, (B, 1, 1, K): the same rule for every order."""
+        """See SlotMasks: the same rule for every order."""
         return self.causal, None if self.padding is None else self.padding[:, None, None, :]
 
-    def missing_rows(self, structure: Structure, *, of_itself: bool) -> Tensor | None:
-        """The query n-grams that do not exist, (B or 1, 1, J·Q, 1), or None where all do."""
-        if not structure.interleaved:
-            return None
-        ahead = of_itself and structure.reads_ahead
-        missing = [self.missing_queries(order, of_itself=ahead) for order in structure.query_orders]
-        return torch.cat(missing, -1)[:, None, :, None]
-
-    def missing_queries(self, order: int, *, of_itself: bool) -> Tensor:
-        """Queries (B or 1, Q) whose n-gram begins before the text or, `of_itself`, holds padding."""
+    def missing_queries(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
+        """See SlotMasks. An n-gram that ends on padding counts only where outputs read ahead: else nobody sees its output."""
         query = torch.arange(self.first_query, self.first_query + self.query_length, device=self.device)
-        missing = (query < order - 1)[None]
-        return missing | self.padding if of_itself and self.padding is not None else missing
+        padding = self.padding if of_itself and structure.reads_ahead else None
+        missing = [(query < order - 1)[None] for order in structure.query_orders]
+        return missing if padding is None else [m | padding for m in missing]
 
     def _side_by_side(self, masks: list[Tensor | None]) -> Tensor:
         shape = torch.broadcast_shapes(*(m.shape for m in masks if m is not None))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.layers.attention.backend import fused_attention, is_fused
+from phraseloom.layers.attention.backend import attend
 from phraseloom.layers.attention.cache import FixedCache, GrowingCache
 from phraseloom.layers.attention.gate import can_be_gated, mix_with_tokens, opening
 from phraseloom.layers.attention.masks import Visibility, masked_softmax
@@ -66,20 +66,18 @@ class MultiHeadAttention(nn.Module):
             made = self._project(
                 visibility.without_padding(memory_BKD), layout.keys + layout.values, start=layout.split
             )
-        keys, values = made[: len(layout.keys)], made[len(layout.keys) :]
-        of_itself, rate = memory_BKD is None, self.arrangement.dropout if self.training else 0.0
-        length, rows = visibility.key_length, x_BQD.shape[1]
-        if is_fused(self.backend, score, length=length, need_weights=need_weights, dropout=rate):
-            projected = (queries, keys, values)
-            contexts = fused_attention(
-                score, self.gate, projected, visibility, rows=rows, of_itself=of_itself, dropout=rate
-            )
-            return self.arrangement(contexts), None
-        hidden = visibility.hidden_rows(self.structure, of_itself=of_itself)
-        scores = score.scores(queries, keys, visibility)
-        weights = self._gated(masked_softmax(scores, hidden), scores, hidden)
-        dropped = dropout(weights, self.arrangement.dropout, self.training)
-        return self.arrangement(score.mix(dropped, values, visibility)), weights
+        contexts, weights = attend(
+            score,
+            self.gate,
+            (queries, made[: len(layout.keys)], made[len(layout.keys) :]),
+            visibility,
+            backend=self.backend,
+            need_weights=need_weights,
+            rows=x_BQD.shape[1],
+            of_itself=memory_BKD is None,
+            dropout=self.arrangement.dropout if self.training else 0.0,
+        )
+        return self.arrangement(contexts), weights
 
     def start(self, rows: int, capacity: int) -> GrowingCache:
         """An empty cache for causal self-attention, step by step."""

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from phraseloom.layers.attention.convkv import windows
 from phraseloom.layers.attention.fused import SlotProduct
-from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.masks import SlotMasks
 from phraseloom.layers.attention.score import AttentionScore
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 from phraseloom.layers.attention.windows import Layout, Window, WindowOutput
@@ -51,9 +51,7 @@ class QueryKScore(AttentionScore):
             for slots in group
         )
 
-    def scores(
-        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
-    ) -> Tensor:
+    def scores(self, queries: list[Tensor], keys: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Scores (B, H, J·Q, G·K) before masking; with `by_time` the columns are K·G, slots of a token side by side."""
         products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
         scores: Tensor = _SlotScores.apply(self.structure, self._products, by_time, *products)

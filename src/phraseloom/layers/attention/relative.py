@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.fused import SlotProduct
-from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.masks import SlotMasks
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.token import TokenScore
 from phraseloom.layers.initialisation import Draw, xavier_uniform
@@ -46,27 +46,25 @@ class RelativeScore(TokenScore):
         """None: what distances add to the scores is no product of queries and keys."""
         return ()
 
-    def _distances(self, visibility: Visibility, keys: int, queries: int) -> Tensor:
+    def _distances(self, masks: SlotMasks, keys: int, queries: int) -> Tensor:
         """Table rows c(j-i)+k, (Q, K)."""
         device = self.weight.device
-        i = torch.arange(visibility.first_query, visibility.first_query + queries, device=device)
+        i = torch.arange(masks.first_query, masks.first_query + queries, device=device)
         return (torch.arange(keys, device=device)[None] - i[:, None]).clamp(-self.clip, self.clip) + self.clip
 
-    def scores(
-        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
-    ) -> Tensor:
+    def scores(self, queries: list[Tensor], keys: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Scores (B, H, Q, K) before masking; the queries come scaled."""
         content = queries[0] @ keys[0].transpose(-1, -2)
-        rows_QK = self._distances(visibility, *reversed(content.shape[-2:]))
+        rows_QK = self._distances(masks, *reversed(content.shape[-2:]))
         by_distance = queries[0] @ self.key_table.t()
         return content + by_distance.gather(-1, rows_QK.expand_as(content))
 
-    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], masks: SlotMasks) -> Tensor:
         """Contexts (B, H, Q, E): values and distance vectors weighted by the attention."""
         context = weights_BHQK @ values[0]
         if self.value_table is None:
             return context
-        rows_QK = self._distances(visibility, weights_BHQK.shape[3], weights_BHQK.shape[2])
+        rows_QK = self._distances(masks, weights_BHQK.shape[3], weights_BHQK.shape[2])
         by_distance = weights_BHQK.new_zeros(*weights_BHQK.shape[:3], 2 * self.clip + 1)
         by_distance = by_distance.scatter_add(-1, rows_QK.expand_as(weights_BHQK), weights_BHQK)
         return context + by_distance @ self.value_table

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.layers.attention.fused import SlotProduct
-from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.attention.masks import SlotMasks
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.attention.windows import Layout
 from phraseloom.layers.initialisation import Draw, xavier_uniform
@@ -41,12 +41,10 @@ class AttentionScore(nn.Module):
             for part in block
         )
 
-    def scores(
-        self, queries: list[Tensor], keys: list[Tensor], visibility: Visibility, *, by_time: bool = False
-    ) -> Tensor:
+    def scores(self, queries: list[Tensor], keys: list[Tensor], masks: SlotMasks, *, by_time: bool = False) -> Tensor:
         """Scores (B, H, J·Q, G·K) before masking, with `by_time` (…, K·G); the queries come scaled."""
         return queries[0] @ keys[0].transpose(-1, -2)
 
-    def mix(self, weights_BHQK: Tensor, values: list[Tensor], visibility: Visibility) -> Tensor:
+    def mix(self, weights_BHQK: Tensor, values: list[Tensor], masks: SlotMasks) -> Tensor:
         """Contexts (B, H, J·Q, E): the values weighted by the attention."""
         return weights_BHQK @ values[0]

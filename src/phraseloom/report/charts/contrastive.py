@@ -11,19 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.report.charts.plots import COLOURS, GREY, STYLE, _grid, _require_matplotlib, _save, _series
+from phraseloom.report.charts.plots import COLOURS, GREY, STYLE, _grid, _save, _series, can_draw
 from phraseloom.results import ContrastiveGroup
 
 MOST_PANELS = 12
 MOST_TICKS = 31
 SPREAD = 0.12  # between the points of two systems; a bin is 1 wide
-
-
-def can_draw(path: str | Path) -> None:
-    """Raise UsageError if matplotlib is missing or the file name is not that of a picture."""
-    _require_matplotlib()
-    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise UsageError(f"pictures are .png, .svg or .pdf, not {Path(path).name!r}")
 
 
 def draw(groups: Sequence[ContrastiveGroup], output: str | Path, *, estimate: bool = False) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import UsageError, escape_controls, plural
-from phraseloom.report.charts.plots import GREY, STYLE, _require_matplotlib, _save
+from phraseloom.report.charts.plots import GREY, STYLE, _save, can_draw
 
 if TYPE_CHECKING:
     from phraseloom.analysis.heatmap import Axis, HeatMap
@@ -40,7 +40,7 @@ def draw(heat_map: HeatMap, output: str | Path, *, title: str | None = None) -> 
 
     Raises UsageError for another ending, a map too large to be read, and without matplotlib.
     """
-    _require_matplotlib()
+    can_draw(output)
     rows, columns = heat_map.weights.shape
     if max(rows, columns) > MOST_CELLS:
         hint = "take a shorter sentence"

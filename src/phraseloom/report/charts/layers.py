@@ -8,9 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.errors import DataError, escape_controls
 from phraseloom.report.charts import contrastive
-from phraseloom.report.charts.plots import COLOURS, GREY, NICE_STEPS, STYLE, _footnote, _grid, _save, _series
+from phraseloom.report.charts.plots import (
+    COLOURS,
+    GREY,
+    NICE_STEPS,
+    STYLE,
+    _footnote,
+    _grid,
+    _legend_above,
+    _save,
+    _series,
+    can_draw,
+)
 
 GAP = 0.9  # from the last layer to the line between the layers and the whole
 SPREAD = 0.3  # of the distance of two layers, taken by the systems beside each other
@@ -27,13 +38,6 @@ class LayerSeries(NamedTuple):
     layers: Sequence[float]
     whole: float | None = None
     level: float | None = None
-
-
-def can_draw(path: str | Path, num_systems: int = 1) -> None:
-    """Raises UsageError without matplotlib, for a name that is not that of a picture, for too many systems."""
-    contrastive.can_draw(path)
-    if num_systems > len(COLOURS):
-        raise UsageError(f"{num_systems} systems are too many for one picture, at most {len(COLOURS)}")
 
 
 def draw(
@@ -62,9 +66,7 @@ def draw(
         _axes(ax, systems, num_layers, quantity)
         _levels(ax, systems, level)
         if len(systems) > 1:
-            place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
-            for text in ax.legend(ncols=columns, handlelength=3, **place).get_texts():
-                text.set_parse_math(False)
+            _legend_above(ax, columns, handlelength=3)
         if note:
             _footnote(figure, note)
         return _save(figure, Path(output))

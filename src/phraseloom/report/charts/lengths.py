@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.errors import DataError, escape_controls
 from phraseloom.metrics.compare import FEWEST
 from phraseloom.report.charts.plots import (
     COLOURS,
@@ -22,22 +22,14 @@ from phraseloom.report.charts.plots import (
     STYLE,
     _footnote,
     _grid,
-    _require_matplotlib,
+    _legend_above,
     _save,
+    can_draw,
 )
 from phraseloom.results import LengthGroupScore, LengthScores, SystemLengths
 
-ENDINGS = (".png", ".svg", ".pdf")
-MOST_SYSTEMS = len(COLOURS)
 LETTER = 0.085  # inches of a letter in the legend
 SPREAD = 0.62  # of the distance of two groups, taken by the systems beside each other
-
-
-def check(output: str | Path) -> None:
-    """Raise UsageError for a file that could not be drawn, before any work is done."""
-    _require_matplotlib()
-    if Path(output).suffix.lower() not in ENDINGS:
-        raise UsageError(f"pictures are {', '.join(ENDINGS)}, not {Path(output).name!r}")
 
 
 def draw(part: LengthScores, output: str | Path, *, title: str | None = None) -> Path:
@@ -46,10 +38,8 @@ def draw(part: LengthScores, output: str | Path, *, title: str | None = None) ->
     Raises UsageError for another ending, for too many systems and without matplotlib; DataError if no group has a
     sentence.
     """
-    check(output)
+    can_draw(output, len(part.systems))
     systems = [s.model_copy(update={"groups": [g for g in s.groups if g.score]}) for s in part.systems]
-    if len(systems) > MOST_SYSTEMS:
-        raise UsageError(f"{len(systems)} systems are too many for one picture, at most {MOST_SYSTEMS}")
     groups = systems[0].groups
     if not groups:
         raise DataError("no group of source lengths holds a sentence")
@@ -73,10 +63,7 @@ def draw(part: LengthScores, output: str | Path, *, title: str | None = None) ->
             _ticks(ax, groups)
         axes[-1][0].set_xlabel("source tokens before subwords")
         if len(systems) > 1:
-            place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
-            columns = max(1, min(3, len(systems), int((wide - 0.6) / label)))
-            for text in axes[0][0].legend(ncols=columns, **place).get_texts():
-                text.set_parse_math(False)
+            _legend_above(axes[0][0], max(1, min(3, len(systems), int((wide - 0.6) / label))))
         _footnote(figure, _footnote_text(part))
         return _save(figure, Path(output))
 

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phraseloom.errors import escape_controls, plural
-from phraseloom.report.charts.contrastive import _short, can_draw
-from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, STYLE, _grid, _save
+from phraseloom.report.charts.contrastive import _short
+from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, STYLE, _grid, _save, can_draw
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours
-
-__all__ = ["can_draw", "draw"]
 
 BINS = 40
 CELLS = 60  # of the picture of all pairs, a side

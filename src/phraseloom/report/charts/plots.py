@@ -90,7 +90,7 @@ def comparison(runs: Mapping[str, str | Path], output: str | Path, *, title: str
 
     Raises DataError for a run without validation, UsageError without matplotlib.
     """
-    _require_matplotlib()
+    can_draw(output)
     import matplotlib
     from matplotlib import ticker
 
@@ -264,19 +264,28 @@ def _footnote(figure: Any, text: str) -> None:
     figure.supxlabel(text, x=0.01, ha="left", size=7, color=GREY)
 
 
+def can_draw(path: str | Path, num_systems: int = 1) -> None:
+    """Raise UsageError without matplotlib, for a name that is not that of a picture, and for too many systems."""
+    if importlib.util.find_spec("matplotlib") is None:
+        what, hint = _missing().split("; ")
+        raise UsageError(f"pictures cannot be drawn: {what}", hint=hint)
+    if Path(path).suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise UsageError(f"pictures are .png, .svg or .pdf, not {Path(path).name!r}")
+    if num_systems > len(COLOURS):
+        raise UsageError(f"{num_systems} systems are too many for one picture, at most {len(COLOURS)}")
+
+
 def _save(figure: Any, path: Path) -> Path:
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in ("png", "svg", "pdf"):
-        raise UsageError(f"pictures are .png, .svg or .pdf, not {path.name!r}")
-    atomic_write(path, lambda temporary: figure.savefig(temporary, format=kind))
+    atomic_write(path, lambda temporary: figure.savefig(temporary, format=path.suffix.lstrip(".").lower()))
     return path
+
+
+def _legend_above(ax: Any, columns: int, **style: Any) -> None:
+    """The legend of the systems in `columns` above a panel; names are not read as formulas."""
+    place = {"loc": "lower left", "bbox_to_anchor": (-0.02, 1.0), "borderaxespad": 0.2}
+    for text in ax.legend(ncols=columns, **place, **style).get_texts():
+        text.set_parse_math(False)
 
 
 def _missing() -> str:
     return "matplotlib is not installed; pip install 'phraseloom[plot]'"
-
-
-def _require_matplotlib() -> None:
-    if importlib.util.find_spec("matplotlib") is None:
-        what, hint = _missing().split("; ")
-        raise UsageError(f"pictures cannot be drawn: {what}", hint=hint)
