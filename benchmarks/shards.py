@@ -1,6 +1,7 @@
 """The time of a training batch by the number of shards: a hundred million pairs are 200 of 500,000.
 
 The shards of `many` are hard links to those of `few`, so both read the same bytes; pairs are drawn at random, as in training.
+`cold`: the first batches after the system was told to forget the files, opening included; `warm`: the median of later ones.
 
 Run: python benchmarks/shards.py [--few 2] [--many 200] [--shard-pairs 500000]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from phraseloom.data.shards import ShardInfo, ShardWriter, SplitFiles
 
 QUICK = {"seconds": 0.1, "many": 20, "shard_pairs": 200}
 SIDES = 2
+COLD = 20  # batches
 
 
 def write(folder: Path, shards: int, pairs: int) -> list[ShardInfo]:
@@ -45,6 +48,15 @@ def repeat(folder: Path, shards: list[ShardInfo], count: int) -> list[ShardInfo]
     return result
 
 
+def forget(folder: Path) -> None:
+    """Have the system drop the files from its memory; it keeps those that are mapped."""
+    for path in (path for path in folder.rglob("*") if path.is_file() and hasattr(os, "posix_fadvise")):
+        handle = os.open(path, os.O_RDWR)
+        os.fsync(handle)
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(handle)
+
+
 def main() -> None:
     arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--few", type=int, default=2, help="shards of the small corpus")
@@ -60,24 +72,39 @@ def main() -> None:
         splits = {"few": few, "many": repeat(folder, few, options.many)}
         small = SplitFiles(folder, few, "uint16", (8000, 8000))
         lengths = [small.lengths(side) for side in range(SIDES)]
-        random = np.random.default_rng(2)
-        candidates: dict[str, Callable[[], None]] = {}
-        for name, shards in splits.items():
-            files = SplitFiles(folder, shards, "uint16", (8000, 8000))
+        del small
 
-            def batch(files: SplitFiles = files, count: int = len(shards)) -> None:
-                owners = random.integers(0, count, options.batch)
+        def reader(shards: list[ShardInfo]) -> Callable[[], None]:
+            files, random = SplitFiles(folder, shards, "uint16", (8000, 8000)), np.random.default_rng(2)
+
+            def batch() -> None:
+                owners = random.integers(0, len(shards), options.batch)
                 pairs = random.integers(0, options.shard_pairs, options.batch)
                 numbers = owners % options.few * options.shard_pairs + pairs  # of the same pairs in the small corpus
                 for side in range(SIDES):
                     files.gather(side, owners, pairs, lengths[side][numbers].astype(np.int64), 0)
 
-            candidates[name] = batch
-        times = interleave(candidates, seconds=options.seconds, warm=20)
-        rows = [[name, len(splits[name]), 1e3 * times[name]] for name in splits]
-        table(["corpus", "shards", "ms a batch"], rows)
-        ratios = {"many / few (bar 1.2)": times["many"] / times["few"]}
-        finish("shards", options, ratios=ratios, figures={name: 1e3 * t for name, t in times.items()})
+            return batch
+
+        reader(few)()  # what the first batch of a process costs is not counted
+        cold = {}
+        for name, shards in splits.items():
+            forget(folder)
+            begin = time.perf_counter()
+            read = reader(shards)
+            for _ in range(COLD):
+                read()
+            cold[name] = (time.perf_counter() - begin) / COLD
+            del read
+        times = interleave({name: reader(shards) for name, shards in splits.items()}, seconds=options.seconds, warm=20)
+        rows = [[name, len(splits[name]), 1e3 * cold[name], 1e3 * times[name]] for name in splits]
+        table(["corpus", "shards", "ms a batch, cold", "warm"], rows)
+        ratios = {
+            "many / few (bar 1.2)": times["many"] / times["few"],
+            "many / few, cold (bar 1.2)": cold["many"] / cold["few"],
+        }
+        figures = {name: 1e3 * t for name, t in times.items()} | {f"{name}, cold": 1e3 * t for name, t in cold.items()}
+        finish("shards", options, ratios=ratios, figures=figures)
     finally:
         shutil.rmtree(folder)
 

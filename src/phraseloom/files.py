@@ -352,7 +352,8 @@ class LostFolder(FileProblem):
 class FolderLock:
     """A lock on a folder during the `with` block; a second process gets an error that names the owner.
 
-    Any number of processes may have the lock at once if all of them ask for a `shared` one (which systems without `fcntl` lack).
+    Any number of processes may have the lock at once if all of them ask for a `shared` one. Systems
+    without `fcntl` do not have these.
     """
 
     def __init__(self, folder: str | Path, *, shared: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from phraseloom.errors import CorruptError, DataError, ModelError, PhraseloomError
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, WordsConfig
+from phraseloom.text import sentencepiece
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
 from phraseloom.text.subwords import ESCAPE, UNKNOWN, Subwords
@@ -89,6 +91,38 @@ def test_batches_are_single_lines(subwords: Subwords) -> None:
     lines = [*LINES[:7], "", " ", "  x"]
     assert subwords.encode_batch(lines) == [subwords.encode(line) for line in lines]
     assert subwords.encode("") == [] == subwords.pieces("")
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(lines=st.lists(TEXT, max_size=12), name=st.sampled_from([name for name in CONFIGS if "bpe" in name]))
+def test_words_that_were_cut_before_change_no_id(lines: list[str], name: str) -> None:
+    """With room for few words, so that they are forgotten; every line comes twice, and cut at other places."""
+    subwords = get(name)
+    assert subwords._cuts_words  # type: ignore[attr-defined]
+    lines = [part for line in lines for part in (line, line[1:], line[::-1], f"{line} x", f"é {line}")] * 2
+    expected = [subwords.encode(line) for line in lines]
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in (("LARGE_BATCH", 4), ("MAX_WORDS", 9), ("LONGEST_WORD", 5)):
+            patch.setattr(sentencepiece, key, value)
+        assert subwords.encode_batch(lines) == expected
+        assert len(subwords._ids) <= 80  # type: ignore[attr-defined]
+
+
+def test_a_model_that_changes_text_is_not_cut_by_words() -> None:
+    """Pieces over a space, and a normalisation, by which a line is more than its words."""
+
+    library = pytest.importorskip("sentencepiece")
+    lines = ["the old house", "the new house", "a house", "ﬁve old houses"] * 20
+    for options in ({"split_by_whitespace": False}, {"normalization_rule_name": "nmt_nfkc"}):
+        model = io.BytesIO()
+        given_options = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, **options}
+        library.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines), model_writer=model, model_type="bpe", vocab_size=50, pad_id=0, unk_id=1,
+            bos_id=2, eos_id=3, pad_piece="<pad>", unk_piece="<unk>", bos_piece="<s>", eos_piece="</s>",
+            character_coverage=1.0, minloglevel=4, **given_options,
+        )  # fmt: skip
+        assert not sentencepiece.Sentencepiece(model.getvalue())._cuts_words, options
+    assert not get("unigram")._cuts_words  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", CONFIGS)

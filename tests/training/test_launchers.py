@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -169,6 +170,26 @@ def test_pieces_follow_the_processes_of_the_first_start(tmp_path: Path) -> None:
     assert lines == ["training.micro_batches is per_process: 3 in this run, whatever the number of processes later"]
     assert share_pieces(world(2), tmp_path, noted_pieces(tmp_path), lines.append) == 3
     assert distributed.choose_processes(config, torch.device("cpu"), pieces=1) == 1
+
+
+def test_recipes_of_the_papers_leave_none_of_many_processes_idle(tmp_path: Path) -> None:
+    """With `per_process`, for 8 and for 32 processes: every process has a piece of every update."""
+    recipes = sorted(path for path in (Path(__file__).parents[2] / "recipes").glob("paper*/*_base.yaml"))
+    assert len(recipes) > 10
+    atomic_write_text(tmp_path / "run.json", "{}")
+    random = np.random.default_rng(1)
+    lengths = random.integers(5, 60, 20_000)
+    for path in recipes:
+        config = load_recipe(path, ["training.micro_batches=per_process"]).training
+        for size in (8, 32):
+            pieces = share_pieces(world(size), tmp_path, config.pieces, lambda _: None)
+            plan = BatchPlan(
+                lengths, lengths, seed=1, batch_tokens=config.batch_tokens, micro_batches=pieces,
+                max_micro_tokens=config.max_micro_tokens,
+            )  # fmt: skip
+            for update in range(plan.updates_per_epoch):
+                examples = plan.update(update)
+                assert all(examples[rank::size] for rank in range(size)), (path, size, update)
 
 
 def test_ranks_with_another_recipe_or_dataset_are_named() -> None:

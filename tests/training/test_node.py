@@ -65,7 +65,7 @@ def share(machines: Sequence[str], monkeypatch: pytest.MonkeyPatch) -> tuple[lis
 
 
 def handles() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_the_first_process_of_each_machine_makes_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,9 @@ def test_a_disk_error_of_a_tracker_loses_no_update(
     module.log = log  # type: ignore[attr-defined]
     toy.finish(tmp_path / "plain", toy.config(**keys), deferred=deferred)
     monkeypatch.setattr(writers, "SummaryWriter", Writer)
-    job = toy.finish(tmp_path / "run", toy.config(**keys, tracker="my_tracker:log", tensorboard=True), deferred=deferred)
+    job = toy.finish(
+        tmp_path / "run", toy.config(**keys, tracker="my_tracker:log", tensorboard=True), deferred=deferred
+    )
     job.close()
     assert job.state.update == 12 and not ended
     assert toy.result(tmp_path / "run").keys() == toy.result(tmp_path / "plain").keys()
@@ -111,7 +113,11 @@ def test_events_that_fail_at_the_end_are_a_warning(tmp_path: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(writers.SummaryWriter, "close", close)
         Tracker(tmp_path, said.append).close()
-    assert said == ["warning: training.tensorboard failed and is not called again (OSError: [Errno 5] Input/output error)"]
+    assert said == [
+        "warning: training.tensorboard failed and is not called again (OSError: [Errno 5] Input/output error)"
+    ]
     (tmp_path / "run").write_text("a file, so there is no place for events")
-    with pytest.raises(FileProblem, match=r"run/tensorboard: cannot write: .*; fix this and run the same command again"):
+    with pytest.raises(
+        FileProblem, match=r"run/tensorboard: cannot write: .*; fix this and run the same command again"
+    ):
         Tracker(tmp_path / "run", said.append)

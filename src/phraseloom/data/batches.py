@@ -69,8 +69,8 @@ class BatchPlan:
     """All epochs of one training set; `update(n)` is the n-th update (from 0) of the run.
 
     `source_lengths` is None for language models, which have no source; it then costs nothing. `mixture`: the examples of
-    each epoch, if they are not all examples once. `share(make)` gives the arrays of `make()`, perhaps those that another process
-    made.
+    each epoch, if they are not all examples once. `share(make)` gives the arrays of `make()`, perhaps as another process made
+    them.
     """
 
     def __init__(

@@ -6,6 +6,7 @@ Chunks come back in order; a worker that dies is an error.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import multiprocessing
 import multiprocessing.connection
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -89,6 +91,10 @@ class Coder:
         A TextFilterConfig filters by the target only. Raises DataError if a tree does not fit its line; trees of pairs that
         are left out are not checked.
         """
+        with _without_collection():
+            return self._encode(chunk, filters)
+
+    def _encode(self, chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
         source, target, tokenizer = chunk.source, chunk.target, self.tokenizer
         pairs = list(range(len(source)))
         dropped: dict[str, list[int]] = {}
@@ -122,6 +128,18 @@ class Coder:
             encoded.tokens = (*encoded.tokens, flat.astype(np.uint16))
             encoded.lengths = (*encoded.lengths, counts)
         return encoded
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Spare the garbage collector the lists of a chunk, which it would visit again and again; none of them is in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _links(

@@ -6,9 +6,11 @@ U+2581, so user text is escaped: U+E581 → U+E581 `0`, U+2581 → U+E581 `1`.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,8 @@ SPACE = "\u2581"
 MAX_MODEL_BYTES = 2**26
 # Training skips lines of more bytes, because the tables of sentencepiece grow with the longest line.
 MAX_SAMPLE_BYTES = 2**14
+# Batches of so many lines keep the ids of their words: up to so many words, of up to so many characters.
+LARGE_BATCH, MAX_WORDS, LONGEST_WORD = 1000, 100_000, 24
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>\Z")
 _UNESCAPE = {ESCAPE + "0": ESCAPE, ESCAPE + "1": SPACE}
 _ESCAPED = re.compile(f"{ESCAPE}[01]")
@@ -88,6 +92,7 @@ class Sentencepiece:
         }
         self._begins = {n for n, p in enumerate(names) if p.startswith(SPACE) or self._bytes.get(n) == 0x20}
         self._blank = {n for n, p in enumerate(names) if not p.strip(SPACE) or self._bytes.get(n) == 0x20}
+        self._ids: dict[str, list[int]] = {}  # of words
         self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
 
     @property
@@ -126,8 +131,51 @@ class Sentencepiece:
         return self._processor.encode(_escape(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """`encode` of each line in one call."""
-        return self._processor.encode([_escape(text) for text in texts], num_threads=1)
+        """`encode` of each line. In BPE, words of large batches that were cut before are looked up, which changes no id."""
+        escaped = [_escape(text) for text in texts]
+        if len(texts) < LARGE_BATCH or not self._cuts_words:
+            return self._processor.encode(escaped, num_threads=1)
+        result: list[list[int]] = []
+        for begin in range(0, len(escaped), LARGE_BATCH):
+            result += self._encode_words(escaped[begin : begin + LARGE_BATCH])
+        return result
+
+    def _encode_words(self, texts: list[str]) -> list[list[int]]:
+        """The ids of lines word by word. Lines with long words, or with more than one space between words, as a whole."""
+        lines = [text.split(" ") for text in texts]
+        result: list[list[int]] = [[] for _ in lines]
+        missing = self._look_up(lines, range(len(lines)), result)
+        words = {word for n in missing for word in lines[n] if 0 < len(word) <= LONGEST_WORD}.difference(self._ids)
+        if len(self._ids) + len(words) > MAX_WORDS:
+            self._ids = {}
+        new = list(words)
+        self._ids.update(zip(new, self._processor.encode(new, num_threads=1), strict=True))
+        whole = self._look_up(lines, missing, result)
+        for n, ids in zip(whole, self._processor.encode([texts[n] for n in whole], num_threads=1), strict=True):
+            result[n] = ids
+        return result
+
+    def _look_up(self, lines: list[list[str]], wanted: Iterable[int], result: list[list[int]]) -> list[int]:
+        """Fill `result` for the wanted lines; return those with a word that is not known."""
+        ids, missing = self._ids, []
+        for n in wanted:
+            try:
+                result[n] = [*chain.from_iterable(map(ids.__getitem__, lines[n]))]
+            except KeyError:
+                missing.append(n)
+        return missing
+
+    @functools.cached_property
+    def _cuts_words(self) -> bool:
+        """Whether the pieces of a line are those of its words: BPE without pieces that hold an inner space.
+
+        Merges of two words do not influence each other then. (A unigram model adds up log probabilities over the line, so
+        rounding could decide between equally likely pieces.) A model with a normalisation of its own is left alone.
+        """
+        inner = any(SPACE in self.vocabulary.piece(n)[1:] for n in range(len(SPECIALS), len(self.vocabulary)))
+        text = "\ufb01  \u3000\uff21 "
+        kept = self.undo(self.pieces(text)) == text and self.pieces("x")[0].startswith(SPACE)
+        return self.is_bpe and not inner and SPACE in self.vocabulary and kept
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""

@@ -59,8 +59,8 @@ class NodeMemory:
 def _machine() -> str:
     """What processes that see each other's files in /proc have in common; empty on other systems than Linux."""
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.uname().nodename} {os.stat('/proc/self/ns/pid').st_ino}"
+        boot = Path("/proc/sys/kernel/random/boot_id").read_bytes().decode().strip()
+        return f"{boot} {os.uname().nodename} {Path('/proc/self/ns/pid').stat().st_ino}"
     return ""
 
 
