@@ -12,6 +12,7 @@ import yaml
 
 import phraseloom
 from phraseloom import recipe
+from tests.lowest import constraints
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_bytes().decode())["project"]
@@ -65,6 +66,17 @@ def test_metadata() -> None:
     assert {"classifiers", "authors", "keywords"} <= PROJECT.keys()
     assert not [url for url in PROJECT.get("urls", {}).values() if ".example" in url], "no invented address"
     assert (ROOT / PROJECT["readme"]).is_file() and all((ROOT / name).is_file() for name in PROJECT["license-files"])
+
+
+def test_lower_bounds_are_constraints() -> None:
+    """What `make lowest` installs: every dependency has a lower bound, and a torch that is at hand may take its place."""
+    lowest = constraints(ROOT / "pyproject.toml", ["torch=9.9"])
+    assert "torch==9.9" in lowest and not any(line.startswith("ruff") for line in lowest)
+    assert (
+        len([d for d in PROJECT["dependencies"] if d.replace(">=", "==") in lowest]) == len(PROJECT["dependencies"]) - 1
+    )
+    with pytest.raises(SystemExit, match="no dependency tensorflow"):
+        constraints(ROOT / "pyproject.toml", ["tensorflow=1"])
 
 
 def test_files_of_the_project_are_valid() -> None:

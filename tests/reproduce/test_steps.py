@@ -86,6 +86,7 @@ def test_a_second_training_names_its_recipe(tmp_path: Path) -> None:
     step = one(steps, "reverse", "new", 2)
     assert (step.recipe, step.changes) == (tmp_path / "recipes" / "a.yaml", ("width=5", "seed=2"))
     assert step.trains and step.identity == one(steps, "reverse", "base", 2).identity
+    assert step.folder == one(steps, "reverse", "base", 2).folder  # one folder, although nothing has run yet
     write_recipe(tmp_path, "name: a\nmodel: {width: 10}\n")
     again = make_steps(tmp_path, {**TRAIN, "reverse": reverse, "after": after}, **with_recipe())
     assert one(again, "reverse", "new", 2).identity != step.identity

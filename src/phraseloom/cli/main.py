@@ -56,7 +56,7 @@ VERBS: dict[str, tuple[str, str]] = {
 
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
-# The public name of click's UsageError, whether typer brings its own copy of click (0.27 on) or imports click.
+# The errors of the copy of click that typer brings.
 ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]
 ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 

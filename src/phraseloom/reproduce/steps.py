@@ -208,6 +208,7 @@ class Steps:
     root: str = "."
     made: dict[tuple[str, StepScope], Step] = field(default_factory=dict)
     _open: list[tuple[str, StepScope]] = field(default_factory=list)
+    _folders: dict[str, Path] = field(default_factory=dict)
 
     @property
     def config(self) -> ScaleConfig:
@@ -289,10 +290,12 @@ class Steps:
         )
 
     def _folder(self, name: str, place: StepScope, digits: str) -> Path:
-        """The folder of an identity: the existing one, whatever its name, or a new one named after this place."""
-        existing = sorted(self.work.glob(f"*-{digits}"))
-        parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
-        return existing[0] if existing else self.work / "-".join(filter(None, parts))
+        """The folder of an identity: the existing one, whatever its name, or a new one named after its first place."""
+        if digits not in self._folders:
+            existing = sorted(self.work.glob(f"*-{digits}"))
+            parts = [name, place.task, place.row, "" if place.seed is None else f"seed{place.seed}", digits]
+            self._folders[digits] = existing[0] if existing else self.work / "-".join(filter(None, parts))
+        return self._folders[digits]
 
     def _changes(self, place: StepScope) -> list[str]:
         """The changes to the recipe: those of the scale, then those of the row."""
