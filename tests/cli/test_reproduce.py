@@ -64,6 +64,16 @@ def test_the_list_of_tables(command: Command, root: Path, tmp_path: Path) -> Non
     assert written == (root / "docs" / "results" / "README.md").read_bytes()
 
 
+def test_pictures_are_drawn_from_the_tables_alone(command: Command, root: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name in ("small/004-table1", "tiny/004-table1"):
+        (tmp_path / "made" / name).mkdir(parents=True)
+        shutil.copy(root / "docs" / "results" / name / "table.json", tmp_path / "made" / name)
+    done = command("reproduce", "--pictures", "made")
+    assert (done.code, done.out) == (0, "made/small/004-table1/budget.svg\n")
+    assert b"BLEU by parameters" in (tmp_path / "made" / "small" / "004-table1" / "budget.svg").read_bytes()
+
+
 def test_the_evidence_table_is_printed_or_written_into_a_page(command: Command, root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "docs" / "results", tmp_path / "made")
     printed = command("reproduce", "--evidence", "made")
@@ -80,6 +90,7 @@ def test_the_evidence_table_is_printed_or_written_into_a_page(command: Command, 
     [
         (["--evidence", "."], "no SCALE/TABLE"),
         (["--into", "page.md"], "give --evidence FOLDER"),
+        (["--short"], "give --evidence FOLDER"),
         (["002-table1", "--evidence", "."], "002-table1 is not reproduced"),
         (["002-tabel1"], "did you mean 002-table1"),
         (["002-table1", "--rows", "bass"], "row 'bass' does not exist"),
@@ -88,6 +99,8 @@ def test_the_evidence_table_is_printed_or_written_into_a_page(command: Command, 
         (["002-table1", "--rows", ","], "--rows is empty"),
         (["002-table1", "--scale", "large"], "large"),
         (["002-table1", "--index", "."], "002-table1 is not reproduced"),
+        (["002-table1", "--pictures", "."], "--pictures only reads existing tables"),
+        (["--pictures", "."], "no SCALE/TABLE"),
         (["002-table1", "--recompute", "."], "002-table1 is not reproduced"),
         (["002-table1", "--scale", "paper", "--plan", "--gpu", "abacus"], "known are V100"),
     ],

@@ -58,8 +58,9 @@ def store(folder: Path, content: Any, place: str = HERE) -> Path:
 
 
 def cells(text: str) -> list[list[str]]:
-    """The cells of each row of the table."""
-    return [line[2:-2].split(" | ") for line in text.split("\n") if line.startswith("| ")][2:]
+    """The cells of each row of the table, which begins with its headers and a rule."""
+    lines = [line[2:-2].split(" | ") for line in text.split("\n") if line.startswith("| ")]
+    return [line for line in lines[1:] if line[0] != "---"]
 
 
 BETTER = (comparison("b > base", 3.5), comparison("a > base", 1.25))
@@ -159,6 +160,32 @@ def test_a_page_without_both_markers_is_left_alone(tmp_path: Path, text: str) ->
     with pytest.raises(PhraseloomError, match="no place for the table"):
         write_evidence(tmp_path, page)
     assert page.read_bytes().decode() == text
+
+
+def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> None:
+    own = {"says": "new is better (our question, not the paper's)", "metric": "bleu", "more": ["a"], "than": ["base"]}
+    several = table(comparison("a > base", 1.25), claim={**own, "by": 0.5})
+    one = table(comparison("a > base", 9.0), claim=own)
+    for row in one["rows"]:
+        del row["run"]["2"]
+    store(tmp_path, one, "small/009-table2")
+    assert evidence_table(tmp_path, short=True) == "No claim has several seeds yet.\n"
+    store(tmp_path, several)
+    ((claim, paper, here, seeds, budget, verdict),) = cells(evidence_table(tmp_path, tmp_path, short=True))
+    assert claim == "new is better (ours), by 0.5 or more ([009-table1](small/009-table1/table.md))"
+    assert (paper, here, seeds, budget, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "5 to 6 updates", "held")
+    several["definition"]["metrics"]["bleu"] = {"kind": "run", "title": "tokens/s", "read": "tokens_per_second"}
+    store(tmp_path, several)
+    assert cells(evidence_table(tmp_path, short=True))[0][2].endswith("+2.25) tokens/s")
+
+
+def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_path: Path) -> None:
+    """`phraseloom reproduce --evidence docs/results --short --into README.md` writes it."""
+    page = shutil.copy(ROOT / "README.md", tmp_path / "README.md")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "results").symlink_to(COMMITTED)
+    write_evidence(tmp_path / "docs" / "results", page, short=True)
+    assert page.read_bytes() == (ROOT / "README.md").read_bytes()
 
 
 def test_the_committed_page_has_the_table_of_the_committed_records(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def make(tmp_path: Path) -> Callable[..., Any]:
 def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path) -> None:
     result, target, _ = make(seeds=[1, 2], scale="small")
     assert target == tmp_path / "made" / "small" / "table"
-    files = ["table.json", "table.md", "table.sentences.json.xz", "table.svg"]
+    files = ["budget.svg", "table.json", "table.md", "table.sentences.json.xz", "table.svg"]
     assert sorted(p.name for p in target.iterdir()) == files
     text = (target / "table.md").read_text()
     assert "| New " in text and "100.00 ± 0.00" in text and "20.00" in text
@@ -90,6 +90,8 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert new["metrics"]["bleu"]["against_baseline"]["p"] < 1e-6
     assert data["claims"][0]["p_holm"] == pytest.approx(3 * data["claims"][0]["p"])
     assert new["run"]["1"]["seconds"] == 2.0
+    assert new["validation"]["2"] == {"perplexity": [[5.0, 2.0, 7.5]]}
+    assert "](budget.svg)" in text and "Learning curves (mean over seeds" in text
     assert new["paper"] == {"bleu": 21.0}
     assert not result.failures
 

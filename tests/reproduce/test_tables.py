@@ -145,8 +145,6 @@ SHOWN_AS_A_PLOT = {
     "003-table3",
     "004-table2",
     "001-long",
-    "002-multi30k",
-    "003-multi30k",
     "003-npmt",
     "004-converged",
     "synthetic-data",

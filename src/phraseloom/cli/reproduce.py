@@ -94,6 +94,14 @@ def command(
     index: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Only write FOLDER/README.md, the list of its tables.")
     ] = None,
+    pictures: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Only draw budget.svg for each table in FOLDER: learning curves with bands over seeds, gain by "
+            "budget, score by parameters, from table.json alone.",
+        ),
+    ] = None,
     recompute: Annotated[
         Path | None,
         typer.Option(
@@ -109,6 +117,10 @@ def command(
             "tables in FOLDER, without those of scale tiny.",
         ),
     ] = None,
+    short: Annotated[
+        bool,
+        typer.Option("--short", help="With --evidence: only claims whose rows have several seeds, in fewer columns."),
+    ] = False,
     into: Annotated[
         Path | None,
         typer.Option(
@@ -137,13 +149,17 @@ def command(
     Example: phraseloom reproduce 002-table1 --scale small --seeds 1,2,3 --data-root corpora
 
     Example: phraseloom reproduce --evidence docs/results --into docs/results.md
+
+    Example: phraseloom reproduce --evidence docs/results --short --into README.md
     """
     from phraseloom.errors import PhraseloomError, UsageError
     from phraseloom.recipe import recipes_folder
 
-    if index is not None or recompute is not None or evidence is not None:
-        _read_stored(table, index, recompute, evidence, into)
+    if any(folder is not None for folder in (index, pictures, recompute, evidence)):
+        _read_stored(table, index, pictures, recompute, evidence, into, short=short)
         return
+    if short:
+        raise UsageError("--short is about the table of --evidence", hint="give --evidence FOLDER too")
     if into is not None:
         raise UsageError("--into says where the table of --evidence goes", hint="give --evidence FOLDER too")
     place = recipes or recipes_folder()
@@ -215,18 +231,30 @@ def command(
 
 
 def _read_stored(
-    table: str | None, index: Path | None, recompute: Path | None, evidence: Path | None, into: Path | None
+    table: str | None,
+    index: Path | None,
+    pictures: Path | None,
+    recompute: Path | None,
+    evidence: Path | None,
+    into: Path | None,
+    *,
+    short: bool,
 ) -> None:
-    """Do what --index, --recompute or --evidence asks for: they read stored tables and reproduce nothing."""
+    """Do what --index, --pictures, --recompute or --evidence asks for: they read stored tables and reproduce nothing."""
     from phraseloom.errors import UsageError
 
     if table is not None:
-        option = "--index" if index is not None else "--recompute" if recompute is not None else "--evidence"
+        options = {"--index": index, "--pictures": pictures, "--recompute": recompute, "--evidence": evidence}
+        option = next(name for name, folder in options.items() if folder is not None)
         raise UsageError(f"{option} only reads existing tables; {table} is not reproduced", hint="call it alone")
     if index is not None:
         from phraseloom.reproduce.writing import write_index
 
         print(write_index(index))
+    elif pictures is not None:
+        from phraseloom.reproduce.stored import draw_pictures
+
+        print("".join(f"{path}\n" for path in draw_pictures(pictures)), end="")
     elif recompute is not None:
         from phraseloom.reproduce.stored import recompute as recompute_table
 
@@ -236,9 +264,9 @@ def _read_stored(
         from phraseloom.reproduce.evidence import evidence_table, write_evidence
 
         if into is None:
-            print(evidence_table(evidence), end="")
+            print(evidence_table(evidence, short=short), end="")
         else:
-            write_evidence(evidence, into)
+            write_evidence(evidence, into, short=short)
             print(into)
 
 

@@ -2,12 +2,14 @@
 
 The rows come from the stored tables, FOLDER/SCALE/TABLE/table.json, and from nothing else. A claim has one row per scale. If it
 needs several comparisons, the row shows the weakest measured one: the least difference on the claimed side, or the largest for
-a claim of equality. Scale tiny is no evidence, so it has no rows.
+a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims whose rows have several
+seeds, in fewer columns.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,27 +20,35 @@ import pydantic
 from phraseloom.errors import CorruptError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write_bytes, require_file, require_folder
 from phraseloom.reproduce.result import Judge, paper_result
-from phraseloom.reproduce.table import ClaimConfig, TableConfig
+from phraseloom.reproduce.table import ClaimConfig, TableConfig, TextMetric
 from phraseloom.reproduce.writing import MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "verdict")
+SHORT_HEADERS = ("claim", "paper", "here (95 %)", "seeds", "budget", "verdict")
 NO_EVIDENCE = "tiny"
 NOT_MEASURED = "not measured"
+OURS = re.compile(r"\(our question, not the papers?'s?\)")
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
-    """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured."""
+    """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
+
+    `says`: the claim alone; `unit`: of the difference, empty for BLEU; `seeds`: the least number of the rows.
+    """
 
     table: str
     scale: str
     place: Path
     row: tuple[str, ...] | None = None
     budget: str = ""
+    says: str = ""
+    unit: str = ""
+    seeds: int = 0
 
 
-def evidence_table(folder: str | Path, page: str | Path = ".") -> str:
+def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = False) -> str:
     """The evidence table in Markdown, with links relative to the folder `page`.
 
     Raises UsageError if no table of another scale than tiny is stored, CorruptError for a damaged table.json.
@@ -50,6 +60,8 @@ def evidence_table(folder: str | Path, page: str | Path = ".") -> str:
     if all(claim.scale == NO_EVIDENCE for claim in claims):
         hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
         raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
+    if short:
+        return _short([claim for claim in shown if claim.seeds > 1], page)
     budgets = list(dict.fromkeys(claim.budget for claim in shown))
     lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
     for claim in shown:
@@ -62,8 +74,21 @@ def evidence_table(folder: str | Path, page: str | Path = ".") -> str:
     return "\n\n".join(filter(None, ["\n".join(lines), "\n".join(notes), _without(claims)])) + "\n"
 
 
-def write_evidence(folder: str | Path, page: str | Path) -> None:
-    """Replace what a page has between its two markers with the evidence table.
+def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
+    """The claims that have several seeds, as a table of a few words."""
+    if not claims:
+        return "No claim has several seeds yet.\n"
+    lines = [_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS)]
+    for claim in claims:
+        assert claim.row is not None
+        _, _, paper, ours, seeds, updates, verdict = claim.row
+        says = f"{OURS.sub('(ours)', claim.says)} ([{claim.table}]({_link(claim.place, page)}))"
+        lines.append(_line((says, paper, f"{ours} {claim.unit}".rstrip(), seeds, updates, verdict)))
+    return "\n".join(lines) + "\n"
+
+
+def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False) -> None:
+    """Replace what a page has between its two markers with the evidence table, or with the short one.
 
     Raises UsageError if the page does not have each marker once, in this order.
     """
@@ -72,7 +97,7 @@ def write_evidence(folder: str | Path, page: str | Path) -> None:
     _, end, after = rest.partition(END.encode())
     if not begin or not end or begin in rest or end in after:
         raise UsageError("the page has no place for the table", file=page, hint=f"write {BEGIN} and {END} into it")
-    table = f"\n\n{evidence_table(folder, page.parent)}\n".encode()
+    table = f"\n\n{evidence_table(folder, page.parent, short=short)}\n".encode()
     atomic_write_bytes(page, before + begin + table + end + after)
 
 
@@ -151,7 +176,10 @@ def _claim(
         _updates(rows),
         verdict,
     )
-    return ClaimEvidence(name, scale, place, cells, " ".join(table.scales[scale].says.split()))  # type: ignore[index]
+    budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
+    unit = "" if isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") else title
+    says = claim.says + (f", by {claim.by:g} or more" if claim.by else "")
+    return ClaimEvidence(name, scale, place, cells, budget, says, unit, seeds)
 
 
 def _support(claim: ClaimConfig, mean: float) -> float:

@@ -26,6 +26,8 @@ from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, 
 from phraseloom.text.lines import read_lines
 
 Value = float | dict[str, float]
+ValidationCurves = dict[str, list[list[float | None]]]
+"""By `perplexity` and `bleu`, [update, seconds of training or None, value] of each validation of a run."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,19 @@ def run_facts(run: Path) -> dict[str, float]:
     if (run / "best").exists():
         facts["parameters"] = float(describe_model(run / "best", verify=False).get("parameters") or 0)
     return facts
+
+
+def validation_curves(run: Path) -> ValidationCurves:
+    """The validations of a run folder; a key without any is left out."""
+    history = read_history(run)
+    curves: ValidationCurves = {}
+    for key in ("perplexity", "bleu"):
+        updates, values = history.curve(key, of="validation")
+        times = history.at_time(updates)
+        seconds = [None] * len(updates) if times is None else [round(float(t), 1) for t in times]
+        if len(updates):
+            curves[key] = [[float(u), s, float(v)] for u, s, v in zip(updates, seconds, values, strict=True)]
+    return curves
 
 
 def _tokens(run: Path) -> float:

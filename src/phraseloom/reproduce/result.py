@@ -18,7 +18,7 @@ from phraseloom.errors import PhraseloomError
 from phraseloom.metrics.seeds import SeedDifference, SeedScores, exact_difference, seed_deviation
 from phraseloom.reproduce import claims
 from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
-from phraseloom.reproduce.measure import MeasuredValue, Meter, run_facts
+from phraseloom.reproduce.measure import MeasuredValue, Meter, ValidationCurves, run_facts, validation_curves
 from phraseloom.reproduce.records import Record, machine
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import ClaimConfig, JsonMetric, RunMetric, Scale, TableConfig, TextMetric
@@ -44,6 +44,7 @@ class Result:
     seeds: Sequence[int]
     measured: dict[Cell, dict[int, MeasuredValue]] = field(default_factory=dict)
     facts: dict[tuple[str, str], dict[int, dict[str, float]]] = field(default_factory=dict)
+    curves: dict[tuple[str, str], dict[int, ValidationCurves]] = field(default_factory=dict)
     counted: dict[tuple[str, str], int] = field(default_factory=dict)
     failures: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     against: dict[Cell, SeedDifference] = field(default_factory=dict)
@@ -104,8 +105,10 @@ def collect(
             ]
             trained = None if stale else next((s for s in own if s.trains and s.name == "train"), None)
             if trained is not None and (trained.folder / "run").is_dir():
-                facts = _facts(trained.folder / "run")
+                facts, curves = _facts(trained.folder / "run")
                 result.facts.setdefault((task, row), {})[seed] = facts
+                if curves:
+                    result.curves.setdefault((task, row), {})[seed] = curves
             for key, metric in table.metrics_at(scale).items():
                 measured = MeasuredValue(None, STALE) if stale else meter.measure(metric, place)
                 measured = replace(measured, missing=steps.portable(measured.missing))
@@ -120,11 +123,11 @@ def collect(
     return result
 
 
-def _facts(run: Path) -> dict[str, float]:
+def _facts(run: Path) -> tuple[dict[str, float], ValidationCurves]:
     try:
-        return run_facts(run)
+        return run_facts(run), validation_curves(run)
     except PhraseloomError:
-        return {}
+        return {}, {}
 
 
 def _note_failures(

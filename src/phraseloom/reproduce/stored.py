@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,12 @@ import pydantic
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.files import read_json, require_folder, sha256_file
+from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.measure import MeasuredValue, scorer_of
 from phraseloom.reproduce.result import Result, compare
 from phraseloom.reproduce.sentences import TableSentences, read_sentences
 from phraseloom.reproduce.table import JsonMetric, TableConfig, TextMetric
-from phraseloom.reproduce.writing import FORMAT, JSON, OLD_FORMATS, PICTURE, write
+from phraseloom.reproduce.writing import BUDGET, FORMAT, JSON, OLD_FORMATS, PICTURE, read_table, stored_tables, write
 
 
 def recompute(folder: Path) -> Result:
@@ -23,7 +25,7 @@ def recompute(folder: Path) -> Result:
     Raises UsageError if its sentences are not stored, CorruptError if a file is damaged or does not fit the others.
     """
     result = read_result(folder)
-    write(result, folder, picture=(folder / PICTURE).is_file())
+    write(result, folder, pictures=[name for name in (PICTURE, BUDGET) if (folder / name).is_file()])
     return result
 
 
@@ -45,6 +47,28 @@ def read_result(folder: Path) -> Result:
     _check(result, path)
     compare(result)
     return result
+
+
+def draw_pictures(folder: Path) -> list[Path]:
+    """Draw `budget.svg` beside each SCALE/TABLE/table.json of a folder, from that file alone; the paths of those drawn.
+
+    Tables of scale tiny are left out, because they say nothing about quality.
+    Raises UsageError without a table or matplotlib, CorruptError for a damaged table.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError("pictures need matplotlib", hint="pip install 'phraseloom[plot]'")
+    drawn = []
+    for path in stored_tables(require_folder(folder)):
+        if path.parent.parent.name == "tiny":
+            continue
+        try:
+            result = _result(dict(read_table(path)), None)
+        except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
+            raise CorruptError(f"not a complete table ({type(error).__name__})", file=path) from error
+        picture = path.with_name(BUDGET)
+        if draw_budget(result, picture):
+            drawn.append(picture)
+    return drawn
 
 
 def _not_stored(path: Path) -> UsageError:
@@ -77,6 +101,8 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
             result.counted[place] = row["parameters"]
         if row["run"]:
             result.facts[place] = {int(seed): dict(facts) for seed, facts in row["run"].items()}
+        if row.get("validation"):
+            result.curves[place] = {int(seed): dict(curves) for seed, curves in row["validation"].items()}
         for key, entry in row["metrics"].items():
             metric, cell = table.metrics[key], (*place, key)
             seeds = result.measured.setdefault(cell, {})

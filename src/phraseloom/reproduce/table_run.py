@@ -11,6 +11,7 @@ from typing import Any, Literal
 from phraseloom import files
 from phraseloom.errors import UsageError
 from phraseloom.replace import check_parent, move_own, remove_marked, system_errors
+from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.cluster import ClusterExecution
 from phraseloom.reproduce.corpora import CheckedData, check_data
 from phraseloom.reproduce.execute import PROGRAM, Execution, lease_path, visible_devices
@@ -21,7 +22,7 @@ from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
 from phraseloom.reproduce.table import Scale
-from phraseloom.reproduce.writing import PICTURE, check_place, draw, write
+from phraseloom.reproduce.writing import BUDGET, PICTURE, check_place, draw, write
 
 STEPS, JOBS, LOCKS = "steps", ".jobs", ".locks"
 PAPER_GPU = "A100"
@@ -119,7 +120,9 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
             plan.records.update(execution.records)
             result = measure(plan, Path(name).stem, options)
             with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
-                write(result, target, picture=draw(result, target / PICTURE))
+                pictures = [PICTURE] if draw(result, target / PICTURE) else []
+                pictures += [BUDGET] if draw_budget(result, target / BUDGET) else []
+                write(result, target, pictures=pictures)
     return result, target
 
 

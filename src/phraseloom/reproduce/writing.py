@@ -238,12 +238,18 @@ def _lines(ax: Any, result: Result, task: str, key: str) -> None:
 
 FORMAT = 2
 OLD_FORMATS = (1,)
-MARKDOWN, JSON, PICTURE = "table.md", "table.json", "table.svg"
+MARKDOWN, JSON, PICTURE, BUDGET = "table.md", "table.json", "table.svg", "budget.svg"
+
+
+CAPTION = (
+    "Learning curves (mean over seeds, band ± one standard deviation), gain over the baseline at the same update (band ± one "
+    "standard error), and score by parameters"
+)
 
 
 def check_place(folder: Path) -> None:
     """Raise UsageError if a table would replace files that do not belong to a reproduced table."""
-    there = [name for name in (MARKDOWN, JSON, PICTURE, SENTENCES) if (folder / name).exists()]
+    there = [name for name in (MARKDOWN, JSON, PICTURE, BUDGET, SENTENCES) if (folder / name).exists()]
     if not there:
         return
     try:
@@ -258,22 +264,23 @@ def check_place(folder: Path) -> None:
         )
 
 
-def write(result: Result, folder: Path, *, picture: bool = False) -> None:
-    """Write a table and its sentences into a folder; `picture`: `table.svg` is there, and the page shows it."""
+def write(result: Result, folder: Path, *, pictures: Sequence[str] = ()) -> None:
+    """Write a table and its sentences into a folder; `pictures`: those of PICTURE and BUDGET that the page shows."""
     stored = write_sentences(folder / SENTENCES, result.name, result.scale, result.measured)
     sentences = {"file": SENTENCES, "sha256": sha256_file(folder / SENTENCES)} if stored else None
     atomic_write_json(folder / JSON, {**as_json(result), "sentences": sentences})
-    atomic_write_text(folder / MARKDOWN, as_markdown(result, picture=picture))
+    atomic_write_text(folder / MARKDOWN, as_markdown(result, pictures=pictures))
 
 
-def as_markdown(result: Result, *, picture: bool = False) -> str:
+def as_markdown(result: Result, *, pictures: Sequence[str] = ()) -> str:
     """The table as a page: numbers beside the paper's, the plot, failures, claims, how it was measured."""
     table, config = result.table, result.table.scales[result.scale]
     parts = [f"# {table.title}", table.says.strip(), f"**Scale {result.scale}.** {config.says.strip()}", _made(result)]
     for task in list(table.tasks) or [""]:
         parts += [f"## {task}"] if task else []
         parts += [_scalars(result, task), _series(result, task)]
-    parts += [f"![{table.title}]({PICTURE})"] if picture else []
+    parts += [f"![{table.title}]({PICTURE})"] if PICTURE in pictures else []
+    parts += [f"![{CAPTION}]({BUDGET})\n\n{CAPTION}."] if BUDGET in pictures else []
     parts += [_not_there(result), _claims(result), _signatures(result)]
     parts += ["## Notes\n\n" + "\n".join(f"* {note.strip()}" for note in table.notes)] if table.notes else []
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -472,6 +479,7 @@ def as_json(result: Result) -> dict[str, Any]:
                 "failures": result.failures.get((task, row), []),
                 PARAMETERS: round(known[0]) if known else result.counted.get((task, row)),
                 "paper": table.paper_of(row, task),
+                **_stored_curves(result, (task, row)),
                 "run": {str(seed): facts for seed, facts in result.facts.get((task, row), {}).items()},
                 "metrics": {m: _metric(result, (task, row, m)) for t, r, m in result.measured if (t, r) == (task, row)},
             }
@@ -502,6 +510,11 @@ def as_json(result: Result) -> dict[str, Any]:
             for judged in result.judged
         ],
     }
+
+
+def _stored_curves(result: Result, place: tuple[str, str]) -> dict[str, Any]:
+    curves = result.curves.get(place)
+    return {} if not curves else {"validation": {str(seed): of_run for seed, of_run in curves.items()}}
 
 
 def definition(table: TableConfig) -> dict[str, Any]:
