@@ -15,8 +15,8 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
+from phraseloom.options.data import TreeSegmenterConfig
 from phraseloom.options.model import ModelConfig
-from phraseloom.options.segmenters import TreeSegmenterConfig
 from phraseloom.phrases.source import build_segmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}, "tied": "none"}
