@@ -20,7 +20,7 @@ from phraseloom.metrics.bleu import Scorer, bleu_by_length, count_tokens, make_s
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
-from phraseloom.report.run.history import TIMING, read_history, read_records
+from phraseloom.report.run.history import read_history, training_speed
 from phraseloom.reproduce.steps import Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
@@ -190,11 +190,7 @@ def run_facts(run: Path) -> dict[str, float]:
     facts: dict[str, float] = {}
     if history.training or history.validation:
         facts["updates"] = max([*history.training, *history.validation])
-    if history.seconds:
-        facts["seconds"] = max(history.seconds.values())
-        tokens = _tokens(run)
-        if tokens and facts["seconds"]:
-            facts["tokens_per_second"] = tokens / facts["seconds"]
+    facts |= {name: value for name, value in training_speed(run).items() if value is not None}
     for key in ("perplexity", "bleu"):
         _, values = history.curve(key, of="validation")
         if len(values):
@@ -202,12 +198,6 @@ def run_facts(run: Path) -> dict[str, float]:
     if (run / "best").exists():
         facts["parameters"] = float(describe_model(run / "best", verify=False).get("parameters") or 0)
     return facts
-
-
-def _tokens(run: Path) -> float:
-    """Target tokens that a run has seen."""
-    records, _ = read_records(run / TIMING)
-    return max((float(r["target_tokens"]) for r in records if _is_number(r.get("target_tokens"))), default=0.0)
 
 
 def _run(metric: RunMetric, run: Path) -> MeasuredValue:
