@@ -12,6 +12,7 @@ import torch
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_model
 from phraseloom.options.attention import AttentionsConfig
+from phraseloom.options.data import TreeSegmenterConfig
 from phraseloom.options.model import (
     ContinuousConfig,
     InitConfig,
@@ -20,7 +21,6 @@ from phraseloom.options.model import (
     SoftmaxConfig,
     WordOrPhraseConfig,
 )
-from phraseloom.options.segmenters import TreeSegmenterConfig
 from phraseloom.options.text import SubwordNmtConfig, WordsConfig
 from phraseloom.options.training import AdamConfig
 from phraseloom.recipe import Recipe, load_recipe

@@ -13,8 +13,8 @@ from phraseloom.cli import analyse, phrases
 from phraseloom.cli.main import VERBS, load_verb
 from phraseloom.decoding.translator import Translator
 from phraseloom.models.build import build_model
+from phraseloom.options.data import TreeSegmenterConfig
 from phraseloom.options.model import ModelConfig, PhrasesConfig
-from phraseloom.options.segmenters import TreeSegmenterConfig
 from phraseloom.phrases.segmenters import fixed_sizes, index_phrases, phrase_length, table_sizes, tree_sizes, with_end
 from phraseloom.phrases.trees import parse_tree, skeleton
 from tests.helpers import tiny_tokenizer

@@ -15,8 +15,8 @@ from tests.helpers import LINES, tiny_tokenizer
 
 from phraseloom.models.build import build_model
 from phraseloom.models.store import save_model
+from phraseloom.options.data import TreeSegmenterConfig
 from phraseloom.options.model import ModelConfig
-from phraseloom.options.segmenters import TreeSegmenterConfig
 from phraseloom.phrases.source import build_segmenter
 
 SIZES = {"width": 16, "heads": 2, "ffn_width": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}, "tied": "none"}
@@ -149,7 +149,7 @@ def test_models_that_read_trees(command: Command, models: Path, items: str, tmp_
     without = command("analyse", "contrastive", models / "a", models / "t", "--items", items)
     assert without.code == 2 and without.is_one_line_of("analyse") and "--trees" in without.err
     unused = command("analyse", "contrastive", models / "a", *flags)
-    assert unused.code == 0 and "--trees is of no use" in unused.err
+    assert unused.code == 0 and "--trees has no effect" in unused.err
     lines[6] = "(())"
     (tmp_path / "trees").write_bytes("".join(line + "\n" for line in lines).encode())
     flat = command("analyse", "contrastive", models / "t", *flags)

@@ -91,7 +91,7 @@ def test_several_models_on_their_own_translations(entropy: Any, folder: Path, tm
     assert list(found) == ["token", "slots", "recurrent"]
     warnings = [f"{name}: 1 line with a blank side" for name in found]
     unfinished = {name: plural(f.unfinished, "translation") for name, f in found.items() if f.unfinished}
-    warnings += [f"{name}: {number} as long as is allowed: the last step" for name, number in unfinished.items()]
+    warnings += [f"{name}: {number} as long as allowed: the limit ended it" for name, number in unfinished.items()]
     assert len(warnings) > 3
     assert len(done.err.splitlines()) == len(warnings)
     assert all(f"phraseloom analyse: warning: {text}" in done.err for text in warnings)
@@ -119,7 +119,7 @@ def test_trees(entropy: Any) -> None:
     assert done.code == 0
     with_tree = rows(done.out)
     done = entropy("token", "-s", "s", "-t", "t", "--trees", "trees.txt")
-    assert "--trees is of no use" in done.err
+    assert "--trees has no effect" in done.err
     assert rows(done.out)[1] == with_tree[2]
     done = entropy("trees", "-s", "s", "--trees", "broken")
     assert done.code == 1

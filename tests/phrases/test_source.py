@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from phraseloom.config import validate
 from phraseloom.errors import ConfigError, CorruptError, DataError, FileProblem
-from phraseloom.options.segmenters import TableSegmenterConfig, TreeSegmenterConfig
+from phraseloom.options.data import TableSegmenterConfig, TreeSegmenterConfig
 from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, TextConfig, WordsConfig
 from phraseloom.phrases.segmenters import FixedSegmenter, TableSegmenter, TreeSegmenter
 from phraseloom.phrases.source import (

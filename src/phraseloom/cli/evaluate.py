@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phraseloom.cli.options import ResampleSeed, once
+from phraseloom.cli.options import ResampleSeed, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
 
@@ -196,21 +196,13 @@ def given_scores(
 
 
 def _edges(text: str | None) -> list[int]:
-    from phraseloom.errors import UsageError
     from phraseloom.metrics.bleu import LENGTH_EDGES
 
     if text is None:
         return []
     if text.strip().lower() == PAPER:
         return list(LENGTH_EDGES)
-    parts = [p.strip() for p in text.split(",")]
-    edges = [int(p) for p in parts if p.isascii() and p.isdigit() and len(p) < 10]
-    if len(edges) != len(parts) or edges != sorted(set(edges)) or edges[0] < 1:
-        raise UsageError(
-            f"--by-length {text}: not a rising list of whole numbers from 1",
-            hint="such as 15,30,45, or paper for these",
-        )
-    return edges
+    return rising_numbers(text, "--by-length", "such as 15,30,45, or paper for these")
 
 
 def _texts(

@@ -25,10 +25,10 @@ def command(
     ],
     text: TextOrStdin = STDIN,
 ) -> None:
-    """Join lines into longer ones, on standard output: this turns a corpus of short sentences into one of long sentences.
+    """Join lines into longer ones: this makes a corpus of long sentences from short ones. Prints to standard output.
 
-    The line numbers alone decide which lines are joined, so two parallel files stay parallel. The last line may join
-    fewer.
+    Only the line numbers decide which lines are joined, so two parallel files stay parallel. The last output line may
+    join fewer.
 
     Example: phraseloom join 2-3 train.en.gz > long.en
 

@@ -181,6 +181,15 @@ TextForm = Annotated[Literal["text", "json"], typer.Option(help="json: all resul
 Rule = Literal["released", "aligned"]
 
 
+def rising_numbers(text: str, option: str, hint: str) -> list[int]:
+    """`10,20,40` as numbers. Raises UsageError unless they are whole numbers from 1 that rise."""
+    parts = [part.strip() for part in text.split(",")]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10]
+    if len(numbers) != len(parts) or numbers != sorted(set(numbers)) or numbers[0] < 1:
+        raise UsageError(f"{option} {text}: not a rising list of whole numbers from 1", hint=hint)
+    return numbers
+
+
 def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) -> None:
     """Raise UsageError for `--ensemble-mean` without `--ensemble`."""
     if "ensemble_mean" in options and not ensemble:

@@ -31,9 +31,9 @@ def command(
 ) -> None:
     """Turn the text files of RECIPE into a dataset folder (data.folder): pairs, or lines for a language model.
 
-    Subwords are learned on the training files. Everything that is left out or changed is counted and printed. With
-    data.target_phrases, the phrases of the target are found and joined first, and vectors learned; what is done already
-    is not done again. If it is killed, the same command continues.
+    The command learns subwords on the training files, and counts everything that it leaves out or changes. With
+    data.target_phrases, it first finds and joins the phrases of the target and learns vectors. If it is killed, run it
+    again: it continues, and repeats nothing that is finished.
     """
     from phraseloom.data.prepare import DATASET, prepare, prepare_part
     from phraseloom.data.tally import table

@@ -66,9 +66,9 @@ def replace_closed_streams() -> None:
 
 
 def first_sign(verb: str, text: str) -> None:
-    """Say on a terminal what begins now, before the seconds that imports and loading take; a log gets nothing.
+    """Print on a terminal what begins now, because imports and loading take seconds; nothing goes to a log.
 
-    Further processes of a training say nothing. A terminal that has gone is no reason to stop.
+    Further processes of a training print nothing. If the terminal has gone, the command goes on.
     """
     if "PHRASELOOM_STORE_PORT" in os.environ or not sys.stderr.isatty():
         return

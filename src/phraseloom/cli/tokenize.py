@@ -44,9 +44,9 @@ def command(
     """Tokenise lines into words and punctuation, separated by single spaces: one line out per line in, on standard
     output.
 
-    The result is that of tokenize, normalize, lowercase and truecase under text in a recipe. Unlike in Moses' scripts,
-    characters are not escaped (' stays, and does not become &apos;). A blank line stays blank. --undo cannot
-    restore upper case or what was normalised.
+    It does what the keys tokenize, normalize, lowercase and truecase of data.text do in a recipe. Unlike Moses'
+    scripts, it does not escape characters: ' does not become &apos;. A blank line stays blank. --undo can restore
+    neither upper case nor normalised punctuation.
 
     Example: phraseloom tokenize -l de < train.de > train.tok.de
 

@@ -24,13 +24,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.errors import UsageError
-from phraseloom.layers.attention import ARRANGEMENTS, SCORES, MultiHeadAttention, RelativeScore, build_attention
+from phraseloom.config import validate
+from phraseloom.errors import ConfigError, UsageError
+from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.backend import attend
 from phraseloom.layers.attention.windows import gather
 from phraseloom.layers.phrase_masks import TokenMasks, read_masks
 from phraseloom.options import attention as naming
-from phraseloom.options.attention import Backend
+from phraseloom.options.attention import AttentionConfig, Backend
+
+PAGE = "docs/phrase_attention.md lists the structures"
 
 
 class PhraseAttention(nn.Module):
@@ -69,7 +72,14 @@ class PhraseAttention(nn.Module):
         if backend not in get_args(Backend):
             raise UsageError(f"backend {backend!r} is none of {', '.join(get_args(Backend))}")
         self.backend = backend
-        block = _build(structure, embed_dim, num_heads, reads_ahead)
+        if embed_dim < 1 or num_heads < 1 or embed_dim % num_heads:
+            raise UsageError(f"embed_dim {embed_dim} is not a multiple of num_heads {num_heads}")
+        config = _read(structure)
+        self.needs_distances = naming.SCORES[config.score.kind].distances
+        try:
+            block = build_attention(width=embed_dim, heads=num_heads, reads_ahead=reads_ahead, **config.arguments())
+        except ValueError as error:
+            raise UsageError(str(error), hint=PAGE) from error
         self.line, self.structure = structure, block.structure
         self.score, self.arrangement = block.score, block.arrangement
         self.bias = nn.Parameter(torch.zeros(len(block.score.weight))) if bias else None
@@ -105,7 +115,7 @@ class PhraseAttention(nn.Module):
         if is_causal and attn_mask is None:
             raise UsageError("is_causal needs an attn_mask, as in torch", hint="give the causal mask")
         of_itself = same(query, key)
-        if not of_itself and isinstance(self.score, RelativeScore):
+        if not of_itself and self.needs_distances:
             raise UsageError(
                 "relative scores are for self-attention", hint="pass the same tensor as query, key and value"
             )
@@ -195,23 +205,14 @@ def same(one: Tensor, other: Tensor) -> bool:
     return not (one.is_nested or other.is_nested) and one.requires_grad == other.requires_grad and one.is_set_to(other)
 
 
-def _build(line: str, width: int, heads: int, reads_ahead: bool) -> MultiHeadAttention:
-    """The score and arrangement that `line` names; UsageError where that is none or they do not fit."""
-    if width < 1 or heads < 1 or width % heads:
-        raise UsageError(f"embed_dim {width} is not a multiple of num_heads {heads}")
+def _read(line: Any) -> AttentionConfig:
+    """The score and arrangement that `line` names. Raises UsageError where they do not fit."""
     if not isinstance(line, str):
         raise UsageError(f"structure is {line!r}, but a line such as {naming.EXAMPLE!r} is needed")
     try:
-        found = naming.parse(line)
-        if found.pop("gated", False):
-            raise ValueError("'gated' belongs to lines of recipes; here it is the keyword gated=True")
-        for name, table in (("score", SCORES), ("arrangement", ARRANGEMENTS)):
-            if found.get(name, "token" if table is SCORES else "homogeneous") not in table:
-                raise ValueError(f"{name} {found[name]!r} is none of {', '.join(table)}")
-        if "share_keys" in found and (found["score"] != "queryk" or found.get("arrangement") == "homogeneous"):
-            raise ValueError(
-                f"{line.split()[-1]!r} belongs to queryk scores in a heterogeneous or interleaved arrangement"
-            )
-        return build_attention(width=width, heads=heads, reads_ahead=reads_ahead, **found)
-    except ValueError as error:
-        raise UsageError(str(error), hint="docs/phrase_attention.md lists the structures") from error
+        config = validate(AttentionConfig, line)
+    except ConfigError as error:
+        raise UsageError(error.what, hint=PAGE) from error
+    if config.gated:
+        raise UsageError("'gated' belongs to lines of recipes; here it is the keyword gated=True", hint=PAGE)
+    return config

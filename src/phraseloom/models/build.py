@@ -31,6 +31,7 @@ from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.phrases import SourcePhrases
 from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.models.translation import TranslationModel
+from phraseloom.options.attention import AttentionConfig
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import (
     FixedSegmentsConfig,
@@ -194,20 +195,15 @@ def _softmax(options: SoftmaxConfig, weight: nn.Parameter) -> SoftmaxOutput:
 
 
 def _attention(config: AnyModelConfig, use: str) -> MultiHeadAttention:
-    block = getattr(config.attention, use)
-    score, arrangement = block.score.model_dump(exclude_none=True), block.arrangement.model_dump(exclude_none=True)
+    block: AttentionConfig = getattr(config.attention, use)
     return build_attention(
         width=config.width,
         heads=config.heads,
-        score=score.pop("kind"),
-        arrangement=arrangement.pop("kind"),
         reads_ahead=use == "encoder_self",
         dropout=config.attention_dropout,
-        gated=block.gated,
         bias=config.attention_bias,
         backend=config.attention.backend,
-        **score,
-        **arrangement,
+        **block.arguments(),
     )
 
 

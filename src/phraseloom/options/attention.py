@@ -269,11 +269,21 @@ class AttentionConfig(Config):
                 raise ValueError(f"{name!r} is no {what}; {meant}{_forms()}")
         score: dict[str, Any] = {"kind": options.pop("score")}
         if "share_keys" in options:
+            able = [name for name, entry in SCORES.items() if "share_keys" in entry.options.model_fields]
+            if score["kind"] not in able:
+                word = next(word for word, shared in KEYS.items() if shared is options["share_keys"])
+                raise ValueError(f"{word!r} sets share_keys, which only {' and '.join(able)} scores have")
             score["share_keys"] = options.pop("share_keys")
         block = {"score": score, "gated": options.pop("gated", False)}
         if "arrangement" not in options:
             return block
         return {**block, "arrangement": {"kind": options.pop("arrangement"), **options}}
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of `build_attention` for this block."""
+        score, arrangement = self.score.model_dump(exclude_none=True), self.arrangement.model_dump(exclude_none=True)
+        kinds = {"score": score.pop("kind"), "arrangement": arrangement.pop("kind"), "gated": self.gated}
+        return {**kinds, **score, **arrangement}
 
     @model_serializer(mode="wrap")
     def _as_stored(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:

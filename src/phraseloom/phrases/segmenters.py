@@ -209,19 +209,17 @@ class Segmenter(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixedSegmenter:
-    """Phrases of n tokens; the last one may be shorter. n = max(min(max_tokens, ceil(tokens / min_chunks)), floor)."""
+class _LengthSegmenter:
+    """A segmenter with a length n = max(min(max_tokens, ceil(tokens / min_chunks)), floor), and what is stored of it."""
 
     max_tokens: int = 8
     min_chunks: int = 6
     floor: int = 3
-    kind: ClassVar[str] = "fixed"
-    needs_trees: ClassVar[bool] = False
+    kind: ClassVar[str]
 
-    def sizes(self, sentence: SegmentedSentence) -> list[int]:
-        """n, n, …, and the remainder."""
-        tokens = sentence.tokens
-        return fixed_sizes(tokens, phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor))
+    def limit(self, sentence: SegmentedSentence) -> int:
+        """n of a sentence."""
+        return phrase_length(sentence.tokens, self.max_tokens, self.min_chunks, self.floor)
 
     @property
     def sha256(self) -> str:
@@ -231,39 +229,37 @@ class FixedSegmenter:
     def save(self, folder: str | Path) -> list[str]:
         """Write `segmenter.json`."""
         return _save(folder, self.kind, asdict(self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixedSegmenter(_LengthSegmenter):
+    """Phrases of n tokens; the last one may be shorter."""
+
+    kind: ClassVar[str] = "fixed"
+    needs_trees: ClassVar[bool] = False
+
+    def sizes(self, sentence: SegmentedSentence) -> list[int]:
+        """n, n, …, and the remainder."""
+        return fixed_sizes(sentence.tokens, self.limit(sentence))
 
     def __str__(self) -> str:
         return f"fixed length ({self.max_tokens}, {self.min_chunks}, {self.floor})"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TreeSegmenter:
-    """Algorithm 1 on the parse tree of a sentence, with phrases of at most n tokens (n as for `FixedSegmenter`)."""
+class TreeSegmenter(_LengthSegmenter):
+    """Algorithm 1 on the parse tree of a sentence, with phrases of at most n tokens."""
 
-    max_tokens: int = 8
-    min_chunks: int = 6
-    floor: int = 3
     kind: ClassVar[str] = "tree"
     needs_trees: ClassVar[bool] = True
 
     def sizes(self, sentence: SegmentedSentence) -> list[int]:
         """See `tree_sizes`; a sentence without a parse has a flat tree."""
-        tokens = sentence.tokens
-        limit = phrase_length(tokens, self.max_tokens, self.min_chunks, self.floor)
         parse = sentence.parse
         if parse is None:
             words = len(sentence.counts)
             parse = Parse([-1, *[0] * (words - 1)] if words else [], sentence.counts)
-        return tree_sizes(*with_end(*parse), limit)
-
-    @property
-    def sha256(self) -> str:
-        """Of kind and options."""
-        return _hash(self.kind, asdict(self))
-
-    def save(self, folder: str | Path) -> list[str]:
-        """Write `segmenter.json`."""
-        return _save(folder, self.kind, asdict(self))
+        return tree_sizes(*with_end(*parse), self.limit(sentence))
 
     def __str__(self) -> str:
         return f"parse trees ({self.max_tokens}, {self.min_chunks}, {self.floor})"

@@ -17,7 +17,7 @@ from typing import Any
 
 from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import read_json, require_file, sha256_file
-from phraseloom.options.segmenters import SegmenterConfig, TreeSegmenterConfig
+from phraseloom.options.data import SegmenterConfig, TreeSegmenterConfig
 from phraseloom.phrases.segmenters import (
     FILE,
     FORMAT,

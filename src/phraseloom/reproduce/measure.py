@@ -20,7 +20,7 @@ from phraseloom.metrics.bleu import T2T, Scorer, bleu_by_length, count_tokens, m
 from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
-from phraseloom.report.run.history import TIMING, read_history, read_records
+from phraseloom.report.run.history import read_history, training_speed
 from phraseloom.reproduce.steps import Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
@@ -193,11 +193,7 @@ def run_facts(run: Path) -> dict[str, float]:
     facts: dict[str, float] = {}
     if history.training or history.validation:
         facts["updates"] = max([*history.training, *history.validation])
-    if history.seconds:
-        facts["seconds"] = max(history.seconds.values())
-        tokens = _tokens(run)
-        if tokens and facts["seconds"]:
-            facts["tokens_per_second"] = tokens / facts["seconds"]
+    facts |= {name: value for name, value in training_speed(run).items() if value is not None}
     for key in ("perplexity", "bleu"):
         _, values = history.curve(key, of="validation")
         if len(values):
@@ -218,12 +214,6 @@ def validation_curves(run: Path) -> ValidationCurves:
         if len(updates):
             curves[key] = [[float(u), s, float(v)] for u, s, v in zip(updates, seconds, values, strict=True)]
     return curves
-
-
-def _tokens(run: Path) -> float:
-    """Target tokens that a run has seen."""
-    records, _ = read_records(run / TIMING)
-    return max((float(r["target_tokens"]) for r in records if _is_number(r.get("target_tokens"))), default=0.0)
 
 
 def _run(metric: RunMetric, run: Path) -> MeasuredValue:

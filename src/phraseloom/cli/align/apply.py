@@ -17,6 +17,7 @@ from phraseloom.cli.streams import warn
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner, Alignment
+    from phraseloom.analysis.alignment import AlignedPair
 
 WINDOW = 8192  # sentence pairs aligned at a time
 REASONS = {"blank": "a blank side", "long": "a side that is too long"}
@@ -95,8 +96,8 @@ def aligned(
         yield aligner.align(list(zip(sources, targets, strict=True)), method=method, weights=scores)
 
 
-def text_of(alignment: Alignment, *, scores: bool = False) -> str:
-    """A line of output."""
+def text_of(alignment: Alignment | AlignedPair, *, scores: bool = False) -> str:
+    """A line of output: `i-j` for each link, with `scores` `i-j=w`."""
     from phraseloom.align.links import format_links
 
     if not scores:

@@ -66,6 +66,7 @@ def command(
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
     from phraseloom import results
+    from phraseloom.align.links import read_gold
     from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
@@ -83,11 +84,12 @@ def command(
     if source is not None and target is not None:
         texts = read_parallel(Path(source), Path(target))
         lines = list(zip(texts[Path(source)], texts[Path(target)], strict=True))
-    truth = _read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
+    truth = read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
     scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
     if json_file is not None:
         systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
         results.write(json_file, results.LinksResult.model_validate({"gold": gold, "systems": systems}))
+    _note_base(gold, truth, base)
     print(_table(scores, gold))
 
 
@@ -104,22 +106,20 @@ def read_gold_text(
     source: Path, target: Path, gold: Path, trees: Path | None, *, format: str, base: int, reverse: bool
 ) -> GoldText:
     """Read and check the files; warns if the links seem to count from 1. Raises DataError, UsageError."""
+    from phraseloom.align.links import read_gold
     from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, trees)
     pairs = list(zip(lines[source], lines[target], strict=True))
-    links = _read_gold(gold, format=format, base=base, reverse=reverse, lines=pairs)
+    links = read_gold(gold, format=format, base=base, reverse=reverse, lines=pairs)
+    _note_base(gold, links, base)
     return GoldText(lines[source], lines[target], None if trees is None else lines[trees], links)
 
 
-def _read_gold(gold: str | Path, *, base: int, **settings: Any) -> list[Gold]:
-    """The gold links of a file; warns if they seem to count from 1."""
-    from phraseloom.align.links import read_gold
-
-    links = read_gold(gold, base=base, **settings)
+def _note_base(gold: str | Path, links: Sequence[Gold], base: int) -> None:
+    """Print a note if the links seem to count from 1."""
     if base == 0 and any(g.possible for g in links) and all(min(link) > 0 for g in links for link in g.possible):
         note("align", f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
-    return links
 
 
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from phraseloom.cli.align.apply import text_of
 from phraseloom.cli.align.evaluate import Base, Format, Reverse
 from phraseloom.cli.options import Device, Model, OutputFile, SourceText, TargetText, Trees, options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
@@ -102,7 +103,9 @@ def _align(
 
     choose(translator.config, cross_structures(translator.model))
     reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
-    lines = (_line(pair, scores) for pair in _noted(_aligned(translator, source, target, trees, reports), cropped))
+    lines = (
+        text_of(pair, scores=scores) for pair in _noted(_aligned(translator, source, target, trees, reports), cropped)
+    )
     if output is None:
         for line in lines:
             sys.stdout.write(line + "\n")
@@ -150,14 +153,6 @@ def _noted(pairs: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[Alig
     for pair in pairs:
         cropped.note(pair.cropped)
         yield pair
-
-
-def _line(pair: AlignedPair, scores: bool) -> str:
-    from phraseloom.align.links import format_links
-
-    if not scores:
-        return format_links(pair.links)
-    return " ".join(f"{s}-{t}={pair.weights[s, t]:.4f}" for s, t in sorted(pair.links))
 
 
 def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:

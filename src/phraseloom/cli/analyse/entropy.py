@@ -111,7 +111,7 @@ def _warn_of(result: AttentionEntropy, name: str, config: DecodingConfig) -> Non
     for count, noun, text in (
         (result.blank, "line", "with a blank side: left out"),
         (result.cropped, "pair", f"of more than {limits(config)}: cropped"),
-        (result.unfinished, "translation", "as long as is allowed: the last step is no choice of the model"),
+        (result.unfinished, "translation", "as long as allowed: the limit ended it, not the model"),
     ):
         if count:
             warn("analyse", f"{name}: {plural(count, noun)} {text}")

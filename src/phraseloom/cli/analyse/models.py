@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from phraseloom.decoding.translator import Translator
     from phraseloom.options.decoding import DecodingConfig
 
-NO_USE = "--trees is of no use: no model here takes its phrases from trees"
+NO_USE = "--trees has no effect: none of these models takes phrases from trees"
 
 
 def load_models(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.options import Resamples, ResampleSeed, TableForm, once
+from phraseloom.cli.options import Resamples, ResampleSeed, TableForm, once, rising_numbers
 
 if TYPE_CHECKING:
     from phraseloom.results import PhenomenonAccuracy, SystemAccuracy
@@ -44,7 +44,7 @@ def command(
     from phraseloom.text.lines import read_lines
 
     once(outputs)
-    edges = _edges(by_frequency)
+    edges = [] if by_frequency is None else rising_numbers(by_frequency, "--by-frequency", "such as 1,10,50")
     for path in outputs:
         require_file(path, "translation")
     truth = read_world(world, split, edges=edges)
@@ -56,18 +56,6 @@ def command(
         print(results.line(result))
     else:
         print(_table(result.phenomena, several=len(outputs) > 1, markdown=output == "markdown"))
-
-
-def _edges(text: str | None) -> list[int]:
-    from phraseloom.errors import UsageError
-
-    if text is None:
-        return []
-    parts = [p.strip() for p in text.split(",")]
-    edges = [int(p) for p in parts if p.isascii() and p.isdigit() and len(p) < 10]
-    if len(edges) != len(parts) or edges != sorted(set(edges)) or edges[0] < 1:
-        raise UsageError(f"--by-frequency {text}: not a rising list of whole numbers from 1", hint="such as 1,10,50")
-    return edges
 
 
 def _table(groups: Sequence[PhenomenonAccuracy], *, several: bool, markdown: bool) -> str:

@@ -49,8 +49,8 @@ def command(
     segments.
 
     Subwords that write nothing are not shown. A known phrase counts if it is a contiguous run of two or more target
-    words. The table shows how many of them are one segment, lie inside a longer segment, or are split; the same by
-    chance; and the probability of the segment given both sides.
+    words. The table shows how many known phrases are one segment, lie inside a longer segment, or are split. It also
+    shows how many would be one segment by chance, and the probability of the segment given both sides.
 
     Example: phraseloom analyse segments runs/npmt -s test.de -t test.en --phrases test.phrases --reverse
     """

@@ -29,10 +29,11 @@ def command(
     json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Check whether vectors are fit to be targets: as they are, centred, whitened, and random ones for comparison.
+    """Check whether vectors can be the targets of a continuous output: as they are, centred, and whitened.
 
-    The posterior-mean test asks how often the vector nearest to the mean under a trigram model of the text is that of
-    the likeliest token. Bad vectors are a warning.
+    Random vectors are shown for comparison. With --text, there is also the posterior-mean test. A trigram model of the
+    text gives the probabilities of the next token, and the vectors are averaged with these weights. The test counts how
+    often the vector nearest to this mean belongs to the likeliest token. The command warns of bad vectors.
 
     Example: phraseloom embeddings check en.vec --text train.joined.en
     """

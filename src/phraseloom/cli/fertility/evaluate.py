@@ -34,10 +34,10 @@ def command(
 ) -> None:
     """Score the fertility module of a model against labels: precision, recall and F1 of each class, in per cent.
 
-    Scores are over source tokens; each subword has the class of its word. The second table scores the choice
-    between word and phrase that the module makes by itself: it takes a phrase if a phrase is more likely. "as trained":
-    without the correction of the probabilities. "break-even": as many phrases as there are. The last table compares
-    the probabilities with the shares of phrases.
+    Scores are over source tokens; each subword has the class of its word. The second table scores the choice between
+    word and phrase: the module chooses a phrase if a phrase is more likely. The row "as trained" leaves out the
+    correction of the probabilities. The row "break-even" chooses as many phrases as the labels have. The last table
+    compares the predicted probabilities of a phrase with the actual shares.
 
     Example: phraseloom fertility evaluate models/gated -s test.tok.de --labels test.fertility
     """

@@ -40,10 +40,10 @@ def command(
 ) -> None:
     """Parse English text with link-grammar: one Penn-style tree per line, in order.
 
-    A line that is too long, or has no parse in time, is cut after punctuation; one root joins the trees of its parts.
-    If that fails too, the line gives a blank line, and so does a blank line; prepare then treats the sentence as flat.
-    The number of such lines, and the first of them, go to standard error. You need the program link-parser (Debian: apt install
-    link-grammar). Trees of another parser work as well: see docs/trees.md.
+    A line that is too long, or cannot be parsed in time, is cut after punctuation; one root joins the trees of its
+    parts. If that fails too, the output line is blank, and prepare treats the sentence as flat. A blank line stays
+    blank. Standard error shows the number of lines without a tree, and the first of them. You need the program
+    link-parser (Debian: apt install link-grammar). Trees of another parser work as well: see docs/trees.md.
 
     Example: phraseloom phrases parse train.en > train.trees
     """

@@ -14,12 +14,17 @@ from phraseloom.layers.packed import Packed, linear
 
 
 class ConcatenatedHeads(nn.Module):
-    """The output projection Wo (D × D). `dropout` is that of the attention weights, which the block applies."""
+    """The output projection Wo (D × D), `taps` of them side by side for interleaved attention.
 
-    def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0, bias: bool = False) -> None:
+    `dropout` is that of the attention weights, which the block applies.
+    """
+
+    def __init__(
+        self, *, width: int, structure: Structure, dropout: float = 0.0, bias: bool = False, taps: int = 1
+    ) -> None:
         super().__init__()
         self.dropout = dropout
-        self.weight = nn.Parameter(torch.empty(width, width))
+        self.weight = nn.Parameter(torch.empty(width, taps * width))
         self.bias = nn.Parameter(torch.zeros(width)) if bias else None
         self._packed: Packed | None = None
         self.initialise(xavier_uniform)

@@ -18,36 +18,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
+from phraseloom.layers.attention.heads import ConcatenatedHeads
 from phraseloom.layers.attention.heterogeneous import check_orders
 from phraseloom.layers.attention.structure import Structure
-from phraseloom.layers.initialisation import Draw, xavier_uniform
-from phraseloom.layers.packed import Packed, linear
+from phraseloom.layers.packed import linear
 
 
-class InterleavedArrangement(nn.Module):
+class InterleavedArrangement(ConcatenatedHeads):
     """The output convolution: one D × D matrix a query order and tap, side by side in one parameter (D, taps·D)."""
 
     def __init__(self, *, width: int, structure: Structure, dropout: float = 0.0, bias: bool = False) -> None:
-        super().__init__()
-        self.dropout, self.width, self.orders = dropout, width, structure.query_orders
-        self.taps = [
-            (m, a) for m, order in enumerate(self.orders) for a in range(order if structure.reads_ahead else 1)
-        ]
-        self.weight = nn.Parameter(torch.empty(width, len(self.taps) * width))
-        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
-        self._packed: Packed | None = None
-        self.initialise(xavier_uniform)
-
-    def initialise(self, draw: Draw) -> None:
-        """Draw the matrix."""
-        draw(self.weight, fan_in=self.weight.shape[1], fan_out=self.weight.shape[0])
-
-    def last_matrices(self) -> list[Tensor]:
-        """What the branch ends in."""
-        return [self.weight]
+        orders = structure.query_orders
+        taps = [(m, a) for m, order in enumerate(orders) for a in range(order if structure.reads_ahead else 1)]
+        super().__init__(width=width, structure=structure, dropout=dropout, bias=bias, taps=len(taps))
+        self.width, self.orders, self.taps = width, orders, taps
 
     @staticmethod
     def structure(*, heads: int, reads_ahead: bool = False, orders: Sequence[int] = (1, 2)) -> Structure:
@@ -62,10 +49,6 @@ class InterleavedArrangement(nn.Module):
         parts = self.weight.t().unflatten(0, (len(self.taps), self.width))
         rows = {m: [k for k, (of, _) in enumerate(self.taps) if of == m] for m in range(len(self.orders))}
         return {f"Wout_q{order}": parts[rows[m][0] : rows[m][-1] + 1] for m, order in enumerate(self.orders)}
-
-    def pack(self) -> None:
-        """Lay out the matrix for inference (`layers/packed.py`)."""
-        self._packed = Packed(self.weight, self.bias)
 
     def forward(self, contexts_BHQE: Tensor) -> Tensor:
         """Contexts (B, H, J·Q, E) of the query n-grams → output (B, Q, D)."""

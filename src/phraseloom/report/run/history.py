@@ -85,6 +85,14 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
     return records, bad
 
 
+def training_speed(folder: Path) -> dict[str, float | None]:
+    """`seconds` of wall time of a training and its target `tokens_per_second`; None without timing."""
+    records, _ = read_records(folder / TIMING)
+    seconds = max((float(r["seconds"]) for r in records if _finite(r.get("seconds"))), default=0.0)
+    tokens = max((r["target_tokens"] for r in records if _finite(r.get("target_tokens"))), default=0)
+    return {"seconds": seconds or None, "tokens_per_second": tokens / seconds if seconds and tokens else None}
+
+
 def _add(history: RunHistory, record: dict[str, Any]) -> None:
     update = record["update"]
     if isinstance(record.get("validation"), dict):

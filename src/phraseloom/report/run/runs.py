@@ -22,7 +22,7 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.files import read_json
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
-from phraseloom.report.run.history import TIMING, Curve, RunHistory, read_history, read_records
+from phraseloom.report.run.history import Curve, RunHistory, read_history, training_speed
 from phraseloom.report.run.learning import unigram_level
 
 FACTS = "run.json"
@@ -137,7 +137,7 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         "checkpoint": description.get("best") or description.get("last"),
         "unreadable_lines": history.unreadable,
     }
-    return facts | _speed(folder) | _best(history)
+    return facts | training_speed(folder) | _best(history)
 
 
 def _run_facts(folder: Path) -> Any:
@@ -166,18 +166,6 @@ def _output_kind(config: dict[str, Any] | None) -> str | None:
     model = (config or {}).get("model")
     output = model.get("output") if isinstance(model, dict) else None
     return output.get("kind") if isinstance(output, dict) else None
-
-
-def _speed(folder: Path) -> dict[str, Any]:
-    """Wall time of the training and target tokens per second; None without timing."""
-    records, _ = read_records(folder / TIMING)
-    seconds = [r["seconds"] for r in records if isinstance(r.get("seconds"), int | float)]
-    tokens = [r["target_tokens"] for r in records if isinstance(r.get("target_tokens"), int)]
-    whole = max(seconds, default=0.0)
-    return {
-        "seconds": whole or None,
-        "tokens_per_second": max(tokens) / whole if whole and tokens else None,
-    }
 
 
 def _best(history: RunHistory) -> dict[str, Any]:
