@@ -164,7 +164,7 @@ def test_a_page_without_both_markers_is_left_alone(tmp_path: Path, text: str) ->
 
 def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> None:
     own = {"says": "new is better (our question, not the paper's)", "metric": "bleu", "more": ["a"], "than": ["base"]}
-    several = table(comparison("a > base", 1.25), claim={**own, "by": 0.5})
+    several = table(comparison("a > base by 0.5", 1.25), claim={**own, "by": 0.5})
     one = table(comparison("a > base", 9.0), claim=own)
     for row in one["rows"]:
         del row["run"]["2"]

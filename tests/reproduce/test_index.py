@@ -118,7 +118,8 @@ def test_committed_tables(path: Path) -> None:
         found = PATHS.search((path.parent / name).read_bytes().decode())
         assert not found, f"{path.parent / name} names {found}"
     files = {p.name for p in path.parent.iterdir()}
-    assert {"table.json", "table.md"} <= files <= {"table.json", "table.md", "table.svg", "table.sentences.json.xz"}
+    pictures = {"table.svg", "budget.svg"}
+    assert {"table.json", "table.md"} <= files <= {"table.json", "table.md", "table.sentences.json.xz"} | pictures
     assert (content["sentences"] is not None) == ("table.sentences.json.xz" in files)
     of_one_seed = len(content["seeds"]) == 1
     for claim in content["claims"]:

@@ -39,7 +39,7 @@ NAMES = {"bleu": "BLEU", "perplexity": "perplexity"}
 
 @dataclass(frozen=True)
 class Band:
-    """A mean over seeds: `places` (updates or minutes), `values`, and the `reach` of the band to either side (None: one seed)."""
+    """A mean over seeds: `places` (updates or minutes), `values`, and the `reach` of the band either side (one seed: None)."""
 
     places: np.ndarray
     values: np.ndarray

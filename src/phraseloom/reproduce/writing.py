@@ -243,7 +243,7 @@ MARKDOWN, JSON, PICTURE, BUDGET = "table.md", "table.json", "table.svg", "budget
 
 CAPTION = (
     "Learning curves (mean over seeds, band ± one standard deviation), gain over the baseline at the same update (band ± one "
-    "standard error), and score by parameters"
+    "standard error), and score by parameters, as far as they are stored"
 )
 
 
