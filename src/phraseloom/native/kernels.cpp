@@ -264,9 +264,9 @@ API int64_t pl_packed_size(int64_t number, int64_t n, int64_t k) { return varian
 
 API void pl_pack(int64_t number, const float *w, int64_t n, int64_t k, float *out) { variant(number)->pack(w, n, k, out); }
 
-API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *word_share, int64_t rows, int64_t count,
-                      const int64_t *banned, int64_t num_banned, double *log_probs, int64_t *ids, const int64_t *gold,
-                      double *of_gold) {
+API int pl_candidates(int64_t number, const Output *output, const float *hidden, const float *word_share, int64_t rows,
+                      int64_t count, const int64_t *banned, int64_t num_banned, double *log_probs, int64_t *ids,
+                      const int64_t *gold, double *of_gold) {
     return variant(number)->candidates(output, hidden, word_share, rows, count, banned, num_banned, log_probs, ids, gold, of_gold);
 }
 
