@@ -88,7 +88,9 @@ def output_program(parts: Parts, output: Any, *, gated: bool) -> OutputStruct:
     elif type(output) is ContinuousOutput or (
         type(output) is WordOrPhraseOutput and (output.score == "mixture" or not gated)
     ):
-        linears = [output.project] if isinstance(output.project, nn.Linear) else [output.project[0], output.project[2]]
+        linears: list[Any] = (
+            [output.project] if isinstance(output.project, nn.Linear) else [output.project[0], output.project[2]]
+        )
         matrices = [parts.matrix(linear.weight, linear.bias) for linear in linears]
         struct.first, struct.second = matrices[0], matrices[1] if len(matrices) > 1 else MatrixStruct()
         bias = torch.zeros(len(output.table))

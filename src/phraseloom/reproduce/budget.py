@@ -63,7 +63,8 @@ class SeedCurves:
 def of_seeds(curves: Mapping[int, ValidationCurves], key: str) -> SeedCurves | None:
     """The curves of a row for `perplexity` or `bleu`; None if no seed has one, or the seeds share no update."""
     found = [points for of_run in curves.values() if (points := of_run.get(key))]
-    shared = sorted(set.intersection(*({point[0] for point in points} for points in found))) if found else []
+    updates = [{point[0] for point in points if point[0] is not None} for points in found]
+    shared = sorted(set.intersection(*updates)) if updates else []
     if not shared:
         return None
     rows = [{point[0]: point for point in points} for points in found]
