@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from phraseloom.config import validate
 from phraseloom.errors import ConfigError, UsageError
 from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.backend import attend
@@ -210,7 +209,7 @@ def _read(line: Any) -> AttentionConfig:
     if not isinstance(line, str):
         raise UsageError(f"structure is {line!r}, but a line such as {naming.EXAMPLE!r} is needed")
     try:
-        config = validate(AttentionConfig, line)
+        config = naming.read_line(line)
     except ConfigError as error:
         raise UsageError(error.what, hint=PAGE) from error
     if config.gated:

@@ -33,7 +33,7 @@ from pydantic import (
     model_validator,
 )
 
-from phraseloom.config import Config
+from phraseloom.config import Config, validate
 
 EXAMPLE = "queryk heterogeneous 1-2"
 KEYS = {"shared-keys": True, "keys-per-order": False}
@@ -303,6 +303,11 @@ class AttentionConfig(Config):
                 "gated needs heads that see both tokens and n-grams: heterogeneous or interleaved, orders such as 1-2"
             )
         return self
+
+
+def read_line(line: str) -> AttentionConfig:
+    """The attention that a line such as `queryk heterogeneous 1-2` names. Raises ConfigError."""
+    return validate(AttentionConfig, line)
 
 
 USES = ("encoder_self", "decoder_self", "cross")
