@@ -57,7 +57,7 @@ LOWEST_TESTS ?= tests/test_config.py tests/test_other_names.py tests/training/te
 lowest:
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(PYTHON) tests/lowest.py $(if $(TORCH),torch=$(TORCH)) > $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt '.[plot,sentences,serve,zh]' pytest pytest-xdist hypothesis
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(LOWEST)/constraints.txt '.[sentences,serve,zh]' pytest pytest-xdist hypothesis
 	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n $(JOBS) $(LOWEST_TESTS)
 
 bench: install
