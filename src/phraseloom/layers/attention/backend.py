@@ -52,6 +52,20 @@ def fused_attention(
 ) -> Tensor:
     """Contexts (B, H, J·Q, E) of Q = `rows` queries from the queries, keys and values of a score, through its gate if it has
     one. `dropout`: the rate that acts now."""
+    compute = _apart if torch.compiler.is_compiling() else _fused_attention
+    return compute(score, gate_H, projected, masks, rows=rows, of_itself=of_itself, dropout=dropout)
+
+
+def _fused_attention(
+    score: Any,
+    gate_H: Tensor | None,
+    projected: tuple[list[Tensor], list[Tensor], list[Tensor]],
+    masks: SlotMasks,
+    *,
+    rows: int,
+    of_itself: bool,
+    dropout: float,
+) -> Tensor:
     structure, products = score.structure, score.products
     draws = Dropout(dropout, int(torch.randint(2**62, ()))) if dropout > 0.0 else None
     options = {"structure": structure, "rows": rows, "of_itself": of_itself, "dropout": draws}
@@ -60,3 +74,7 @@ def fused_attention(
         return contexts
     tokens = fused_contexts(*projected, masks, products=[p for p in products if p.part.order == 1], **options)
     return mix_contexts(contexts, tokens, opening(gate_H), structure)
+
+
+# The compiler leaves it as it is: blocks of queries and generators of dropout follow the length of the text.
+_apart = torch._disable_dynamo(_fused_attention)
