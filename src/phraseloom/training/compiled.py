@@ -48,7 +48,7 @@ def compile_loss(model: torch.nn.Module, *, backend: Any = "inductor") -> Callab
     plain: Callable[[Batch], Any] = cast(Any, model).loss
     if obstacle(model) is not None:
         return plain
-    compiled = torch.compile(plain, dynamic=True, backend=backend)
+    compiled = torch.compile(plain, backend=backend)
 
     def loss(batch: Batch) -> Any:
         if not torch.is_grad_enabled():  # a validation would be one more program
@@ -56,12 +56,24 @@ def compile_loss(model: torch.nn.Module, *, backend: Any = "inductor") -> Callab
         from torch._dynamo.exc import TorchDynamoException
 
         try:
-            return compiled(batch.as_padded())
+            return compiled(_of_any_size(batch.as_padded()))
         except TorchDynamoException as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            inner = getattr(error, "inner_exception", error)  # what a backend raised
+            reason = (str(inner).strip() or type(inner).__name__).splitlines()[0]
             raise UsageError(
                 f"training.compile: torch cannot compile the loss on this machine: {reason}",
-                hint="a C++ compiler (CPU) or triton (GPU) is needed; or set training.compile to false",
+                hint="it needs a C++ compiler (CPU) or triton (GPU); or set training.compile to false",
             ) from error
 
     return loss
+
+
+def _of_any_size(batch: Batch) -> Batch:
+    """The batch, its sizes marked as symbols. `dynamic=True` would also take the rates and scales of layers as symbols, and
+    trace everything twice."""
+    from torch._dynamo import maybe_mark_dynamic
+
+    for tensor in vars(batch).values():
+        if isinstance(tensor, torch.Tensor):
+            maybe_mark_dynamic(tensor, tuple(range(tensor.dim())))
+    return batch

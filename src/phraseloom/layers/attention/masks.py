@@ -44,6 +44,17 @@ class Visibility:
         self._masks: dict[Any, Tensor | None] = {}
         self._padding: Tensor | None = None
 
+    def without_masks(self) -> Visibility:
+        """The same rules, before any mask is made."""
+        return Visibility(
+            key_length=self.key_length,
+            lengths_B=self.lengths_B,
+            causal=self.causal,
+            query_length=self.query_length,
+            first_query=self.first_query,
+            device=self.device,
+        )
+
     @property
     def padding(self) -> Tensor | None:
         """Padded tokens (B, K), or None where nothing is padded."""
