@@ -112,6 +112,13 @@ def test_row_tells_the_truth(page: Path, file: str, phrases: str, attention: str
     assert parameters_of(recipe) == parameters
 
 
+@pytest.mark.parametrize("folder", sorted(ROOT.glob("paper00*")), ids=lambda p: p.name)
+def test_papers_are_trained_in_bf16_and_the_page_says_that_they_were_not(folder: Path) -> None:
+    assert {load_recipe(path).training.precision for path in folder.glob("*.yaml")} == {"bf16"}
+    page = (folder / "README.md").read_bytes().decode()
+    assert "Products are in bf16 (`training.precision`), which is our choice: the paper trained in fp32." in page
+
+
 def parts_of(recipe: Recipe) -> tuple[str, str]:
     """Encoder and decoder of a recipe as the tables write them."""
     model = recipe.model

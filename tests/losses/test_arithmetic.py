@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,6 +11,7 @@ from tests.contracts import test_device, test_encoders_decoders
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from phraseloom.losses.cross_entropy import cross_entropy
+from phraseloom.losses.vmf import Distance, vmf_loss
 from phraseloom.models.device import arithmetic
 
 WHOLE = {"linear", "matmul"}  # as they are in inference mode
@@ -61,3 +62,22 @@ def test_the_loss_in_bf16_is_near_that_in_fp32() -> None:
         assert results[-1][2].dtype == torch.float32
     for full, half in zip(*results, strict=True):
         assert (half - full).norm() <= 0.01 * full.norm()
+
+
+@pytest.mark.parametrize("kind", get_args(Distance))
+def test_terms_of_the_von_mises_fisher_loss_are_not_rounded(kind: Distance) -> None:
+    """ê comes in bf16 from the last product; nothing after it is rounded to bf16, nor its slope."""
+    torch.manual_seed(2)
+    hidden, weight = torch.randn(20, 16), torch.randn(32, 16)
+    gold = torch.nn.functional.normalize(torch.randn(20, 32), dim=-1)
+    with arithmetic("bf16", torch.device("cpu")):
+        predicted = torch.nn.functional.linear(hidden, weight)
+        assert predicted.dtype == torch.bfloat16
+        given = predicted.float().requires_grad_()
+        found = vmf_loss(given, gold, kind=kind)
+        assert torch.equal(vmf_loss(predicted, gold, kind=kind), found.detach())
+    exact = predicted.double().requires_grad_()
+    expected = vmf_loss(exact, gold.double(), kind=kind)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(*(torch.autograd.grad(x.sum(), y)[0].double() for x, y in ((found, given), (expected, exact))),
+                               rtol=1e-4, atol=1e-5)  # fmt: skip

@@ -19,6 +19,13 @@ def made(dtype: torch.dtype = torch.float64) -> tuple[torch.Tensor, torch.Tensor
     return hidden, weight, torch.randn(9, dtype=dtype), torch.randint(2, 9, (11,))
 
 
+@pytest.fixture(params=["eager", "compiling"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both forms: the function of eager torch and the operation for the compiler."""
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: request.param == "compiling")
+
+
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("smoothing", ["uniform", "t2t", "kl"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
@@ -124,6 +131,26 @@ def test_a_fixed_matrix_costs_no_product_and_changes_no_other_gradient(smoothing
     assert products == [[(11, 9), (11, 6), (9, 6)], [(11, 9), (11, 6)]]
 
 
+@pytest.mark.parametrize("needs", [[True, True, True], [True, False, False], [False, False, False]])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_operation_for_the_compiler_is_what_it_says_it_is(needs: list[bool], bias: bool) -> None:
+    hidden, weight, b, gold = made()
+    given = [x.requires_grad_(need) for x, need in zip((hidden, weight, b), needs, strict=True)]
+    arguments = (
+        *given[:2],
+        given[2] if bias else None,
+        gold,
+        [0.9, 0.0125, 0.0],
+        None,
+        4,
+        [*needs[:2], needs[2] and bias],
+        None,
+    )
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.phraseloom.cross_entropy.default, arguments, test_utils=checks)
+
+
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("smoothing", ["uniform", "t2t", "kl"])
 def test_mixed_precision_sums_in_single(smoothing: Any) -> None:
     hidden, weight, bias, gold = made(torch.float32)

@@ -287,5 +287,8 @@ def test_finished_trainings_tell_the_speed(make: Callable[..., Any]) -> None:
 
 def test_a_gpu_by_name() -> None:
     assert speed_of("A100", "bf16").flops == pytest.approx(0.4 * 312e12)
+    assert speed_of("A100", "tf32").flops == pytest.approx(0.4 * 156e12)
+    assert speed_of("V100", "bf16").flops == pytest.approx(0.4 * 15.7e12)
+    assert "15.7 TFLOP/s in fp32 (it has no bf16), assumed and not measured" in speed_of("V100", "bf16").says
     with pytest.raises(UsageError, match="known are V100"):
         speed_of("A1", "fp32")

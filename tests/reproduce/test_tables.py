@@ -202,6 +202,9 @@ def test_the_plan_of_the_papers_scale_names_its_assumptions(tmp_path: Path) -> N
     options = TableOptions(scale="paper", folder=tmp_path, rows=["base"])
     text = plan_text(open_plan("000-table1", RECIPES, options), options)
     assert "63,047,680" in text
-    assert "one A100: 40% of its 19.5 TFLOP/s in fp32, assumed and not measured" in text
+    assert (
+        "speed (bf16): one A100: 40% of its 312.0 TFLOP/s in bf16, assumed and not measured; the peak is NVIDIA's"
+        in text
+    )
     assert "tokens per sentence" in text
     assert not list(tmp_path.iterdir())

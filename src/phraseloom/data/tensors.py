@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -56,6 +56,14 @@ class Batch:
         moved.__dict__["is_source_padded"] = self.is_source_padded
         moved.__dict__["real_places"] = _moved(self.real_places, device)
         return moved
+
+    def as_padded(self) -> Batch:
+        """The same batch with masks even if they hide nothing, so that a compiler makes one program, not two."""
+        batch = replace(self)
+        every = torch.arange(self.target_out_BT.numel(), device=self.target_out_BT.device)
+        batch.__dict__["is_source_padded"] = True
+        batch.__dict__["real_places"] = every if self.real_places is None else self.real_places
+        return batch
 
     def pinned(self) -> Batch:
         """The same batch in memory from which a GPU can copy while it computes."""

@@ -220,9 +220,9 @@ def _feed_forward(config: AnyModelConfig) -> FeedForward | None:
 
 
 def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
-    feed_forward = _feed_forward(config)
+    attention, feed_forward = _attention(config, "encoder_self"), _feed_forward(config)  # in the order of random draws
     return TransformerEncoderLayer(
-        attention=_attention(config, "encoder_self"),
+        attention=attention,
         feed_forward=feed_forward,
         residuals=[_residual(config) for _ in range(1 if feed_forward is None else 2)],
         combination=_combination(config),
@@ -230,10 +230,13 @@ def _encoder_layer(config: ModelConfig) -> TransformerEncoderLayer:
 
 
 def _decoder_layer(config: AnyModelConfig) -> TransformerDecoderLayer:
-    reads_source, feed_forward = isinstance(config, ModelConfig), _feed_forward(config)
+    reads_source = isinstance(config, ModelConfig)
+    self_attention = _attention(config, "decoder_self")
+    cross_attention = _attention(config, "cross") if reads_source else None
+    feed_forward = _feed_forward(config)
     return TransformerDecoderLayer(
-        self_attention=_attention(config, "decoder_self"),
-        cross_attention=_attention(config, "cross") if reads_source else None,
+        self_attention=self_attention,
+        cross_attention=cross_attention,
         feed_forward=feed_forward,
         residuals=[_residual(config) for _ in range(1 + reads_source + (feed_forward is not None))],
         combination=_combination(config) if isinstance(config, ModelConfig) else None,

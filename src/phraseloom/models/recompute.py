@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from phraseloom.layers.attention.masks import Visibility
+
 __all__ = ["checkpoint_layers", "run_layer"]
 
 
@@ -27,5 +29,16 @@ def checkpoint_layers(model: nn.Module) -> None:
 def run_layer(layer: Callable[..., Any], *args: Any, checkpointed: bool, **options: Any) -> Any:
     """layer(…), checkpointed if that is asked for and a gradient is needed."""
     if checkpointed and torch.is_grad_enabled() and getattr(layer, "combination", None) is None:
-        return checkpoint(layer, *args, use_reentrant=False, **options)
+        run = _with_own_masks(layer) if torch.compiler.is_compiling() else layer
+        return checkpoint(run, *args, use_reentrant=False, **options)
     return layer(*args, **options)
+
+
+def _with_own_masks(layer: Callable[..., Any]) -> Callable[..., Any]:
+    """The layer with masks that it makes itself: a checkpointed part of a compiled graph must not change an object outside, as
+    keeping a mask for the next layer would."""
+
+    def run(*args: Any, **options: Any) -> Any:
+        return layer(*(arg.without_masks() if isinstance(arg, Visibility) else arg for arg in args), **options)
+
+    return run

@@ -162,13 +162,14 @@ VECTOR_WIDTH = 300
 DEFAULT_LENGTHS = LengthsConfig(source=25, target=25)
 DEFAULT_VOCABULARY = 32_000
 
-# Dense peak in FLOP/s as the makers state it: (fp32 without tensor cores, bf16 with them).
-GPUS: dict[str, tuple[float, float]] = {
-    "V100": (15.7e12, 15.7e12),
-    "A100": (19.5e12, 312e12),
-    "H100": (66.9e12, 989e12),
-    "H200": (66.9e12, 989e12),
-    "RTX4090": (82.6e12, 165e12),
+# Peak in FLOP/s of dense products, as NVIDIA's data sheets have it (SXM boards): fp32 without tensor cores, tf32 and bf16 with
+# them. A V100 has neither.
+GPUS: dict[str, dict[str, float]] = {
+    "V100": {"fp32": 15.7e12},
+    "A100": {"fp32": 19.5e12, "tf32": 156e12, "bf16": 312e12},
+    "H100": {"fp32": 66.9e12, "tf32": 495e12, "bf16": 989e12},
+    "H200": {"fp32": 66.9e12, "tf32": 495e12, "bf16": 989e12},
+    "RTX4090": {"fp32": 82.6e12, "tf32": 82.6e12, "bf16": 165e12},
 }
 
 
@@ -182,7 +183,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """The cost of one training. `remarks`: assumptions."""
+    """The cost of one training. `precision`: of its products on a GPU (fp32, tf32, bf16). `remarks`: assumptions."""
 
     parameters: int
     updates: int | None
@@ -215,7 +216,8 @@ def estimate(step: Step, scale: ScaleConfig) -> CostEstimate:
     flop = None if tokens is None else tokens / lengths.target * _pair_flop(recipe, sizes, lengths, parameters, remarks)
     checkpoints = training.keep_last + 2  # and best, last
     disk = BYTES * parameters * (COPIES * checkpoints + bool(training.average_last))
-    return CostEstimate(parameters, updates, tokens, flop, disk, training.precision, tuple(remarks))
+    precision = "tf32" if training.precision == "fp32" and training.tf32 else training.precision
+    return CostEstimate(parameters, updates, tokens, flop, disk, precision, tuple(remarks))
 
 
 def count_parameters(recipe: AnyRecipe, source: int, target: int) -> int:
@@ -325,12 +327,13 @@ def speed_here(steps: Sequence[Step], flops: float | None = None) -> Speed:
 
 
 def speed_of(gpu: str, precision: str, share: float = GPU_SHARE) -> Speed:
-    """The expected speed on a GPU of `GPUS`. Raises UsageError for another name."""
+    """The expected speed on a GPU of `GPUS`, in fp32 where it lacks the precision. Raises UsageError for another name."""
     if gpu not in GPUS:
         raise UsageError(f"no GPU {gpu!r}", hint=f"known are {', '.join(GPUS)}; or give --flops")
-    peak = GPUS[gpu][precision == "bf16"]
-    says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {precision}, assumed and not measured"
-    return Speed(share * peak, says)
+    kind = precision if precision in GPUS[gpu] else "fp32"
+    peak, lacks = GPUS[gpu][kind], "" if kind == precision else f" (it has no {precision})"
+    says = f"one {gpu}: {share:.0%} of its {peak / 1e12:,.1f} TFLOP/s in {kind}{lacks}, assumed and not measured"
+    return Speed(share * peak, f"{says}; the peak is NVIDIA's, of dense products")
 
 
 def matrix_speed() -> float:

@@ -27,6 +27,7 @@ from phraseloom.errors import DivergedError, FileProblem, InterruptedRun, Phrase
 from phraseloom.models.device import arithmetic
 from phraseloom.options.training import TrainingConfig
 from phraseloom.training import checkpoint, guard
+from phraseloom.training.compiled import compile_loss
 from phraseloom.training.distributed import World
 from phraseloom.training.logbook import Display, Hook, Logbook, Tracker, finite
 from phraseloom.training.optimization import FlatAdam, FlatParameters, Rate, rate_factors
@@ -101,7 +102,7 @@ class TrainingJob:
         if self.deferred is None:
             self.deferred = self.world.device.type != "cpu"
         loss: Callable[[Any], Any] = cast(Any, self.model).loss
-        self.loss = torch.compile(loss) if self.config.compile else loss
+        self.loss = compile_loss(self.model) if self.config.compile else loss
 
     def close(self) -> None:
         """End the thread of batches, and close the display and the logs."""

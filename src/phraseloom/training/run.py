@@ -33,6 +33,7 @@ from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
 from phraseloom.training.checkpoint import average_checkpoints, averaged_from
+from phraseloom.training.compiled import obstacle
 from phraseloom.training.dataset import batches_of, line_tags, open_dataset, reads_phrases
 from phraseloom.training.distributed import World, is_child, keep_pages, launch
 from phraseloom.training.embeddings import Transfer, fix, put, read_transfers
@@ -115,6 +116,8 @@ def run_recipe(
         job.lock = lock
         if world.notice:
             job.say(world.notice)
+        if recipe.training.compile:
+            say_what_is_compiled(job)
         fixed = " (fixed)" if recipe.training.embeddings and recipe.training.embeddings.fixed else ""
         for transfer in transfers:
             job.say(f"{transfer}{fixed}")
@@ -160,6 +163,15 @@ def share_pieces(world: World, run: Path, pieces: int | None, say: Callable[[str
         hint = f"start {count} processes, or set training.micro_batches to {world.size} (per_process: as many as processes)"
         raise UsageError(what, hint=hint)
     return count
+
+
+def say_what_is_compiled(job: TrainingJob) -> None:
+    """Log what `training.compile` does to this model."""
+    reason = obstacle(job.model)
+    if reason is None:
+        job.say("training.compile: the first update waits for the compiler")
+    else:
+        job.say(f"warning: training.compile does nothing here: {reason} are not compiled")
 
 
 def _frozen(model: torch.nn.Module) -> str:

@@ -57,7 +57,8 @@ def attend(
     """Contexts (B, H, J·Q, E) of Q = `rows` queries from the queries, keys and values of a score, through its gate if it has
     one; and the weights (B, H, J·Q, G·K) before dropout, or None. `dropout`: the rate that acts now."""
     if is_fused(backend, score, length=masks.key_length, need_weights=need_weights, dropout=dropout):
-        return _fused(score, gate_H, projected, masks, rows=rows, of_itself=of_itself, dropout=dropout), None
+        compute = _apart if torch.compiler.is_compiling() else _fused
+        return compute(score, gate_H, projected, masks, rows=rows, of_itself=of_itself, dropout=dropout), None
     queries, keys, values = projected
     hidden = masks.hidden_rows(score.structure, of_itself=of_itself)
     scores = score.scores(queries, keys, masks)
@@ -86,3 +87,7 @@ def _fused(
         return contexts
     tokens = fused_contexts(*projected, masks, products=[p for p in products if p.part.order == 1], **options)
     return mix_contexts(contexts, tokens, opening(gate_H), structure)
+
+
+# The compiler leaves it as it is: blocks of queries and generators of dropout follow the length of the text.
+_apart = torch._disable_dynamo(_fused)

@@ -98,6 +98,17 @@ class Visibility(SlotMasks):
         super().__init__(key_length=key_length, query_length=query_length, first_query=first_query, device=device)
         self.lengths_B, self.causal = lengths_B, causal
 
+    def without_masks(self) -> Visibility:
+        """The same rules, before any mask is made."""
+        return Visibility(
+            key_length=self.key_length,
+            lengths_B=self.lengths_B,
+            causal=self.causal,
+            query_length=self.query_length,
+            first_query=self.first_query,
+            device=self.device,
+        )
+
     @property
     def padding(self) -> Tensor | None:
         """Padded tokens (B, K), or None where nothing is padded."""
