@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from phraseloom.errors import UsageError
 from phraseloom.layers import PhraseAttention, replace_attention
-from phraseloom.layers.phrase_attention import opening
+from phraseloom.layers.attention.gate import opening
 
 WIDTH, HEADS, BATCH, LENGTH = 16, 4, 3, 7
 SINGLE = ("token", "relative", "convkv homogeneous 22", "queryk homogeneous 121", "queryk homogeneous 013")
@@ -323,7 +323,7 @@ class Own(nn.MultiheadAttention):
         (nn.MultiheadAttention(8, 2, add_zero_attn=True), "queryk heterogeneous 1-2", "1 is no plain"),
         (Own(8, 2), "queryk heterogeneous 1-2", "1 is no plain"),
         (nn.MultiheadAttention(8, 2), "queryk heterogeneous 2-3", "no slots of order 1"),
-        (nn.MultiheadAttention(8, 2), "queryk heterogenous 1-2", "none of homogeneous"),
+        (nn.MultiheadAttention(8, 2), "queryk heterogenous 1-2", "is no arrangement"),
     ],
 )
 def test_what_cannot_be_replaced_leaves_the_model_alone(layer: nn.Module, structure: str, words: str) -> None:

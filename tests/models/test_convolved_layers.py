@@ -116,4 +116,4 @@ def test_the_compiled_kernels_leave_such_layers_to_torch() -> None:
         pytest.skip("the compiled library is not built")
     model = built(config()).float()
     with pytest.raises(Unsupported, match="without feed-forward"):
-        encoder_program(Parts(1), model.encoder, model.source_embedding)
+        encoder_program(Parts(1), model.encoder, model.source_embedding, None)

@@ -46,10 +46,8 @@ class _Compiled:
 
     def __init__(self, model: Any) -> None:
         embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
-        self._read = [*model.parameters(), embedding.weight]  # fixed vectors are no parameters
-        if isinstance(model.output, ContinuousOutput):
-            self._read.append(model.output.table.rows_VM)
-        self._made_from = self._versions()
+        self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
+        self._made_from = _versions(self._read)
         if not isinstance(model.decoder, TransformerDecoder):
             raise Unsupported(f"it cannot run a {type(model.decoder).__name__}")
         attention: Any = model.decoder.layers[0].self_attention
@@ -68,13 +66,20 @@ class _Compiled:
         except Unsupported:
             self.output = None
 
-    def _versions(self) -> list[tuple[int, int]]:
-        return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in self._read]
+    def is_current(self, model: Any) -> bool:
+        """Whether the tensors of `model` are still those that were packed."""
+        return _versions(_tensors(model)) == self._made_from
 
-    @property
-    def is_current(self) -> bool:
-        """Whether the parameters are still those that were packed."""
-        return self._versions() == self._made_from
+
+def _tensors(model: Any) -> list[Tensor]:
+    """The parameters of a model and its fixed vectors."""
+    embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
+    fixed = [model.output.table.rows_VM] if isinstance(model.output, ContinuousOutput) else []
+    return [*model.parameters(), embedding.weight, *fixed]
+
+
+def _versions(tensors: list[Tensor]) -> list[tuple[int, int]]:
+    return [(t.data_ptr(), 0 if t.is_inference() else t._version) for t in tensors]
 
 
 _programs: WeakKeyDictionary[nn.Module, _Compiled] = WeakKeyDictionary()
@@ -89,7 +94,7 @@ def _compiled(model: Any) -> _Compiled:
         raise Unsupported(f"it cannot run a {type(model).__name__}")
     with _lock:
         compiled = _programs.get(model)
-        if compiled is None or model.training or not compiled.is_current:
+        if compiled is None or model.training or not compiled.is_current(model):
             if model.training or any(p.device.type != "cpu" or p.dtype != torch.float32 for p in model.parameters()):
                 raise Unsupported("it runs float32 models on a CPU, for inference")
             _programs[model] = compiled = _Compiled(model)

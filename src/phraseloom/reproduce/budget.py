@@ -7,7 +7,7 @@
     score by parameters                  the first single number of the table, mean over seeds, whiskers ± s
 
 A gain at an update is between unfinished trainings of one length; it is not that of shorter trainings. The curves come from
-table.json, so the picture can be drawn again without the runs. One seed has no band. Needs matplotlib.
+table.json, so the picture can be made without the runs. One seed has no band. Needs matplotlib.
 """
 
 from __future__ import annotations
