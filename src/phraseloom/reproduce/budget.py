@@ -7,7 +7,7 @@
     score by parameters                  the first single number of the table, mean over seeds, whiskers ± s
 
 A gain at an update is between unfinished trainings of one length; it is not that of shorter trainings. The curves come from
-table.json, so the picture can be drawn again without the runs. One seed has no band. Needs matplotlib.
+table.json, so the picture needs no runs. One seed has no band. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -63,10 +63,12 @@ class SeedCurves:
 def of_seeds(curves: Mapping[int, ValidationCurves], key: str) -> SeedCurves | None:
     """The curves of a row for `perplexity` or `bleu`; None if no seed has one, or the seeds share no update."""
     found = [points for of_run in curves.values() if (points := of_run.get(key))]
-    shared = sorted(set.intersection(*({point[0] for point in points} for points in found))) if found else []
+    if not found:
+        return None
+    shared = sorted(set.intersection(*({float(point[0] or 0) for point in points} for points in found)))
     if not shared:
         return None
-    rows = [{point[0]: point for point in points} for points in found]
+    rows = [{float(point[0] or 0): point for point in points} for points in found]
     values = np.array([[row[update][2] for update in shared] for row in rows], dtype=float)
     seconds = [[row[update][1] for update in shared] for row in rows]
     timed = all(second is not None for row in seconds for second in row)
