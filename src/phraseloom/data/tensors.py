@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -59,7 +59,7 @@ class Batch:
 
     def as_padded(self) -> Batch:
         """The same batch with masks even if they hide nothing, so that a compiler makes one program, not two."""
-        batch = replace(self)
+        batch = Batch(**{f.name: getattr(self, f.name) for f in fields(self)})
         every = torch.arange(self.target_out_BT.numel(), device=self.target_out_BT.device)
         batch.__dict__["is_source_padded"] = True
         batch.__dict__["real_places"] = every if self.real_places is None else self.real_places

@@ -1,8 +1,9 @@
 """The loss of a model through `torch.compile`: one program for the batches of a run, not one for each shape.
 
 Sizes of batches are symbols for the compiler, every batch is taken as padded, and the chunks of cross-entropy are one operation
-(`losses/cross_entropy.py`). A second program is made where a size is 1, where two sizes of the first batch were equal and later
-are not, and where texts are so long that their attention is fused; that attention is computed as without the compiler.
+(`losses/cross_entropy.py`). More programs are made where a size is 1, where two sizes of the first batch were equal and later
+are not, where a side has more than 128 tokens (the table of positions grows), and where texts are so long that their attention
+is fused; that attention is computed as without the compiler.
 Models whose number of operations follows the lengths of a batch are not compiled (`obstacle`).
 """
 
@@ -59,7 +60,7 @@ def compile_loss(model: torch.nn.Module, *, backend: Any = "inductor") -> Callab
             return compiled(_of_any_size(batch.as_padded()))
         except TorchDynamoException as error:
             inner = getattr(error, "inner_exception", error)  # what a backend raised
-            reason = (str(inner).strip() or type(inner).__name__).splitlines()[0]
+            reason = str(inner).strip().partition("\n")[0] or type(inner).__name__
             raise UsageError(
                 f"training.compile: torch cannot compile the loss on this machine: {reason}",
                 hint="it needs a C++ compiler (CPU) or triton (GPU); or set training.compile to false",
