@@ -45,7 +45,7 @@ class _Compiled:
     """The programs of a model and the parameters that they were made from."""
 
     def __init__(self, model: Any) -> None:
-        embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
+        embedding = _embedding(model)
         self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
         self._made_from = _versions(self._read)
         if not isinstance(model.decoder, TransformerDecoder):
@@ -73,9 +73,12 @@ class _Compiled:
 
 def _tensors(model: Any) -> list[Tensor]:
     """The parameters of a model and its fixed vectors."""
-    embedding = model.embedding if isinstance(model, LanguageModel) else model.target_embedding
     fixed = [model.output.table.rows_VM] if isinstance(model.output, ContinuousOutput) else []
-    return [*model.parameters(), embedding.weight, *fixed]
+    return [*model.parameters(), _embedding(model).weight, *fixed]
+
+
+def _embedding(model: Any) -> Any:
+    return model.embedding if isinstance(model, LanguageModel) else model.target_embedding
 
 
 def _versions(tensors: list[Tensor]) -> list[tuple[int, int]]:
