@@ -137,7 +137,7 @@ def test_trees(entropy: Any) -> None:
         (["token", "fixed", "-s", "s"], 1, "attends to no source tokens"),
         (["nothing", "-s", "s"], 1, "nothing"),
         (["token", "-s", "nothing"], 1, "nothing"),
-        (["token", "-s", "s", "-t", "short"], 1, "short: 1 line"),
+        (["token", "-s", "s", "-t", "short"], 1, "short has 1 line"),
         (["token", "-s", "empty"], 1, "empty has no lines"),
         (["token", "token", "-s", "s"], 2, "token is given twice"),
         (["token"], 2, "--source"),
