@@ -68,7 +68,7 @@ def replace_closed_streams() -> None:
 def first_sign(verb: str, text: str) -> None:
     """Print on a terminal what begins now, because imports and loading take seconds; nothing goes to a log.
 
-    Further processes of a training print nothing. If the terminal has gone, the command continues.
+    Further processes of a training print nothing. The command continues if the terminal has gone.
     """
     if "PHRASELOOM_STORE_PORT" in os.environ or not sys.stderr.isatty():
         return

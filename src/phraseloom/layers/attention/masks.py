@@ -139,7 +139,7 @@ class Visibility(SlotMasks):
         return self.causal, None if self.padding is None else self.padding[:, None, None, :]
 
     def missing_queries(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
-        """See SlotMasks. An n-gram that ends on padding counts only where outputs read ahead; elsewhere it is not read."""
+        """See SlotMasks. Padding counts only where outputs read ahead; elsewhere its own output is never used."""
         query = torch.arange(self.first_query, self.first_query + self.query_length, device=self.device)
         padding = self.padding if of_itself and structure.reads_ahead else None
         missing = [(query < order - 1)[None] for order in structure.query_orders]
