@@ -67,6 +67,17 @@ def test_verdicts(difference: SeedDifference | None, wanted: ClaimConfig, says: 
     assert verdicts((wanted, [difference])) == [says]
 
 
+def test_claims_that_were_not_measured_make_no_other_easier() -> None:
+    """Rows that were left out count with p = 1 in Holm's correction, unless no row has several seeds."""
+    narrow = estimate(0.9)
+    assert narrow.p is not None and 0.02 < narrow.p < 0.05
+    assert verdicts((claim(), [narrow])) == ["held"]
+    assert verdicts((claim(), [narrow]), (claim(), [None])) == ["undecided", "not measured"]
+    assert verdicts((claim(), [estimate(1.0)]), (claim(), [None])) == ["held", "not measured"]
+    one_seed = estimate(0.9, one_seed=True)
+    assert verdicts((claim(), [one_seed]), (claim(), [None])) == verdicts((claim(), [one_seed])) + ["not measured"]
+
+
 def test_a_margin_inside_the_half_width_decides_nothing() -> None:
     """ "Equal" could never hold, so that a claim that can only fail says nothing."""
     for mean in (0.0, 5.0):
