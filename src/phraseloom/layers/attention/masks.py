@@ -13,6 +13,7 @@ zero (reliability.md N2, N3).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -21,11 +22,11 @@ from torch import Tensor
 from phraseloom.layers.attention.structure import HeadGroup, Structure
 
 
-class SlotMasks:
+class SlotMasks(ABC):
     """What queries at positions `first_query …` may see of the n-gram slots of `key_length` tokens.
 
-    A subclass knows which tokens are hidden: it has the methods that raise NotImplementedError here. The masks are made on
-    first use and kept, so that one object serves every layer of a stack.
+    A subclass knows which tokens are hidden. The masks are made on first use and kept, so that one object serves every layer of
+    a stack.
     """
 
     def __init__(self, *, key_length: int, query_length: int, first_query: int, device: torch.device | None) -> None:
@@ -65,17 +66,17 @@ class SlotMasks:
         missing = torch.broadcast_tensors(*self.missing_queries(structure, of_itself=of_itself))
         return torch.cat(missing, -1)[:, None, :, None]
 
+    @abstractmethod
     def hidden_slots(self, structure: Structure) -> Tensor | None:
         """Mask of all slots of a structure, broadcastable to (B, H, Q, G·K), or None where every slot is visible."""
-        raise NotImplementedError
 
+    @abstractmethod
     def missing_queries(self, structure: Structure, *, of_itself: bool) -> list[Tensor]:
         """For each query order the query n-grams (B or 1, Q) that do not exist."""
-        raise NotImplementedError
 
+    @abstractmethod
     def hidden_besides_future(self, part: HeadGroup, *, zero_extended: bool) -> tuple[bool, Tensor | None]:
         """Whether the future is hidden, and what else is, broadcastable to (B, heads of `part`, Q, K)."""
-        raise NotImplementedError
 
 
 class Visibility(SlotMasks):
