@@ -23,7 +23,7 @@ from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
     "000": ("table1", "table2", "table3", "figure2"),
-    "001": ("table1", "table2", "table2-times", "figure3", "figure4", "long"),
+    "001": ("table1", "table2", "table2-times", "figure3", "figure4", "multi30k", "long"),
     "002": ("table1", "table2", "table3", "table4", "multi30k"),
     "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
