@@ -52,8 +52,10 @@ training: {{batch_tokens: 100, max_updates: 5}}
 def make(tmp_path: Path) -> Callable[..., Any]:
     """Write a table of three rows, the last not run; run it."""
 
-    def call(steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any) -> Any:
-        data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
+    def call(
+        steps: dict[str, Any] | None = None, plan_only: bool = False, note: str = "A note.", **options: Any
+    ) -> Any:
+        data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=[note])
         data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
         for name, width, words in (("base", 8, WORSE), ("new", 12, REFERENCE)):
@@ -131,6 +133,30 @@ def test_a_table_is_judged_again_from_its_own_files(make: Callable[..., Any], tm
     (alone / "table.json").write_text(json.dumps(data))
     recompute(alone)
     assert (alone / "table.json").read_bytes() == files["table.json"]
+
+
+def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], tmp_path: Path) -> None:
+    """As if all rows had been run together, but for a note on minutes."""
+    whole, target, _ = make(seeds=[1, 2], scale="small")
+    all_rows = json.loads((target / "table.json").read_text())
+    make(seeds=[1, 2], scale="small", rows=["base"])
+    half = tmp_path / "half"
+    shutil.copytree(target, half)
+    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    joined = json.loads((target / "table.json").read_text())
+    for part in ("rows", "claims"):
+        assert joined[part] == all_rows[part]
+    assert "a comparison of minutes: the rows base are those of a table stored before" in joined["left_out"]
+    assert "not chosen" not in (target / "table.md").read_text()
+    assert recompute(target).judged == whole.judged
+    for match, options in (
+        ("it has seeds 1, 2, not seeds 1", {"seeds": [1], "scale": "small"}),
+        ("it has scale small, not scale tiny", {"seeds": [1, 2]}),
+    ):
+        with pytest.raises(UsageError, match=match):
+            make(rows=["new"], rows_from=half, **options)
+    with pytest.raises(UsageError, match="its definition has changed since"):
+        make(note="Another note.", seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
 
 
 def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None:

@@ -54,6 +54,14 @@ def command(
         Path | None,
         typer.Option(metavar="FOLDER", help="First copy the finished steps of this output folder of another machine."),
     ] = None,
+    rows_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Take the rows that are not chosen from the table stored in FOLDER (table.json and its sentences), with "
+            "the same definition, scale and seeds.",
+        ),
+    ] = None,
     jobs: Annotated[
         int,
         typer.Option(
@@ -190,6 +198,7 @@ def command(
         on=on,
         slurm=_slurm(slurm or [], on),
         step=step,
+        rows_from=rows_from,
     )
     if data:
         from phraseloom.reproduce.table_run import check_table_data

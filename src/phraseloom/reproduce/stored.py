@@ -1,9 +1,10 @@
-"""Recompute a table from its own files: `table.json` and its sentence file give its intervals and claims."""
+"""Tables read from their own files: `table.json` and its sentence file give its intervals and claims, and rows for another run."""
 
 from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,18 @@ from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.measure import MeasuredValue, scorer_of
 from phraseloom.reproduce.result import Result, compare
 from phraseloom.reproduce.sentences import TableSentences, read_sentences
-from phraseloom.reproduce.table import JsonMetric, TableConfig, TextMetric
-from phraseloom.reproduce.writing import BUDGET, FORMAT, JSON, OLD_FORMATS, PICTURE, read_table, stored_tables, write
+from phraseloom.reproduce.table import JsonMetric, Scale, TableConfig, TextMetric
+from phraseloom.reproduce.writing import (
+    BUDGET,
+    FORMAT,
+    JSON,
+    OLD_FORMATS,
+    PICTURE,
+    definition,
+    read_table,
+    stored_tables,
+    write,
+)
 
 
 def recompute(folder: Path) -> Result:
@@ -47,6 +58,43 @@ def read_result(folder: Path) -> Result:
     _check(result, path)
     compare(result)
     return result
+
+
+def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale, seeds: Sequence[int]) -> Result:
+    """The result in a folder, for `take_rows`.
+
+    Raises UsageError if it is of another table, definition, scale or seeds, or if its sentences are not stored;
+    CorruptError as `recompute`.
+    """
+    stored, path = read_result(folder), folder / JSON
+    wanted = (name, f"scale {scale}", "seeds " + ", ".join(map(str, seeds)))
+    found = (stored.name, f"scale {stored.scale}", "seeds " + ", ".join(map(str, stored.seeds)))
+    for this, that in zip(wanted, found, strict=True):
+        if this != that:
+            raise UsageError(f"no rows for this table: it has {that}, not {this}", file=path)
+    if definition(stored.table) != definition(table):
+        raise UsageError("no rows for this table: its definition has changed since", file=path, hint="run all rows")
+    return stored
+
+
+def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
+    """Add the rows that a result has no numbers of from a stored one, and compare all rows again.
+
+    Returns the (task, row) that were added.
+    """
+    places = {name: {cell[:2] for cell in r.measured} for name, r in (("here", result), ("stored", stored))}
+    taken = [place for place in result.places() if place in places["stored"] - places["here"]]
+    result.measured |= {cell: seeds for cell, seeds in stored.measured.items() if cell[:2] in taken}
+    result.facts |= {place: stored.facts[place] for place in taken if place in stored.facts}
+    result.curves |= {place: stored.curves[place] for place in taken if place in stored.curves}
+    result.counted |= {place: stored.counted[place] for place in taken if place in stored.counted}
+    result.failures |= {place: stored.failures[place] for place in taken if place in stored.failures}
+    if taken:
+        names = ", ".join(dict.fromkeys(row for _, row in taken))
+        result.left_out.append(f"a comparison of minutes: the rows {names} are those of a table stored before")
+        result.versions |= stored.versions
+    compare(result)
+    return taken
 
 
 def draw_pictures(folder: Path) -> list[Path]:

@@ -21,6 +21,7 @@ from phraseloom.reproduce.plan import Plan, Speed, choose, make_plan, render, sp
 from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
+from phraseloom.reproduce.stored import read_rows, take_rows
 from phraseloom.reproduce.table import Scale
 from phraseloom.reproduce.writing import BUDGET, PICTURE, check_place, draw, write
 
@@ -34,6 +35,7 @@ class TableOptions:
     """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper.
 
     `on`: who runs the steps, with `slurm`, options of sbatch. `step`: the identity of the only step to run, or its beginning.
+    `rows_from`: the folder of a stored table, which gives the rows that are not run here.
     """
 
     scale: Scale = "tiny"
@@ -49,6 +51,7 @@ class TableOptions:
     on: Literal["here", "local", "slurm"] = "here"
     slurm: Mapping[str, str] = field(default_factory=dict)
     step: str | None = None
+    rows_from: Path | None = None
 
     @property
     def trains(self) -> bool:
@@ -110,6 +113,9 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     """
     target = options.folder / options.scale / Path(name).stem
     check_place(target)
+    stored = None
+    if options.rows_from is not None:
+        stored = read_rows(options.rows_from, plan.steps.table, target.name, options.scale, plan.seeds)
     with system_errors(options.folder):
         files.disk.mkdir(plan.steps.work)
         execution = _execution(plan, plan.ordered, options, say)
@@ -118,7 +124,7 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
                 execution.run()
         finally:
             plan.records.update(execution.records)
-            result = measure(plan, Path(name).stem, options)
+            result = measure(plan, target.name, options, stored)
             with files.FolderLock(plan.steps.work / LOCKS / target.name):  # not in the folder, which has the table only
                 pictures = [PICTURE] if draw(result, target / PICTURE) else []
                 pictures += [BUDGET] if draw_budget(result, target / BUDGET) else []
@@ -207,13 +213,14 @@ def plan_data(plan: Plan, options: TableOptions) -> dict[str, Any]:
     return {"format": 1, "scale": plan.steps.scale, "speed": {p: s.says for p, s in speed.items()}, "steps": steps}
 
 
-def measure(plan: Plan, name: str, options: TableOptions) -> Result:
-    """The result of the steps that have run."""
+def measure(plan: Plan, name: str, options: TableOptions, stored: Result | None = None) -> Result:
+    """The result of the steps that have run, with the rows of a stored one that were not chosen."""
     table = plan.steps.table
     has_results = options.trains or any(record.state == "done" for record in plan.records.values())
     chosen = plan.chosen if has_results else []  # nothing was trained, so that nothing is missing
     result = collect(plan.steps, name, plan.seeds, chosen, _all_records(plan), counted=counted(plan))
-    left_out = [place for place in result.places() if place not in plan.chosen]
+    taken = [] if stored is None else take_rows(result, stored)
+    left_out = [place for place in result.places() if place not in plan.chosen and place not in taken]
     for task, row in left_out:
         if options.scale not in table.rows[row].not_run and options.scale not in table.no_task.get(task, {}):
             result.left_out.append(f"{table.rows[row].label} {task}".strip() + ": not chosen (--rows)")
