@@ -1,4 +1,4 @@
-"""Tables read from their own files: `table.json` and its sentence file give its intervals and claims, and rows for another run."""
+"""Stored tables: `table.json` and its sentence file give intervals and claims again, and rows to another run."""
 
 from __future__ import annotations
 
