@@ -127,7 +127,9 @@ def command(
     ] = None,
     short: Annotated[
         bool,
-        typer.Option("--short", help="With --evidence: only claims whose rows have several seeds, in fewer columns."),
+        typer.Option(
+            "--short", help="With --evidence: only claims on BLEU whose rows have several seeds, in fewer columns."
+        ),
     ] = False,
     into: Annotated[
         Path | None,

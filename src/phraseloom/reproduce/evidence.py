@@ -2,8 +2,8 @@
 
 The rows come from the stored tables, FOLDER/SCALE/TABLE/table.json, and from nothing else. A claim has one row per scale. If it
 needs several comparisons, the row shows the weakest measured one: the least difference on the claimed side, or the largest for
-a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims whose rows have several
-seeds, in fewer columns.
+a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims on BLEU whose rows have
+several seeds, in fewer columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OURS = re.compile(r"\(our question, not the papers?'s?\)")
 class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
-    `says`: the claim alone; `unit`: of the difference, empty for BLEU; `seeds`: the least number of the rows.
+    `says`: the claim alone; `on_bleu`: whether it is about BLEU; `seeds`: the least number of the rows.
     """
 
     table: str
@@ -44,7 +44,7 @@ class ClaimEvidence:
     row: tuple[str, ...] | None = None
     budget: str = ""
     says: str = ""
-    unit: str = ""
+    on_bleu: bool = False
     seeds: int = 0
 
 
@@ -61,7 +61,7 @@ def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = 
         hint = "reproduce TABLE --scale small --seeds 1,2,3 writes some"
         raise UsageError(f"no table of another scale than {NO_EVIDENCE}: there is no evidence", file=folder, hint=hint)
     if short:
-        return _short([claim for claim in shown if claim.seeds > 1], page)
+        return _short([claim for claim in shown if claim.seeds > 1 and claim.on_bleu], page)
     budgets = list(dict.fromkeys(claim.budget for claim in shown))
     lines = [_line(HEADERS), _line(["---"] * len(HEADERS))]
     for claim in shown:
@@ -75,15 +75,15 @@ def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = 
 
 
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
-    """The claims that have several seeds, as a table of a few words."""
+    """The claims as a table of a few words."""
     if not claims:
-        return "No claim has several seeds yet.\n"
+        return "No claim on BLEU has several seeds yet.\n"
     lines = [_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS)]
     for claim in claims:
         assert claim.row is not None
         _, _, paper, ours, seeds, updates, verdict = claim.row
         says = f"{OURS.sub('(ours)', claim.says)} ([{claim.table}]({_link(claim.place, page)}))"
-        lines.append(_line((says, paper, f"{ours} {claim.unit}".rstrip(), seeds, updates, verdict)))
+        lines.append(_line((says, paper, ours, seeds, updates, verdict)))
     return "\n".join(lines) + "\n"
 
 
@@ -177,9 +177,9 @@ def _claim(
         verdict,
     )
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
-    unit = "" if isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") else title
+    on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t")
     says = claim.says + (f", by {claim.by:g} or more" if claim.by else "")
-    return ClaimEvidence(name, scale, place, cells, budget, says, unit, seeds)
+    return ClaimEvidence(name, scale, place, cells, budget, says, on_bleu, seeds)
 
 
 def _support(claim: ClaimConfig, mean: float) -> float:
