@@ -88,7 +88,7 @@ def command(
         )
     if files and len(files) == 1 and source is None:
         raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
-    text = inputs.read_texts(source, reference, trees, None)
+    text = inputs.read_texts(source, reference, trees)
     if by == "log-prob" and (text.sources is None or text.references is None):
         raise UsageError("--by log-prob is about the reference", hint="give --source and --reference")
     if text.sources is None and (reference is not None or trees is not None) and not files:
@@ -111,9 +111,9 @@ def _sides(
     lacks: list[dict[str, Any]],
 ) -> list[SystemSide]:
     """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
-    from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.diff.diff import SystemSide
-    from phraseloom.report.run.report import translates
+    from phraseloom.report.run.parts import NO_TRANSLATION
+    from phraseloom.report.run.runs import translates
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []

@@ -21,7 +21,7 @@ from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
 from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
-from phraseloom.report.run.runs import over_runs
+from phraseloom.report.run.runs import over_runs, translates
 from phraseloom.report.run.scores import Styles, p_value, plus_minus
 
 FORMAT = 1
@@ -210,11 +210,6 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
                     f"{plural(run['unreadable_lines'], 'line')} of the log", f"{run['folder']}: they could not be read"
                 )
     return lacks
-
-
-def translates(system: Mapping[str, Any]) -> bool:
-    """Whether the runs of a system are translation models (unknown tasks count as such)."""
-    return all(run["task"] in (None, "translation") for run in system["runs"])
 
 
 def _not_asked(parts: Sequence[Part], lacks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
