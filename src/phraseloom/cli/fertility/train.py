@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from phraseloom.cli.options import Device
+from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.cli.streams import note
 
 N = TypeVar("N", int, float)
@@ -68,7 +69,7 @@ def command(
         typer.Option(min=0.0, metavar="GIB", help="Memory for token features, in GiB; the rest is kept in a file."),
     ] = 2.0,
     device: Device = "cpu",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    overwrite: OverwriteModel = False,
 ) -> None:
     """Train the fertility module: it predicts whether a source word becomes a word or a phrase. The rest of the
     model is frozen.
