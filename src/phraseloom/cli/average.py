@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.outputs import OverwriteModel
+from phraseloom.errors import UsageError
 
 
 def command(
@@ -19,7 +20,6 @@ def command(
     overwrite: OverwriteModel = False,
 ) -> None:
     """Average the parameters of several checkpoints and write the result as a model folder."""
-    from phraseloom.errors import UsageError
     from phraseloom.training.checkpoint import average_checkpoints, last_checkpoints
 
     if last is not None:

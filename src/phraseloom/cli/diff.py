@@ -10,6 +10,7 @@ import typer
 
 from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.report_input import TestReference, TestTrees
 from phraseloom.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -30,19 +31,14 @@ def command(
     source: Annotated[
         Path | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, which both runs translate.")
     ] = None,
-    reference: Annotated[
-        Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
-    ] = None,
+    reference: TestReference = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE", help="NAME=FILE: translations of a run; NAME is the last part of its path. Repeatable."
         ),
     ] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
-    ] = None,
+    trees: TestTrees = None,
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
     by: Annotated[
         By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")

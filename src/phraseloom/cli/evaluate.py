@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from phraseloom.cli.options import ResampleSeed, grouped, once, rising_numbers
+from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.metrics.bleu import Scorer
@@ -94,7 +95,6 @@ class ScoringOptions:
 
     def scorers(self) -> list[Scorer]:
         """The metrics. Raises UsageError for an unknown one, or none."""
-        from phraseloom.errors import UsageError
         from phraseloom.metrics.bleu import make_scorer
 
         names = list(dict.fromkeys(n.strip().lower() for n in self.metrics.split(",") if n.strip()))
@@ -109,7 +109,7 @@ def command(
     *,
     texts: TextOptions,
     scoring: ScoringOptions,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
+    output: ReportForm = "text",
     overwrite: Overwrite = False,
 ) -> None:
     """Score translations: BLEU, chrF and TER with signatures, BLEU by source length, paired bootstrap.
@@ -125,7 +125,6 @@ def command(
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom import results
-    from phraseloom.errors import UsageError
     from phraseloom.report.charts import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
@@ -135,8 +134,7 @@ def command(
     score_files = [path for paths in given_files.values() for path in paths]
     inputs = [*files, *texts.reference, texts.source, texts.lines, *score_files]
     check_outputs({"--plot": scoring.plot}, inputs=inputs, overwrite=overwrite)
-    if output not in ("text", "json"):
-        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
+    check_form(output)
     scorers = scoring.scorers()
     bleu = next((s.name for s in scorers if s.name == ("BLEU-tok" if scoring.tokenized else "BLEU")), None)
     edges = _check(texts, scoring, bleu)
@@ -163,7 +161,6 @@ def command(
 
 def _check(texts: TextOptions, scoring: ScoringOptions, bleu: str | None) -> list[int]:
     """Check options that need others, before anything is read. Returns the edges of the length groups; `bleu` scores them."""
-    from phraseloom.errors import UsageError
     from phraseloom.report.charts.plots import can_draw
 
     if scoring.pairs and (not scoring.bootstrap or len(texts.hypotheses) < 2):
@@ -183,8 +180,6 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
     """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE."""
     from pathlib import Path
 
-    from phraseloom.errors import UsageError
-
     runs: dict[str, list[str]] = {}
     for text in hypotheses:
         name, equals, files = text.partition("=")
@@ -201,7 +196,6 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
 
 def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
     """The files of `--scores` by the name of their metric. Raises UsageError, FileProblem."""
-    from phraseloom.errors import UsageError, plural
     from phraseloom.files import require_file
 
     result: dict[str, list[str]] = {}
@@ -256,7 +250,6 @@ class ReadTexts(NamedTuple):
 
 def _read_texts(hypotheses: Sequence[str], options: TextOptions) -> ReadTexts:
     """Read all texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.bleu import read_line_numbers, take
     from phraseloom.text.lines import check_parallel

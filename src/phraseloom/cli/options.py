@@ -231,11 +231,15 @@ OutputFile = Annotated[
 TextOrStdin = Annotated[
     str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
 ]
+Vectors = Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")]
+JsonFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")]
 Resamples = Annotated[
     int, typer.Option("--bootstrap", metavar="N", min=1, help="Number of bootstrap resamples of the sentences.")
 ]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")]
 ResampleSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the resamples.")]
 TableForm = Annotated[Literal["table", "markdown", "json"], typer.Option(help="json: all results as one object.")]
+ReportForm = Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")]
 TextForm = Annotated[Literal["text", "json"], typer.Option(help="json: all results as one object.")]
 
 Rule = Literal["released", "aligned"]
@@ -248,6 +252,12 @@ def rising_numbers(text: str, option: str, hint: str) -> list[int]:
     if len(numbers) != len(parts) or numbers != sorted(set(numbers)) or numbers[0] < 1:
         raise UsageError(f"{option} {text}: not a rising list of whole numbers from 1", hint=hint)
     return numbers
+
+
+def check_form(output: str) -> None:
+    """Raise UsageError unless a `ReportForm` is text or json."""
+    if output not in ("text", "json"):
+        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
 
 
 def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) -> None:

@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from phraseloom.report.run.runs import System
 
 
+TestReference = Annotated[
+    Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
+]
+TestTrees = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
+]
+
+
 @dataclass(frozen=True)
 class ReportInputs:
     """The options of `report` that say what is measured, and on which files."""
@@ -29,9 +38,7 @@ class ReportInputs:
         Path | None,
         typer.Option("-s", "--test-source", metavar="FILE", help="Test source text, which the runs translate."),
     ] = None
-    reference: Annotated[
-        Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
-    ] = None
+    reference: TestReference = None
     outputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -40,10 +47,7 @@ class ReportInputs:
             "several runs), instead of translating. Repeatable.",
         ),
     ] = None
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
-    ] = None
+    trees: TestTrees = None
     mwt: Annotated[
         Path | None,
         typer.Option(metavar="LINES", help="Also score these lines separately: a file of line numbers, one per line."),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from phraseloom.cli.options import grouped
+from phraseloom.errors import PhraseloomError, UsageError
 
 if TYPE_CHECKING:
     from phraseloom.reproduce.table_run import TableOptions
@@ -172,7 +173,6 @@ class StoredOptions:
 
     def check(self) -> None:
         """Raise UsageError for options of --evidence without it."""
-        from phraseloom.errors import UsageError
 
         if self.evidence is None and self.short:
             raise UsageError("--short is about the table of --evidence", hint="give --evidence FOLDER too")
@@ -229,7 +229,6 @@ def command(
 
 def _read_stored(table: str | None, stored: StoredOptions) -> None:
     """Do what --index, --pictures, --recompute or --evidence asks for."""
-    from phraseloom.errors import UsageError
 
     if table is not None:
         option = next(iter(stored.folders))
@@ -259,7 +258,6 @@ def _read_stored(table: str | None, stored: StoredOptions) -> None:
 
 def _check_data(table: str, place: Path, options: RunOptions) -> None:
     """Check the corpora of a table. Raises UsageError, and CorruptError after the list if one is missing or different."""
-    from phraseloom.errors import UsageError
     from phraseloom.reproduce.table_run import check_table_data
 
     table_options = options.table_options()
@@ -273,7 +271,6 @@ def _check_data(table: str, place: Path, options: RunOptions) -> None:
 
 def _run(table: str, place: Path, options: RunOptions) -> None:
     """Print the plan of a table, or run one of its steps, or all and write the table. Raises PhraseloomError if some fail."""
-    from phraseloom.errors import PhraseloomError, UsageError
     from phraseloom.reproduce import table_run
 
     table_options = options.table_options()
@@ -309,9 +306,8 @@ def _run(table: str, place: Path, options: RunOptions) -> None:
 
 def _list_tables(place: Path) -> None:
     """Print the tables of a recipe folder. Raises UsageError if it has none."""
-    from phraseloom.errors import UsageError
     from phraseloom.report.markup import terminal
-    from phraseloom.reproduce.load import all_tables, load_table
+    from phraseloom.reproduce.table import all_tables, load_table
 
     loaded = [(path.stem, load_table(path)) for path in all_tables(place)]
     if not loaded:
@@ -321,7 +317,6 @@ def _list_tables(place: Path) -> None:
 
 
 def _slurm(pairs: list[str], on: str) -> dict[str, str]:
-    from phraseloom.errors import UsageError
 
     if pairs and on != "slurm":
         raise UsageError("--slurm is for --on slurm")
@@ -332,7 +327,6 @@ def _slurm(pairs: list[str], on: str) -> dict[str, str]:
 
 
 def _names(text: str, option: str) -> list[str]:
-    from phraseloom.errors import UsageError
 
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
@@ -341,7 +335,6 @@ def _names(text: str, option: str) -> list[str]:
 
 
 def _seeds(text: str) -> list[int]:
-    from phraseloom.errors import UsageError
 
     parts = _names(text, "--seeds")
     wrong = next((p for p in parts if not (p.isascii() and p.isdigit() and int(p) < 2**31)), None)

@@ -13,6 +13,7 @@ import typer
 from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
 
 STDIN = "-"
 
@@ -54,7 +55,6 @@ def command(
 
     Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
     """
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.options.text import TextConfig
     from phraseloom.text.lines import read_lines

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import Overrides
 from phraseloom.cli.streams import first_sign, note
+from phraseloom.errors import DivergedError, InterruptedRun
 
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
+    overrides: Overrides = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -44,7 +46,6 @@ def command(
     Ctrl-C, SIGTERM and SIGHUP save the run and exit with code 3. The same command resumes, with the same result as
     without a break.
     """
-    from phraseloom.errors import DivergedError, InterruptedRun
     from phraseloom.recipe import Recipe, load_recipe
 
     loaded = load_recipe(recipe, overrides)

@@ -16,7 +16,7 @@ import typer
 from phraseloom.cli.options import grouped, once
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
@@ -83,7 +83,6 @@ def command(
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
     from phraseloom import results
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
     from phraseloom.text.lines import read_parallel
@@ -131,7 +130,6 @@ def read_gold_text(source: Path, target: Path, gold: Path, trees: Path | None, f
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:
     """The links of a system, as many lines as there are gold sentences."""
     from phraseloom.align.links import parse_lines
-    from phraseloom.errors import DataError
     from phraseloom.text.lines import read_lines, read_stream
 
     rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
 
 STDIN = "-"
 
@@ -42,7 +42,6 @@ def command(
     from itertools import zip_longest
 
     from phraseloom.align.links import METHODS, format_links, parse_links, symmetrize
-    from phraseloom.errors import DataError, UsageError
 
     if method not in METHODS:
         raise UsageError(f"no symmetrisation {method!r}", hint=f"--method takes {', '.join(METHODS)}")

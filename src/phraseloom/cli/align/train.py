@@ -16,7 +16,7 @@ from phraseloom.cli.options import SourceText, TargetText, grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import PairReader, same_length
 from phraseloom.cli.streams import first_sign, note
-from phraseloom.errors import plural
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
@@ -160,7 +160,6 @@ def command(
     Example: phraseloom align train -s train.en -t train.de --with eflomal --links train.links
     """
     from phraseloom.align.aligner import choose_method, save_aligner
-    from phraseloom.errors import UsageError
     from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
@@ -229,7 +228,6 @@ def _left_out(counted: BitextCounts, max_words: int) -> str:
 
 def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> None:
     """Raise UsageError for options of the own aligner beside --with, and where the links have no file."""
-    from phraseloom.errors import UsageError
 
     if links is None:
         raise UsageError(f"--with {other} writes links only", hint="give --links FILE")

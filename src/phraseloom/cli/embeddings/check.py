@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import JsonFile, Vectors
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note, warn
+from phraseloom.errors import DataError
 
 if TYPE_CHECKING:
     from phraseloom.text.vector_check import VectorFigures
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
+    file: Vectors,
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Joined text: adds the posterior-mean test.")
     ] = None,
@@ -26,7 +28,7 @@ def command(
             min=2, max=1_000_000, help="Number of vectors: the most frequent tokens of the text, or the first rows."
         ),
     ] = 50_000,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
+    json: JsonFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Check whether vectors can be the targets of a continuous output: as they are, centred, and whitened.
@@ -76,7 +78,6 @@ def command(
 def _sampled(text: Path) -> list[list[str]]:
     """The tokens of evenly spaced lines."""
     from phraseloom.data.survey import sample
-    from phraseloom.errors import DataError
     from phraseloom.files import require_file
     from phraseloom.text.lines import count_lines
     from phraseloom.text.vector_check import LINE_TOKENS, LINES

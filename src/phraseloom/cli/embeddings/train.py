@@ -15,7 +15,7 @@ import typer
 from phraseloom.cli.options import grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import first_sign
-from phraseloom.errors import plural
+from phraseloom.errors import UsageError, escape_controls, plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.embeddings import EmbeddingProgress, EmbeddingSettings, TokenCounts
@@ -66,7 +66,6 @@ class VectorOptions:
 
     def settings(self) -> EmbeddingSettings:
         """The settings of fastText. Raises UsageError for options that do not fit."""
-        from phraseloom.errors import UsageError
         from phraseloom.phrases.embeddings import EmbeddingSettings
 
         if not 0 < self.rate < math.inf:
@@ -148,7 +147,6 @@ def command(
 
 
 def _range(text: str) -> tuple[int, int]:
-    from phraseloom.errors import UsageError
 
     match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
@@ -194,6 +192,5 @@ def _note_changes(path: Path, report: LineReport) -> None:
 
 
 def _say(text: str) -> None:
-    from phraseloom.errors import escape_controls
 
     print(f"phraseloom embeddings: {escape_controls(text)}", file=sys.stderr)

@@ -12,6 +12,7 @@ import typer
 from phraseloom.cli.options import Device
 from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
 
 N = TypeVar("N", int, float)
 Inputs = Literal["both", "states", "embeddings"]
@@ -107,7 +108,6 @@ def command(
 
 def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tuple[N, ...]:
     """The comma-separated numbers of an option."""
-    from phraseloom.errors import UsageError
 
     try:
         numbers = tuple(kind(part) for part in text.split(",")) if text else ()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Lines
@@ -60,7 +61,6 @@ class InputFiles:
 
 def single_stdin(*paths: str | None) -> None:
     """Raise UsageError if more than one file is -."""
-    from phraseloom.errors import UsageError
 
     if paths.count(STDIN) > 1:
         raise UsageError("only one of the files can be - (standard input)")
@@ -68,7 +68,6 @@ def single_stdin(*paths: str | None) -> None:
 
 def plain_name(path: str) -> str:
     """`path` of an output file. Raises UsageError for the name of a compressed file: outputs are plain text."""
-    from phraseloom.errors import UsageError
 
     if path.endswith((".gz", ".xz")):
         raise UsageError(f"{path}: the output is plain text", hint="choose a name without .gz or .xz")

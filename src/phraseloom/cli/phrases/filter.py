@@ -13,6 +13,7 @@ from phraseloom.cli.options import grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
 
 if TYPE_CHECKING:
     from phraseloom.phrases.filter import Filtered, Filters, Tags
@@ -118,7 +119,6 @@ def command(
 
     Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
     """
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.phrases.extract import read_candidates
     from phraseloom.phrases.filter import filter_candidates, format_moses, format_phrases
@@ -153,7 +153,6 @@ def _stop_words(name: str | None) -> frozenset[str] | None:
 
 
 def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:
-    from phraseloom.errors import UsageError
     from phraseloom.files import require_file
     from phraseloom.phrases.filter import Tags
 
@@ -170,7 +169,6 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
 
 
 def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
-    from phraseloom.errors import UsageError
 
     if filters.min_pmi is None:
         return ()

@@ -11,7 +11,7 @@ import typer
 from phraseloom.cli.options import Rule
 from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
 
 LINES = "lines.txt"
 
@@ -37,7 +37,6 @@ def command(
 
     Example: phraseloom phrases mwt -s test.de -t test.en -a test.links --table phrases.tsv --also system.en -o mwt
     """
-    from phraseloom.errors import UsageError
     from phraseloom.files import MANIFEST, require_file, write_manifest
     from phraseloom.phrases.extract import read_aligned
     from phraseloom.phrases.merge import merge_aligned
@@ -85,7 +84,6 @@ def command(
 
 
 def _same_length(file: str, expected: int, source: str, inputs: InputFiles) -> None:
-    from phraseloom.errors import DataError
 
     count = sum(1 for _ in inputs.lines(file).lines)
     if count != expected:

@@ -14,7 +14,7 @@ from phraseloom.cli.options import Rule, TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.segmenters import Phrases
@@ -59,7 +59,6 @@ def command(
 
     Example: phraseloom phrases segment train.en --table phrases.tsv -s train.de -a train.links > train.joined.en
     """
-    from phraseloom.errors import UsageError
 
     if (source is None) != (links is None):
         raise UsageError("the source text and the links go together", hint="give -s and -a")
