@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.parts import Part
-    from phraseloom.report.run.runs import System
+    from phraseloom.report.run.runs import Missing, System
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
@@ -91,7 +91,7 @@ def command(
         raise UsageError("there are no translations to compare", hint="give --source, or --outputs of both")
     known = [read_system(system) for system in systems]
     translations = inputs.read_outputs(files, text)
-    lacks: list[dict[str, Any]] = []
+    lacks: list[Missing] = []
     sides = _sides(systems, known, text, translations, alignments, device, lacks)
     scores, differences = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
     _write(build(known, scores=scores, sentences=differences, lacks=lacks), output)
@@ -104,20 +104,20 @@ def _sides(
     translations: dict[str, list[list[str]]],
     alignments: bool,
     device: str,
-    lacks: list[dict[str, Any]],
+    lacks: list[Missing],
 ) -> list[SystemSide]:
     """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.parts import NO_TRANSLATION
-    from phraseloom.report.run.runs import translates
+    from phraseloom.report.run.runs import Missing, translates
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
     for system, facts in zip(systems, known, strict=True):
         if not all(run["has_model"] for run in facts["runs"]):
-            lacks.append({"system": system.name, "what": "translations", "why": "there is no checkpoint yet"})
+            lacks.append(Missing(system.name, "translations", "there is no checkpoint yet"))
         elif not translates(facts):
-            lacks.append({"system": system.name, "what": "translations", "why": NO_TRANSLATION})
+            lacks.append(Missing(system.name, "translations", NO_TRANSLATION))
     if lacks:
         return []
     from phraseloom.analysis.measurements import translate_and_score
@@ -142,7 +142,7 @@ def _sides(
             except ModelError as error:
                 raise ModelError(error.what, file=folder, hint=error.hint) from error
         if alignments and runs[0].phrases is None:
-            lacks.append({"system": system.name, "what": "phrase alignments", "why": runs[0].why})
+            lacks.append(Missing(system.name, "phrase alignments", runs[0].why))
         phrases = runs[0].phrases
         sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides

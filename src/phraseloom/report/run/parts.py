@@ -21,7 +21,7 @@ from phraseloom.errors import DataError
 from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
 from phraseloom.metrics.ratio import wilson
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.runs import System, average, deviation, mean, spread, translates
+from phraseloom.report.run.runs import Missing, System, average, deviation, mean, spread, translates
 
 if TYPE_CHECKING:
     from phraseloom.analysis.measurements import Material
@@ -297,7 +297,6 @@ MEASURED = "measured"
 NO_TRANSLATION = "it is a language model, which does not translate"
 Runs = Sequence[Mapping[str, Any]]
 Measured = dict[str, dict[str, list[Any]]]  # kind → system → measurement of each run
-Lacks = list[dict[str, str | None]]
 NAMES = {
     "translation": "translation",
     "contrastive": "contrastive accuracy",
@@ -333,7 +332,7 @@ def measure_systems(
     *,
     device: str = "cpu",
     say: Callable[[str], None] = print,
-) -> tuple[Measured, Lacks]:
+) -> tuple[Measured, list[Missing]]:
     """The measurements by kind and system, and what is missing. Systems without a model are left out.
 
     `facts` are those of `runs.read_system`; systems in `translated` have translations, so that their models do not translate.
@@ -343,10 +342,10 @@ def measure_systems(
     from phraseloom.analysis.measurements import measure_model
 
     by_system: dict[str, Runs] = {}
-    others: Lacks = []
+    others: list[Missing] = []
     for system, known in zip(systems, facts, strict=True):
         if not translates(known):
-            others.append({"system": system.name, "what": "everything about translations", "why": NO_TRANSLATION})
+            others.append(Missing(system.name, "everything about translations", NO_TRANSLATION))
         if not translates(known) or not all(run["has_model"] for run in known["runs"]):
             continue
         own = replace(material, translate=material.translate and system.name not in translated)
@@ -386,15 +385,15 @@ def measured_parts(
     return parts + layer_parts(measured, gold, sentences)
 
 
-def split_lacks(measured: Mapping[str, Runs]) -> tuple[Measured, Lacks]:
+def split_lacks(measured: Mapping[str, Runs]) -> tuple[Measured, list[Missing]]:
     """By kind and system the measurements that all runs of the system have; and what is missing, with the reasons."""
     present: Measured = {}
-    lacks: Lacks = []
+    lacks: list[Missing] = []
     for name, runs in measured.items():
         for kind in dict.fromkeys(kind for run in runs for kind in run):
             reasons = list(dict.fromkeys(run[kind].why for run in runs if kind in run and hasattr(run[kind], "why")))
             if reasons:
-                lacks.append({"system": name, "what": NAMES[kind], "why": "; ".join(reasons)})
+                lacks.append(Missing(name, NAMES[kind], "; ".join(reasons)))
             elif all(kind in run for run in runs):
                 present.setdefault(kind, {})[name] = [run[kind] for run in runs]
     return present, lacks

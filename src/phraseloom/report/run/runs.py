@@ -45,6 +45,15 @@ class System:
     folders: tuple[Path, ...] = ()
 
 
+@dataclass(frozen=True)
+class Missing:
+    """What a report or a comparison lacks of a system (None: of all), and why."""
+
+    system: str | None
+    what: str
+    why: str
+
+
 def parse_systems(texts: Sequence[str]) -> list[System]:
     """The systems of a command line. Raises UsageError for a name or a folder that is repeated or empty."""
     systems: list[System] = []
