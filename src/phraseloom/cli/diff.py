@@ -12,6 +12,7 @@ from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.report_input import TestReference, TestTrees
 from phraseloom.errors import ModelError, UsageError
+from phraseloom.files import atomic_write_json, atomic_write_text
 
 if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
@@ -163,7 +164,6 @@ def _compare(
 
 
 def _write(document: dict[str, Any], output: Path | None) -> None:
-    from phraseloom.files import atomic_write_json, atomic_write_text
     from phraseloom.report.diff.page import diff_page
     from phraseloom.report.diff.text import render
 

@@ -14,6 +14,8 @@ from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, check_parallel, read_lines, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.metrics.bleu import Scorer
@@ -196,7 +198,6 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
 
 def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
     """The files of `--scores` by the name of their metric. Raises UsageError, FileProblem."""
-    from phraseloom.files import require_file
 
     result: dict[str, list[str]] = {}
     for text in scores:
@@ -250,9 +251,7 @@ class ReadTexts(NamedTuple):
 
 def _read_texts(hypotheses: Sequence[str], options: TextOptions) -> ReadTexts:
     """Read all texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
-    from phraseloom.files import require_file
     from phraseloom.metrics.bleu import read_line_numbers, take
-    from phraseloom.text.lines import check_parallel
 
     reference, source, lines = options.reference, options.source, options.lines
     once(hypotheses)
@@ -285,7 +284,6 @@ def _read_texts(hypotheses: Sequence[str], options: TextOptions) -> ReadTexts:
 
 def _read(path: str) -> list[str]:
     """The lines of a file. Changes by the reader are noted on standard error."""
-    from phraseloom.text.lines import LineReport, read_lines, read_stream
 
     report = LineReport()
     if path == STDIN:

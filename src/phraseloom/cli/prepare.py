@@ -85,7 +85,6 @@ def _part(text: str) -> tuple[int, int]:
 
 
 def _say(text: str) -> None:
-
     print(escape_controls(text), file=sys.stderr, flush=True)
 
 

@@ -12,6 +12,7 @@ from phraseloom.cli.options import Device, grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.report_input import ReportInputs, files_with_checksums, is_page, read_inputs
 from phraseloom.cli.streams import first_sign, note
+from phraseloom.files import atomic_write_json, atomic_write_text
 
 
 @grouped
@@ -41,7 +42,6 @@ def command(
 
     Example: phraseloom report runs/base -o report.html --add base=activation.json
     """
-    from phraseloom.files import atomic_write_json, atomic_write_text
     from phraseloom.report.run.page import report_page
     from phraseloom.report.run.parts import measure_systems, measured_parts
     from phraseloom.report.run.report import build

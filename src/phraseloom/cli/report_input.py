@@ -12,6 +12,8 @@ import typer
 from phraseloom.cli.align.evaluate import GoldForm
 from phraseloom.cli.options import ResampleSeed
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file, sha256_file
+from phraseloom.text.lines import check_parallel, read_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold
@@ -184,14 +186,12 @@ def named(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 def parse_added(texts: Sequence[str]) -> list[tuple[str, Path]]:
     """The names and existing files of `--add`."""
-    from phraseloom.files import require_file
 
     return [(name, require_file(file, "result")) for name, file in named(texts, "--add")]
 
 
 def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, list[Path]]:
     """System → files of translations, one for each of its runs if it has any. Raises UsageError."""
-    from phraseloom.files import require_file
 
     runs = {system.name: len(system.folders) for system in systems}
     result: dict[str, list[Path]] = {}
@@ -211,7 +211,6 @@ def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, 
 
 def lines_of(path: Path) -> list[str]:
     """The lines of a text. Raises DataError for invalid UTF-8."""
-    from phraseloom.text.lines import read_lines
 
     return list(read_lines(path, invalid="stop"))
 
@@ -224,8 +223,6 @@ def read_texts(
     form: GoldForm | None = None,
 ) -> ParallelText:
     """The given texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
-    from phraseloom.files import require_file
-    from phraseloom.text.lines import check_parallel
 
     if trees is not None and source is None:
         raise UsageError("--trees are those of test sources", hint="give them with --test-source")
@@ -253,7 +250,6 @@ def read_texts(
 
 def _both(first: Path | None, second: Path | None, options: str) -> tuple[Path, Path] | None:
     """Two files that go together. Raises UsageError if only one is given, FileProblem if one does not exist."""
-    from phraseloom.files import require_file
 
     if first is None and second is None:
         return None
@@ -352,7 +348,6 @@ def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, 
 
 def files_with_checksums(options: ReportInputs) -> dict[str, Any]:
     """Name → `file name (first 12 digits of its sha256)` of the texts that were read."""
-    from phraseloom.files import sha256_file
 
     files = {
         "test sources": options.source,

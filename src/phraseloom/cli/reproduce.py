@@ -317,7 +317,6 @@ def _list_tables(place: Path) -> None:
 
 
 def _slurm(pairs: list[str], on: str) -> dict[str, str]:
-
     if pairs and on != "slurm":
         raise UsageError("--slurm is for --on slurm")
     wrong = next((pair for pair in pairs if not all(pair.partition("=")[::2])), None)
@@ -327,7 +326,6 @@ def _slurm(pairs: list[str], on: str) -> dict[str, str]:
 
 
 def _names(text: str, option: str) -> list[str]:
-
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(f"{option} is empty")
@@ -335,7 +333,6 @@ def _names(text: str, option: str) -> list[str]:
 
 
 def _seeds(text: str) -> list[int]:
-
     parts = _names(text, "--seeds")
     wrong = next((p for p in parts if not (p.isascii() and p.isdigit() and int(p) < 2**31)), None)
     if wrong is not None or len(set(parts)) != len(parts):

@@ -12,6 +12,7 @@ import typer
 from phraseloom.cli.options import Overrides
 from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import DivergedError, InterruptedRun
+from phraseloom.files import FolderLock
 
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
@@ -71,7 +72,6 @@ def command(
 
 def _add_fertility(recipe: Recipe, run: Path) -> None:
     """Train the fertility module of the finished run, unless the run has it already."""
-    from phraseloom.files import FolderLock
     from phraseloom.reproduce.phrase_data import find_labels
     from phraseloom.training.fertility import Files, is_from, train_fertility
     from phraseloom.training.fertility_fit import FertilityFitOptions

@@ -17,6 +17,8 @@ from phraseloom.cli.options import grouped, once
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file
+from phraseloom.text.lines import read_lines, read_parallel, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
@@ -83,9 +85,7 @@ def command(
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
     from phraseloom import results
-    from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
-    from phraseloom.text.lines import read_parallel
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
     once(hypotheses)
@@ -119,7 +119,6 @@ class GoldText(NamedTuple):
 
 def read_gold_text(source: Path, target: Path, gold: Path, trees: Path | None, form: GoldForm) -> GoldText:
     """Read and check the files; prints a note if the links seem to count from 1. Raises DataError, UsageError."""
-    from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, trees)
     links = form.read(gold, list(zip(lines[source], lines[target], strict=True)))
@@ -130,7 +129,6 @@ def read_gold_text(source: Path, target: Path, gold: Path, trees: Path | None, f
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:
     """The links of a system, as many lines as there are gold sentences."""
     from phraseloom.align.links import parse_lines
-    from phraseloom.text.lines import read_lines, read_stream
 
     rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
     links = parse_lines(rows, file=_name(path), lines=lines)

@@ -18,13 +18,14 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import PARALLEL, LineReport, read_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
     from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
-    from phraseloom.text.lines import LineReport
 
 SHOWN = 5
 
@@ -98,7 +99,6 @@ def _align(
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
     from phraseloom.decoding.long_lines import CroppedLines
-    from phraseloom.text.lines import LineReport, write_lines
 
     choose(translator.config, cross_structures(translator.model))
     reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
@@ -120,7 +120,6 @@ def _aligned(
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
     from phraseloom.cli.parallel import ParallelFile
-    from phraseloom.text.lines import PARALLEL, read_lines
 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     both = [
@@ -158,7 +157,6 @@ def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: Gold
     """Print the best settings on gold links and write the best of them into the model folder."""
     from phraseloom.analysis.alignment import measure, ranked, remember
     from phraseloom.decoding.translator import Translator
-    from phraseloom.files import require_file
     from phraseloom.report.markup import terminal
 
     source, target, gold, trees = files

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.text.lines import read_lines, read_stream
 
 STDIN = "-"
 
@@ -62,8 +63,6 @@ def command(
 
 
 def _lines(path: str) -> Iterator[str]:
-    from phraseloom.text.lines import read_lines, read_stream
-
     return read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
 
 

@@ -17,6 +17,8 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import PairReader, same_length
 from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import UsageError, plural
+from phraseloom.files import disk
+from phraseloom.text.lines import read_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
@@ -160,7 +162,6 @@ def command(
     Example: phraseloom align train -s train.en -t train.de --with eflomal --links train.links
     """
     from phraseloom.align.aligner import choose_method, save_aligner
-    from phraseloom.text.lines import read_lines
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
     first_sign("align train", f"reading {source} and {target}")
@@ -194,7 +195,6 @@ def _scratch(parent: Path | None) -> Iterator[Path | None]:
     """A temporary folder in `parent`, or None."""
     from tempfile import TemporaryDirectory
 
-    from phraseloom.files import disk
     from phraseloom.replace import system_errors
 
     if parent is None:
@@ -254,7 +254,6 @@ def _align_with(
     from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
     from phraseloom.align.ibm import DIRECTIONS
     from phraseloom.align.links import format_links
-    from phraseloom.text.lines import write_lines
 
     program = PROGRAMS[name]
     program.find()
@@ -268,7 +267,6 @@ def _align_with(
 
 def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, method: str | None) -> None:
     from phraseloom.cli.align.apply import WINDOW, LeftOut, aligned, text_of
-    from phraseloom.text.lines import write_lines
 
     left_out = LeftOut()
     alignments = left_out.watch(aligned(aligner, PairReader(source, target).windows(WINDOW), method))

@@ -20,6 +20,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import warn
 from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
@@ -255,8 +256,6 @@ def _judge(
 
 
 def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:
-    from phraseloom.text.lines import write_lines
-
     rows = ["\t".join(SCORES)]
     for name, result in judged.items():
         values = zip(items, result.correct, result.wrong, result.right, strict=True)

@@ -11,6 +11,7 @@ import typer
 
 from phraseloom.cli.options import Device, Model, SourceText, TextForm
 from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
@@ -63,7 +64,6 @@ def command(
     from phraseloom import results
     from phraseloom.decoding.translator import Translator
     from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
-    from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, phrases)
     gold = None

@@ -12,6 +12,8 @@ from phraseloom.cli.options import JsonFile, Vectors
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note, warn
 from phraseloom.errors import DataError
+from phraseloom.files import atomic_write_json, require_file
+from phraseloom.text.lines import count_lines
 
 if TYPE_CHECKING:
     from phraseloom.text.vector_check import VectorFigures
@@ -69,8 +71,6 @@ def command(
     if faults:
         note("embeddings", REMEDY)
     if json is not None:
-        from phraseloom.files import atomic_write_json
-
         found = {name: table.as_dict() for name, table in figures.items()}
         atomic_write_json(json, {"file": str(file), "text": text and str(text), "tables": found, "problems": faults})
 
@@ -78,8 +78,6 @@ def command(
 def _sampled(text: Path) -> list[list[str]]:
     """The tokens of evenly spaced lines."""
     from phraseloom.data.survey import sample
-    from phraseloom.files import require_file
-    from phraseloom.text.lines import count_lines
     from phraseloom.text.vector_check import LINE_TOKENS, LINES
 
     total = count_lines(require_file(text, "text file"))

@@ -71,7 +71,6 @@ def _token(text: str) -> str:
 
 
 def _rows(tokens: Sequence[str], requested: Sequence[str], file: Path) -> list[int]:
-
     places = {token: row for row, token in enumerate(tokens)}
     for token in requested:
         if token not in places:

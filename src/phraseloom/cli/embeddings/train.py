@@ -16,10 +16,11 @@ from phraseloom.cli.options import grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import first_sign
 from phraseloom.errors import UsageError, escape_controls, plural
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, read_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.embeddings import EmbeddingProgress, EmbeddingSettings, TokenCounts
-    from phraseloom.text.lines import LineReport
 
 SECONDS = 10.0  # between two messages in an epoch
 ALIKE = 0.5  # mean cosine above which the vectors are called alike
@@ -112,14 +113,12 @@ def command(
 
     Example: phraseloom embeddings train train.joined.en -o en.vec --vocabulary phrases.tsv
     """
-    from phraseloom.files import require_file
     from phraseloom.phrases.embeddings import (
         count_tokens,
         read_tokens,
         require_gensim,
         train_vectors,
     )
-    from phraseloom.text.lines import LineReport, read_lines
     from phraseloom.text.vectors import mean_cosine, write_vectors
     from phraseloom.text.word_vectors import whitened
 
@@ -147,7 +146,6 @@ def command(
 
 
 def _range(text: str) -> tuple[int, int]:
-
     match = re.fullmatch(r"([0-9]{1,3})-([0-9]{1,3})", text)
     if match is None or not 1 <= int(match[1]) <= int(match[2]):
         raise UsageError(f"--ngrams {text}", hint="the shortest and the longest length, such as 3-6")
@@ -192,5 +190,4 @@ def _note_changes(path: Path, report: LineReport) -> None:
 
 
 def _say(text: str) -> None:
-
     print(f"phraseloom embeddings: {escape_controls(text)}", file=sys.stderr)

@@ -9,10 +9,11 @@ import typer
 
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, read_lines, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Lines
-    from phraseloom.text.lines import LineReport
 
 STDIN = "-"
 
@@ -42,9 +43,7 @@ class InputFiles:
 
     def lines(self, path: str) -> Lines:
         """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
-        from phraseloom.files import require_file
         from phraseloom.phrases.extract import Lines
-        from phraseloom.text.lines import LineReport, read_lines, read_stream
 
         name = "stdin" if path == STDIN else path
         report = self._reports[name] = LineReport()

@@ -14,6 +14,8 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError
+from phraseloom.files import require_file
+from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.filter import Filtered, Filters, Tags
@@ -119,10 +121,8 @@ def command(
 
     Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
     """
-    from phraseloom.files import require_file
     from phraseloom.phrases.extract import read_candidates
     from phraseloom.phrases.filter import filter_candidates, format_moses, format_phrases
-    from phraseloom.text.lines import write_lines
 
     outputs = {"-o": plain_name(output), "--moses": moses and plain_name(moses)}
     check_outputs(outputs, inputs=[candidates, target, options.stop_words, options.tags], overwrite=overwrite)
@@ -153,7 +153,6 @@ def _stop_words(name: str | None) -> frozenset[str] | None:
 
 
 def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:
-    from phraseloom.files import require_file
     from phraseloom.phrases.filter import Tags
 
     if not filters.parts_of_speech:
@@ -169,7 +168,6 @@ def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | Non
 
 
 def _text(filters: Filters, target: str | None, inputs: InputFiles) -> Any:
-
     if filters.min_pmi is None:
         return ()
     if target is None:

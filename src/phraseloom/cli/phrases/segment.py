@@ -15,6 +15,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError, plural
+from phraseloom.text.lines import encode_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.segmenters import Phrases
@@ -92,8 +93,6 @@ def _undo(text: str, inputs: InputFiles) -> None:
 
 
 def _print(lines: Iterable[str]) -> None:
-    from phraseloom.text.lines import encode_lines
-
     lines = iter(lines)
     while block := list(islice(lines, BLOCK)):
         sys.stdout.buffer.write(encode_lines(block))
@@ -129,7 +128,6 @@ class Joiner:
         from phraseloom.phrases.extract import read_aligned
         from phraseloom.phrases.fertility import format_fertilities
         from phraseloom.phrases.merge import RELEASED_SIZES, fertilities, merge_aligned
-        from phraseloom.text.lines import encode_lines, write_lines
 
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
         if longer and rule == "released":
