@@ -276,8 +276,8 @@ class Around(Config):
 @pytest.mark.parametrize(
     ("kind", "value", "message"),
     [
-        (Shorthand, "wide", "'wide' stands for a mapping with the unknown key size"),
-        (Around, {"inner": "wide"}, "inner: 'wide' stands for a mapping with the unknown key size"),
+        (Shorthand, "wide", "'wide' is short for a mapping with the unknown key size"),
+        (Around, {"inner": "wide"}, "inner: 'wide' is short for a mapping with the unknown key size"),
         (Around, {"inner": {"size": 1}}, "unknown key inner.size; valid here: width"),
         (Around, "wide", "should be a mapping (given: 'wide'); its keys: inner"),
         (Around, None, "should be a mapping (given: nothing); its keys: inner"),

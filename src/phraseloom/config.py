@@ -407,8 +407,8 @@ def explain(
         unknown = errors[0]["loc"][-1]
         if path[-1:] == (unknown,):
             what, hint = f"unknown key {bad.key}", _known_keys(kind, value, path)
-        else:  # text that stands for a mapping with this key
-            what, hint = f"{bad.start}{bad.text or 'this'} stands for a mapping with the unknown key {unknown}", None
+        else:  # text that is short for a mapping with this key
+            what, hint = f"{bad.start}{bad.text or 'this'} is short for a mapping with the unknown key {unknown}", None
     elif errors[0]["type"] in ("missing", "union_tag_not_found"):
         names = kinds(bad.annotations)
         what, hint = f"key {bad.key} is missing", f"one of {', '.join(names)}" if names else None

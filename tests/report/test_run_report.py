@@ -190,7 +190,7 @@ def test_texts_cannot_break_the_page(folder: Path) -> None:
     parts = [read_part(BAD, write(Path(f"{kind}.json"), one)) for kind, one in value.items()]
     systems = systems_of("base")
     systems[0]["name"] = BAD
-    document = build(systems, parts, title=BAD, lacks=[{"system": BAD, "what": BAD, "why": BAD}], about={BAD: BAD})
+    document = build(systems, parts, title=BAD, lacks=[Missing(BAD, BAD, BAD)], about={BAD: BAD})
     html = report_page(document)
     page = Checker(html)
     assert "img" not in page.tags
