@@ -13,6 +13,12 @@ from phraseloom.text.tokenizer import Tokenizer
 # Seconds after which a process that a test waits for is taken to hang. It ends a broken test; it says nothing about speed.
 HANGS = 1200
 
+# A recipe with nothing that could be left out; its files do not exist.
+SMALLEST_RECIPE = """\
+name: toy
+data: {folder: d, source_language: en, target_language: de, train: [{source: a, target: b}]}
+"""
+
 LINES = [
     "the old man sleeps .",
     "a cow is small , but a winter garden is dark .",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from phraseloom.config import Config, parse_yaml, set_override, validate
 from phraseloom.errors import ConfigError, FileProblem
@@ -256,3 +256,34 @@ def test_a_link_to_itself_is_not_the_nearest_name(tmp_path: Path) -> None:
     with pytest.raises(FileProblem, match="itself") as caught:
         load_recipe(tmp_path / "l1.yaml")
     assert "did you mean" not in str(caught.value)
+
+
+class Shorthand(Config):
+    """One line in place of a mapping, as in a mechanism of your own, with a key that no field has."""
+
+    width: int = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_line(cls, value: Any) -> Any:
+        return {"size": value} if isinstance(value, str) else value
+
+
+class Around(Config):
+    inner: Shorthand = Shorthand()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "message"),
+    [
+        (Shorthand, "wide", "'wide' is short for a mapping with the unknown key size"),
+        (Around, {"inner": "wide"}, "inner: 'wide' is short for a mapping with the unknown key size"),
+        (Around, {"inner": {"size": 1}}, "unknown key inner.size; valid here: width"),
+        (Around, "wide", "should be a mapping (given: 'wide'); its keys: inner"),
+        (Around, None, "should be a mapping (given: nothing); its keys: inner"),
+    ],
+)
+def test_text_in_place_of_a_mapping_is_refused_in_one_line(kind: type[Config], value: Any, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        validate(kind, value)
+    assert str(error.value) == message

@@ -12,12 +12,9 @@ from phraseloom.errors import ConfigError, PhraseloomError
 from phraseloom.models.store import find_model
 from phraseloom.other_names import KEYS, OPTIONS, OtherName, markdown
 from phraseloom.recipe import Recipe, load_recipe
+from tests.helpers import SMALLEST_RECIPE
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "coming_from.md"
-RECIPE = """\
-name: toy
-data: {folder: d, source_language: en, target_language: de, train: [{source: a, target: b}]}
-"""
 
 
 def names(rows: list[OtherName]) -> list[tuple[str, str]]:
@@ -27,7 +24,7 @@ def names(rows: list[OtherName]) -> list[tuple[str, str]]:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     path = tmp_path / "r.yaml"
-    path.write_bytes(RECIPE.encode())
+    path.write_bytes(SMALLEST_RECIPE.encode())
     return path
 
 

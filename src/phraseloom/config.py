@@ -354,6 +354,11 @@ class _BadValue(NamedTuple):
         return dotted(self.path)
 
     @property
+    def start(self) -> str:
+        """How a message about the value begins; empty for the whole configuration, which has no key."""
+        return f"{self.key}: " if self.path else ""
+
+    @property
     def text(self) -> str:
         """The value as it is written, if that is known; empty for a mapping or list."""
         if isinstance(self.given, dict | list):
@@ -399,7 +404,11 @@ def explain(
         place = place._replace(text=None)
     bad = _BadValue(path, value_at(value, path, errors[0]["input"]), types_at(kind, value, path), place)
     if errors[0]["type"] == "extra_forbidden":
-        what, hint = f"unknown key {bad.key}", _known_keys(kind, value, path)
+        unknown = errors[0]["loc"][-1]
+        if path[-1:] == (unknown,):
+            what, hint = f"unknown key {bad.key}", _known_keys(kind, value, path)
+        else:  # text that is short for a mapping with this key
+            what, hint = f"{bad.start}{bad.text or 'this'} is short for a mapping with the unknown key {unknown}", None
     elif errors[0]["type"] in ("missing", "union_tag_not_found"):
         names = kinds(bad.annotations)
         what, hint = f"key {bad.key} is missing", f"one of {', '.join(names)}" if names else None
@@ -452,21 +461,21 @@ def _misfit(bad: _BadValue, errors: Sequence[Any]) -> tuple[str, str | None]:
     tag = next((e for e in errors if e["type"] == "union_tag_invalid"), None)
     if tag is not None:
         names = re.findall(r"'([^']*)'", tag["ctx"]["expected_tags"])
-        return f"{bad.key}: {bad.text} is not known", one_of(bad.given, names)
+        return f"{bad.start}{bad.text} is not known", one_of(bad.given, names)
     if "too_short" in types:
         least = errors[0]["ctx"]["min_length"]
-        return f"{bad.key}: should have at least {least} item{'s' * (least != 1)}{_given(bad)}", None
+        return f"{bad.start}should have at least {least} item{'s' * (least != 1)}{_given(bad)}", None
     expected = [_expected(error) for error in errors]
     if all(expected):
         alternatives = " or ".join(dict.fromkeys(filter(None, expected)))
-        return f"{bad.key}: should be {alternatives}{_given(bad)}", _hint(bad, errors)
+        return f"{bad.start}should be {alternatives}{_given(bad)}", _hint(bad, errors)
     message = errors[0]["msg"].removeprefix("Value error, ")
     if types == {"string_too_short"}:
         message = "is empty"
     elif types == {"string_pattern_mismatch"}:
         message = f"is not of the form {errors[0]['ctx']['pattern']}"
     given = "" if bad.text in message else _given(bad)
-    return f"{bad.key}: {message}{given}" if bad.path else f"{message}", None
+    return (f"{bad.start}{message}{given}" if bad.path else message), None
 
 
 def _given(bad: _BadValue) -> str:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.helpers import SMALLEST_RECIPE
 
 from phraseloom.cli import streams
 
@@ -24,9 +25,6 @@ class Terminal:
 sys.stderr = Terminal()
 run(sys.argv[1:])
 """
-RECIPE = (
-    "name: toy\ndata: {folder: d, source_language: en, target_language: de, train: [{source: a.en, target: a.de}]}\n"
-)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +40,7 @@ RECIPE = (
     ],
 )
 def test_the_first_line_comes_before_slow_imports(line: str, first: str, tmp_path: Path) -> None:
-    (tmp_path / "r.yaml").write_bytes(RECIPE.encode())
+    (tmp_path / "r.yaml").write_bytes(SMALLEST_RECIPE.encode())
     for name in ("a.en", "a.de"):
         (tmp_path / name).write_bytes(b"a b c\n")
     command = [sys.executable, "-c", CODE, *line.split()]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import inspect
 import typing
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import pytest
+import typer
 
+from phraseloom.cli.options import grouped
 from phraseloom.config import Config, bounds, kinds, members
 from phraseloom.options.decoding import (
     DecodingConfig,
@@ -96,3 +99,35 @@ def test_every_field_is_described() -> None:
 
 def test_mean_is_another_name_of_no_head() -> None:
     assert DecodingConfig(alignment_head=typing.cast("Any", "mean")).alignment_head is None
+
+
+@dataclass(frozen=True)
+class Corner:
+    base: Annotated[int, typer.Option(min=0, max=1, help="Where counting begins.")] = 0
+    reverse: Annotated[bool, typer.Option("--reverse", help="Backwards.")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="A text.")]
+    corner: Corner = field(default_factory=Corner)
+    width: Annotated[int, typer.Option(help="Width.")] = 3
+
+
+def test_a_command_gets_options_that_belong_together_as_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    @grouped
+    def command(first: str, *, shape: Shape, last: bool = False) -> None:
+        print(first, shape, last)
+
+    assert list(inspect.signature(command).parameters) == ["first", "text", "base", "reverse", "width", "last"]
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    for arguments, expected in (
+        (["a", "b"], ("a", Shape(text="b"), False)),
+        (["a", "b", "--base", "1", "--last", "--width", "5"], ("a", Shape(text="b", corner=Corner(1), width=5), True)),
+    ):
+        app(arguments, standalone_mode=False)
+        assert capsys.readouterr().out == " ".join(map(str, expected)) + "\n"
+    with pytest.raises(SystemExit) as end:
+        app(["a", "b", "--base", "2"])
+    assert end.value.code == 2

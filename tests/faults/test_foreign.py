@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.helpers import tiny_tokenizer
+from tests.helpers import SMALLEST_RECIPE, tiny_tokenizer
 
 from phraseloom.cli.main import run
 from phraseloom.config import read_yaml
@@ -229,10 +229,7 @@ def recipe(folder: Path, base: str) -> Path:
     return folder / "r.yaml"
 
 
-BASE = (
-    "name: base\ndata: {folder: d, source_language: en, target_language: de, train: [{source: a, target: b}]}\n"
-    "training: {schedule: {kind: linear, peak: 0.1}, max_updates: 5}\n"
-)
+BASE = SMALLEST_RECIPE + "training: {schedule: {kind: linear, peak: 0.1}, max_updates: 5}\n"
 
 
 @pytest.mark.parametrize(

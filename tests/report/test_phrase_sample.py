@@ -12,9 +12,9 @@ from phraseloom import results
 from phraseloom.metrics.ratio import mcnemar, wilson
 from phraseloom.phrases.sample import JudgedPhrase, Sheet
 from phraseloom.report.phrase_sample import render, tally
-from phraseloom.reproduce.load import load_table
 from phraseloom.reproduce.measure import Meter
 from phraseloom.reproduce.steps import Steps, StepScope
+from phraseloom.reproduce.table import load_table
 
 PLACES = ["found in reference", "found by base"]
 KINDS = ("exact", "scattered", "partly", "absent")

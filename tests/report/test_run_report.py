@@ -13,7 +13,7 @@ import pytest
 from phraseloom.report.run.page import report_page
 from phraseloom.report.run.parts import ScoredOn, read_part, score_parts
 from phraseloom.report.run.report import build
-from phraseloom.report.run.runs import parse_systems, read_system
+from phraseloom.report.run.runs import Missing, parse_systems, read_system
 
 from .made_runs import make_run
 from .test_evaluation import BASE, NEW, OTHER, REFERENCE
@@ -132,7 +132,7 @@ def test_the_page_fetches_nothing(document: dict[str, Any]) -> None:
 
 def test_what_is_lacking_is_said(folder: Path) -> None:
     make_run(Path("new"), perplexities={}, losses={}, timed=False)
-    document = build(systems_of("base", "new"), lacks=[{"system": "base", "what": "attention entropy", "why": "none"}])
+    document = build(systems_of("base", "new"), lacks=[Missing("base", "attention entropy", "none")])
     said = {(lack["system"], lack["what"]) for lack in document["lacks"]}
     assert {("new", "learning curves"), ("new", "model"), ("base", "validation BLEU"), (None, "test scores")} <= said
     assert (None, "attention entropy") not in said
@@ -190,7 +190,7 @@ def test_texts_cannot_break_the_page(folder: Path) -> None:
     parts = [read_part(BAD, write(Path(f"{kind}.json"), one)) for kind, one in value.items()]
     systems = systems_of("base")
     systems[0]["name"] = BAD
-    document = build(systems, parts, title=BAD, lacks=[{"system": BAD, "what": BAD, "why": BAD}], about={BAD: BAD})
+    document = build(systems, parts, title=BAD, lacks=[Missing(BAD, BAD, BAD)], about={BAD: BAD})
     html = report_page(document)
     page = Checker(html)
     assert "img" not in page.tags

@@ -8,9 +8,8 @@ from typing import Any
 
 import yaml
 
-from phraseloom.reproduce.load import load_table
 from phraseloom.reproduce.steps import Step, Steps, StepScope
-from phraseloom.reproduce.table import TableConfig
+from phraseloom.reproduce.table import TableConfig, load_table
 
 # Verbs: write FILE TEXT · copy (standard input to output) · fail TEXT · translate TEXT (TEXT to standard output) ·
 # device (the GPUs that it sees, to standard output) ·

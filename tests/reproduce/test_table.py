@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import ConfigError, UsageError
-from phraseloom.reproduce.load import find_table, load_table
+from phraseloom.reproduce.table import find_table, load_table
 
 from .fakes import make_table, table_data
 

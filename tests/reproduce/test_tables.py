@@ -14,10 +14,9 @@ from phraseloom.errors import UsageError
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
-from phraseloom.reproduce.load import load_table
 from phraseloom.reproduce.result import Judge, paper_result
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
-from phraseloom.reproduce.table import SCALES, TableConfig, runnable
+from phraseloom.reproduce.table import SCALES, TableConfig, load_table, runnable
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

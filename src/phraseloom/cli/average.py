@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.outputs import OverwriteModel
+from phraseloom.errors import UsageError
+
 
 def command(
     output: Annotated[Path, typer.Argument(metavar="OUTPUT", help="The model folder to write.")],
@@ -14,10 +17,9 @@ def command(
         list[Path], typer.Argument(metavar="CHECKPOINT", help="Checkpoints; with --last, one run folder.")
     ],
     last: Annotated[int | None, typer.Option(min=1, help="Average the newest N checkpoints of the run folder.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    overwrite: OverwriteModel = False,
 ) -> None:
     """Average the parameters of several checkpoints and write the result as a model folder."""
-    from phraseloom.errors import UsageError
     from phraseloom.training.checkpoint import average_checkpoints, last_checkpoints
 
     if last is not None:

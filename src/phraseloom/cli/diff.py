@@ -10,13 +10,15 @@ import typer
 
 from phraseloom.cli.options import Device, ResampleSeed
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.cli.report_input import TestReference, TestTrees
 from phraseloom.errors import ModelError, UsageError
+from phraseloom.files import atomic_write_json, atomic_write_text
 
 if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.parts import Part
-    from phraseloom.report.run.runs import System
+    from phraseloom.report.run.runs import Missing, System
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
@@ -30,19 +32,14 @@ def command(
     source: Annotated[
         Path | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, which both runs translate.")
     ] = None,
-    reference: Annotated[
-        Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
-    ] = None,
+    reference: TestReference = None,
     outputs: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME=FILE", help="NAME=FILE: translations of a run; NAME is the last part of its path. Repeatable."
         ),
     ] = None,
-    trees: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
-    ] = None,
+    trees: TestTrees = None,
     sentences: Annotated[int, typer.Option(metavar="N", min=0, help="Number of sentences to list.")] = 10,
     by: Annotated[
         By, typer.Option(help="Rank sentences by the difference in chrF, or in log P of the reference.")
@@ -88,14 +85,14 @@ def command(
         )
     if files and len(files) == 1 and source is None:
         raise UsageError("--outputs of one run alone", hint="give those of both, or --source")
-    text = inputs.read_texts(source, reference, trees, None)
+    text = inputs.read_texts(source, reference, trees)
     if by == "log-prob" and (text.sources is None or text.references is None):
         raise UsageError("--by log-prob is about the reference", hint="give --source and --reference")
     if text.sources is None and (reference is not None or trees is not None) and not files:
         raise UsageError("there are no translations to compare", hint="give --source, or --outputs of both")
     known = [read_system(system) for system in systems]
     translations = inputs.read_outputs(files, text)
-    lacks: list[dict[str, Any]] = []
+    lacks: list[Missing] = []
     sides = _sides(systems, known, text, translations, alignments, device, lacks)
     scores, differences = _compare(sides, text, by, sentences, (bootstrap, seed)) if sides else (None, None)
     _write(build(known, scores=scores, sentences=differences, lacks=lacks), output)
@@ -108,20 +105,20 @@ def _sides(
     translations: dict[str, list[list[str]]],
     alignments: bool,
     device: str,
-    lacks: list[dict[str, Any]],
+    lacks: list[Missing],
 ) -> list[SystemSide]:
     """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
-    from phraseloom.cli.report_input import NO_TRANSLATION
     from phraseloom.report.diff.diff import SystemSide
-    from phraseloom.report.run.report import translates
+    from phraseloom.report.run.parts import NO_TRANSLATION
+    from phraseloom.report.run.runs import Missing, translates
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
     for system, facts in zip(systems, known, strict=True):
         if not all(run["has_model"] for run in facts["runs"]):
-            lacks.append({"system": system.name, "what": "translations", "why": "there is no checkpoint yet"})
+            lacks.append(Missing(system.name, "translations", "there is no checkpoint yet"))
         elif not translates(facts):
-            lacks.append({"system": system.name, "what": "translations", "why": NO_TRANSLATION})
+            lacks.append(Missing(system.name, "translations", NO_TRANSLATION))
     if lacks:
         return []
     from phraseloom.analysis.measurements import translate_and_score
@@ -146,7 +143,7 @@ def _sides(
             except ModelError as error:
                 raise ModelError(error.what, file=folder, hint=error.hint) from error
         if alignments and runs[0].phrases is None:
-            lacks.append({"system": system.name, "what": "phrase alignments", "why": runs[0].why})
+            lacks.append(Missing(system.name, "phrase alignments", runs[0].why))
         phrases = runs[0].phrases
         sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides
@@ -167,7 +164,6 @@ def _compare(
 
 
 def _write(document: dict[str, Any], output: Path | None) -> None:
-    from phraseloom.files import atomic_write_json, atomic_write_text
     from phraseloom.report.diff.page import diff_page
     from phraseloom.report.diff.text import render
 

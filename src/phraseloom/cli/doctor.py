@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import ReportForm, check_form
+
 if TYPE_CHECKING:
     from phraseloom.report.run.machine import Finding
 
 
 def command(
     quick: Annotated[bool, typer.Option("--quick", help="Skip the speed test, which imports torch.")] = False,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
+    output: ReportForm = "text",
 ) -> int:
     """Check Python, packages and their versions, extras, cores, memory, disk, locale, the speed of matrix products,
     the compiled library for search, whether a new model tells tokens apart, and from which length on fused attention is faster.
 
     The exit code is 1 if something that phraseloom needs is missing or broken. A ! marks advice.
     """
-    from phraseloom.errors import UsageError
     from phraseloom.report.run.machine import examine, render
 
-    if output not in ("text", "json"):
-        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
+    check_form(output)
     findings = examine(probe=not quick)
     if not quick and all(f.state != "fail" for f in findings):
         findings += [native_kernels(), start_of_training(), attention_backend()]

@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from phraseloom.cli.options import ResampleSeed, once, rising_numbers
+from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError, plural
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, check_parallel, read_lines, read_stream
+
+if TYPE_CHECKING:
+    from phraseloom.metrics.bleu import Scorer
 
 STDIN = "-"
 PAPER = "paper"  # the edges of P001, Figure 3
 
 
-def command(
+@dataclass(frozen=True, kw_only=True)
+class TextOptions:
+    """The files that are scored."""
+
     hypotheses: Annotated[
         list[str],
         typer.Argument(
@@ -25,21 +35,27 @@ def command(
             help="Translations of a system: one file, or NAME=FILE,FILE with a file per seed. The first is the baseline; - is "
             "stdin.",
         ),
-    ],
+    ]
     reference: Annotated[
         list[str], typer.Option("-r", "--reference", metavar="FILE", help="Reference; repeat for several.")
-    ],
+    ]
     source: Annotated[
         str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, for --by-length.")
-    ] = None,
+    ] = None
     lines: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Score only these lines: a file of line numbers from 1, one per line."),
-    ] = None,
+    ] = None
+
+
+@dataclass(frozen=True)
+class ScoringOptions:
+    """What is computed."""
+
     metrics: Annotated[
         str,
         typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter, tokenized, t2t-de (docs/evaluation.md)."),
-    ] = "bleu,chrf,ter",
+    ] = "bleu,chrf,ter"
     scores: Annotated[
         list[str] | None,
         typer.Option(
@@ -47,10 +63,10 @@ def command(
             help="Scores of another metric, one number per line: a file for each file of translations, in their order. "
             "Repeatable.",
         ),
-    ] = None,
+    ] = None
     tokenized: Annotated[
         bool, typer.Option("--tokenized", help="Add BLEU on the given tokens, like Moses multi-bleu.perl.")
-    ] = False,
+    ] = False
     tokenize: Annotated[
         str,
         typer.Option(
@@ -58,27 +74,44 @@ def command(
             help="sacreBLEU's tokenizer for BLEU: 13a, intl, zh, char, none, ja-mecab, "
             "ko-mecab (not spm or flores200, which download files).",
         ),
-    ] = "13a",
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False,
+    ] = "13a"
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU and chrF.")] = False
     by_length: Annotated[
         str | None,
         typer.Option(
             metavar="EDGES", help="BLEU by source length in tokens: edges such as 10,20,40; paper means 15,30,45."
         ),
-    ] = None,
+    ] = None
     plot: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Draw BLEU by source length to a .png, .svg or .pdf file."),
-    ] = None,
+    ] = None
     bootstrap: Annotated[
         int,
         typer.Option(metavar="N", min=0, help="Intervals and p from N resamples, such as 1000, and from the seeds."),
-    ] = 0,
+    ] = 0
     pairs: Annotated[
         bool, typer.Option("--pairs", help="Compare all pairs of systems, not only each with the first.")
-    ] = False,
-    seed: ResampleSeed = 12345,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
+    ] = False
+    seed: ResampleSeed = 12345
+
+    def scorers(self) -> list[Scorer]:
+        """The metrics. Raises UsageError for an unknown one, or none."""
+        from phraseloom.metrics.bleu import make_scorer
+
+        names = list(dict.fromkeys(n.strip().lower() for n in self.metrics.split(",") if n.strip()))
+        names += ["tokenized"] if self.tokenized and "tokenized" not in names else []
+        if not names and not self.scores:
+            raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
+        return [make_scorer(name, tokenize=self.tokenize, lowercase=self.lowercase) for name in names]
+
+
+@grouped
+def command(
+    *,
+    texts: TextOptions,
+    scoring: ScoringOptions,
+    output: ReportForm = "text",
     overwrite: Overwrite = False,
 ) -> None:
     """Score translations: BLEU, chrF and TER with signatures, BLEU by source length, paired bootstrap.
@@ -94,55 +127,60 @@ def command(
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom import results
-    from phraseloom.errors import UsageError
-    from phraseloom.metrics.bleu import make_scorer
     from phraseloom.report.charts import lengths
-    from phraseloom.report.charts.plots import can_draw
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
-    runs = _runs(hypotheses)
+    runs = _runs(texts.hypotheses)
     files = [path for paths in runs.values() for path in paths]
-    given_files = given_files_of(scores or [], files)
+    given_files = given_files_of(scoring.scores or [], files)
     score_files = [path for paths in given_files.values() for path in paths]
-    check_outputs({"--plot": plot}, inputs=[*files, *reference, source, lines, *score_files], overwrite=overwrite)
-    if output not in ("text", "json"):
-        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
-    names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
-    names += ["tokenized"] if tokenized and "tokenized" not in names else []
-    if not names and not scores:
-        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
-    scorers = [make_scorer(n, tokenize=tokenize, lowercase=lowercase) for n in names]
-    lengths_of = next((s for s in scorers if s.name == ("BLEU-tok" if tokenized else "BLEU")), None)
-    if pairs and (not bootstrap or len(hypotheses) < 2):
-        need = "at least two systems" if bootstrap else "resamples; give --bootstrap 1000"
-        raise UsageError(f"--pairs needs {need}")
-    if plot is not None:
-        can_draw(plot, len(hypotheses))
-    edges = _edges(PAPER if plot is not None and by_length is None else by_length)
-    if edges and (source is None or lengths_of is None):
-        need = "the source text; give --source FILE" if source is None else "bleu among --metrics, or --tokenized"
-        raise UsageError(f"{'--plot' if by_length is None else '--by-length'} needs {need}")
-    texts, references, sources, subset = _texts(files, reference, source, lines)
-    systems = {"stdin" if name == STDIN else name: [texts[path] for path in paths] for name, paths in runs.items()}
+    inputs = [*files, *texts.reference, texts.source, texts.lines, *score_files]
+    check_outputs({"--plot": scoring.plot}, inputs=inputs, overwrite=overwrite)
+    check_form(output)
+    scorers = scoring.scorers()
+    bleu = next((s.name for s in scorers if s.name == ("BLEU-tok" if scoring.tokenized else "BLEU")), None)
+    edges = _check(texts, scoring, bleu)
+    read = _read_texts(files, texts)
     by = None
-    if edges and sources is not None and lengths_of is not None:
-        by = ByLength(sources, edges, "none" if tokenized else tokenize, lengths_of.name)
-    given = given_scores(given_files, [len(paths) for paths in runs.values()], len(references[0]), subset, lines)
+    if edges and read.sources is not None and bleu is not None:
+        by = ByLength(read.sources, edges, "none" if scoring.tokenized else scoring.tokenize, bleu)
     result = evaluate(
-        systems, references, scorers, by_length=by, bootstrap=bootstrap, seed=seed, pairs=pairs, given=given
+        {"stdin" if name == STDIN else name: [read.files[path] for path in paths] for name, paths in runs.items()},
+        read.references,
+        scorers,
+        by_length=by,
+        bootstrap=scoring.bootstrap,
+        seed=scoring.seed,
+        pairs=scoring.pairs,
+        given=given_scores(given_files, [len(paths) for paths in runs.values()], read.total, texts.lines),
     )
-    if subset is not None:
-        result = result.model_copy(update={"lines": results.LineSubset.model_validate(subset)})
-    if plot is not None and result.by_length is not None:
-        lengths.draw(result.by_length, plot)
+    if texts.lines is not None:
+        result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
+    if scoring.plot is not None and result.by_length is not None:
+        lengths.draw(result.by_length, scoring.plot)
     print(results.line(result) + "\n" if output == "json" else render(result), end="")
+
+
+def _check(texts: TextOptions, scoring: ScoringOptions, bleu: str | None) -> list[int]:
+    """Check options that need others, before anything is read. Returns the edges of the length groups; `bleu` scores them."""
+    from phraseloom.report.charts.plots import can_draw
+
+    if scoring.pairs and (not scoring.bootstrap or len(texts.hypotheses) < 2):
+        need = "at least two systems" if scoring.bootstrap else "resamples; give --bootstrap 1000"
+        raise UsageError(f"--pairs needs {need}")
+    if scoring.plot is not None:
+        can_draw(scoring.plot, len(texts.hypotheses))
+    only_plot = scoring.plot is not None and scoring.by_length is None
+    edges = _edges(PAPER if only_plot else scoring.by_length)
+    if edges and (texts.source is None or bleu is None):
+        need = "the source text; give --source FILE" if texts.source is None else "bleu among --metrics, or --tokenized"
+        raise UsageError(f"{'--plot' if only_plot else '--by-length'} needs {need}")
+    return edges
 
 
 def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
     """Name → files, one per run. A file is its own name, unless it does not exist and reads NAME=FILE,FILE."""
     from pathlib import Path
-
-    from phraseloom.errors import UsageError
 
     runs: dict[str, list[str]] = {}
     for text in hypotheses:
@@ -160,8 +198,6 @@ def _runs(hypotheses: Sequence[str]) -> dict[str, list[str]]:
 
 def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, list[str]]:
     """The files of `--scores` by the name of their metric. Raises UsageError, FileProblem."""
-    from phraseloom.errors import UsageError, plural
-    from phraseloom.files import require_file
 
     result: dict[str, list[str]] = {}
     for text in scores:
@@ -179,13 +215,12 @@ def given_files_of(scores: Sequence[str], files: Sequence[str]) -> dict[str, lis
 
 
 def given_scores(
-    files: Mapping[str, Sequence[str]], runs: Sequence[int], count: int, subset: Any, lines: str | None
+    files: Mapping[str, Sequence[str]], runs: Sequence[int], total: int, lines: str | None
 ) -> dict[str, list[list[Any]]]:
-    """By metric and system the rows of scores of each run, on the lines that are scored."""
+    """By metric and system the rows of scores of each run: `total` of them, or those on `lines`."""
     from phraseloom.metrics.bleu import read_line_numbers
     from phraseloom.metrics.given import read_scores
 
-    total = count if subset is None else subset["of"]
     chosen = slice(None) if lines is None else list(read_line_numbers(lines, total))
     result: dict[str, list[list[Any]]] = {}
     for name, paths in files.items():
@@ -205,15 +240,20 @@ def _edges(text: str | None) -> list[int]:
     return rising_numbers(text, "--by-length", "such as 15,30,45, or paper for these")
 
 
-def _texts(
-    hypotheses: Sequence[str], reference: Sequence[str], source: str | None, lines: str | None
-) -> tuple[dict[str, list[str]], list[list[str]], list[str] | None, dict[str, Any] | None]:
-    """(file → lines, references, source), all with the same number of lines, and the subset that `lines` names."""
-    from phraseloom.errors import UsageError
-    from phraseloom.files import require_file
-    from phraseloom.metrics.bleu import read_line_numbers, take
-    from phraseloom.text.lines import check_parallel
+class ReadTexts(NamedTuple):
+    """The lines that are scored: of each file of translations, of the references and of the source; `total` before --lines."""
 
+    files: dict[str, list[str]]
+    references: list[list[str]]
+    sources: list[str] | None
+    total: int
+
+
+def _read_texts(hypotheses: Sequence[str], options: TextOptions) -> ReadTexts:
+    """Read all texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
+    from phraseloom.metrics.bleu import read_line_numbers, take
+
+    reference, source, lines = options.reference, options.source, options.lines
     once(hypotheses)
     if STDIN in (*reference, source, lines):
         raise UsageError("- (standard input) is only allowed for translations")
@@ -229,10 +269,9 @@ def _texts(
     others = [*zip(reference, references, strict=True), *systems.items()]
     for name, text in others + ([(source, sources)] if source and sources is not None else []):
         check_parallel({**first, name: text})
-    subset: dict[str, Any] | None = None
+    total = len(references[0])
     if lines is not None:
-        subset = {"file": lines, "of": len(references[0])}
-        chosen = read_line_numbers(lines, subset["of"])
+        chosen = read_line_numbers(lines, total)
         references = take(references, chosen)
         systems = dict(zip(systems, take(systems.values(), chosen), strict=True))
         sources = None if sources is None else take([sources], chosen)[0]
@@ -240,12 +279,11 @@ def _texts(
         empty = sum(not line.strip() for line in text)
         if empty:
             note("evaluate", f"{name}: {empty} of {len(text)} translations are empty")
-    return systems, references, sources, subset
+    return ReadTexts(systems, references, sources, total)
 
 
 def _read(path: str) -> list[str]:
     """The lines of a file. Changes by the reader are noted on standard error."""
-    from phraseloom.text.lines import LineReport, read_lines, read_stream
 
     report = LineReport()
     if path == STDIN:

@@ -17,6 +17,7 @@ from phraseloom.cli.parallel import naming
 from phraseloom.cli.phrases.files import STDIN, InputFiles, single_stdin
 from phraseloom.cli.streams import first_sign, note
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import atomic_write_text
 from phraseloom.options.decoding import DecodingConfig
 
 MAX_MODELS = 2
@@ -118,8 +119,6 @@ def command(
 
 
 def _write(document: dict[str, Any], output: Path | None, json_: Path | None) -> None:
-    from phraseloom.files import atomic_write_text
-
     texts = []
     if json_ is not None:
         texts.append((json_, json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n"))

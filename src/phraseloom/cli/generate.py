@@ -10,6 +10,7 @@ import typer
 
 from phraseloom.cli.options import Device, Model, no_sampling, options_of
 from phraseloom.options.decoding import GenerationConfig
+from phraseloom.text.lines import LineReport
 
 Output = Literal["text", "json"]
 
@@ -58,7 +59,6 @@ def command(
 def _run(generator: Any, output: Output, *, with_prompt: bool, stream: bool) -> None:
     """Print a line for each continuation; then warnings on standard error."""
     from phraseloom.cli.streams import GATHER_SECONDS, standard_input, warn, windows
-    from phraseloom.text.lines import LineReport
 
     report, number, cropped, first = LineReport(), 0, 0, 0
     seconds = 0.0 if stream else GATHER_SECONDS

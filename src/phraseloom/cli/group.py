@@ -1,5 +1,7 @@
 """A group of subcommands as a table: each is imported when it is called, as `main.py` does with verbs.
 
+The few short subcommands of `hub` and `convert` are functions of one module instead (`small_group`).
+
 A subcommand is a module `phraseloom.cli.<module>` with a function `command` that has typer annotations, and a line
 `name: (module, help)` in the table of its verb (`analyse.py`, `phrases.py`, `align.py`).
 
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +79,18 @@ def lazy_group(table: Table, *, help: str, default: str | None = None) -> typer.
         pass
 
     return app
+
+
+def small_group(*, help: str) -> typer.Typer:
+    """The app of a verb whose subcommands are functions of one module, each marked by `subcommand`."""
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, no_args_is_help=True, help=help, context_settings=SETTINGS
+    )
+
+
+def subcommand(app: typer.Typer, name: str, help: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a subcommand of `app`; `help`: its line in the list of the verb."""
+    return app.command(name, cls=VerbCommand, context_settings=SETTINGS, short_help=help)
 
 
 def _is_argument(word: str, table: Table) -> bool:

@@ -7,25 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phraseloom.cli.group import VerbCommand
+from phraseloom.cli.group import small_group, subcommand
+from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.errors import plural
 
 if TYPE_CHECKING:
     from phraseloom.hub import HubScore
 
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 Repository = Annotated[str, typer.Argument(metavar="REPO", help="A repository of the Hub: owner/name.")]
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Push models to the Hugging Face Hub, and pull them.",
-    context_settings=SETTINGS,
-)
+app = small_group(help="Push models to the Hugging Face Hub, and pull them.")
 
 
-@app.command("push", cls=VerbCommand, context_settings=SETTINGS, short_help="Upload a model with a model card.")
+@subcommand(app, "push", "Upload a model with a model card.")
 def push_command(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A model or run folder (its best checkpoint).")],
     repository: Repository,
@@ -47,12 +41,12 @@ def push_command(
     print(push(folder, repository, licence=licence, private=private, scores=recorded_scores(folder)))
 
 
-@app.command("pull", cls=VerbCommand, context_settings=SETTINGS, short_help="Fetch a model into a new folder.")
+@subcommand(app, "pull", "Fetch a model into a new folder.")
 def pull_command(
     repository: Repository,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to write.")],
     revision: Annotated[str, typer.Option(metavar="NAME", help="A branch, tag or commit.")] = "main",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    overwrite: OverwriteModel = False,
 ) -> None:
     """Fetch a model of phraseloom, or a MarianMT folder to convert, from the Hugging Face Hub; needs phraseloom[hub].
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.options import ReportForm, check_form
+
 
 def command(
     folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A model, checkpoint, run or dataset folder.")],
@@ -16,19 +18,17 @@ def command(
     quick: Annotated[
         bool, typer.Option("--quick", help="Skip the checksums, which need every file to be read.")
     ] = False,
-    output: Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")] = "text",
+    output: ReportForm = "text",
 ) -> int:
     """Describe a model, dataset or run folder, and check that it is complete.
 
     Models: languages, configuration, vocabularies, parameters by part. Runs: progress, validations, checkpoints.
     Datasets: pairs kept and left out, sentence lengths. The exit code is 1 if something is damaged.
     """
-    from phraseloom.errors import UsageError
     from phraseloom.report.run.description import render
     from phraseloom.report.run.folders import describe
 
-    if output not in ("text", "json"):
-        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
+    check_form(output)
     found = describe(folder, verify=not quick, depth=depth)
     print(json.dumps(found, ensure_ascii=False) + "\n" if output == "json" else render(found), end="")
     return 1 if found["problems"] else 0

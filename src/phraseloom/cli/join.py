@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from typing import IO, TYPE_CHECKING, Annotated
+from typing import IO, Annotated
 
 import typer
 
 from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.streams import note
-
-if TYPE_CHECKING:
-    from phraseloom.text.lines import LineReport
+from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, open_binary, read_blocks
 
 STDIN = "-"
 WRITTEN = 2000  # lines written at a time
@@ -36,8 +34,6 @@ def command(
     """
     from itertools import islice
 
-    from phraseloom.text.lines import LineReport, encode_lines, group_sizes, join_lines, open_binary
-
     low, high = group_sizes(sizes)
     report = LineReport()
     name = "stdin" if text == STDIN else text
@@ -51,7 +47,5 @@ def command(
 
 
 def _lines(handle: IO[bytes], name: str, report: LineReport) -> Iterator[str]:
-    from phraseloom.text.lines import read_blocks
-
     for block in read_blocks(handle, name=name, report=report):
         yield from block

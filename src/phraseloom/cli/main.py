@@ -21,7 +21,7 @@ import typer
 import typer.core
 
 from phraseloom import __version__
-from phraseloom.cli.group import VerbCommand
+from phraseloom.cli.group import SETTINGS, VerbCommand
 from phraseloom.cli.streams import replace_closed_streams, silence
 from phraseloom.errors import PhraseloomError, UsageError, escape_controls
 
@@ -53,8 +53,6 @@ VERBS: dict[str, tuple[str, str]] = {
     "doctor": ("doctor", "Check this machine and installation."),
     "schema": ("schema", "Print the JSON schema of a recipe, for editors."),
 }
-
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 # The errors of the copy of click that typer brings.
 ClickUsageError: type[Exception] = typer.BadParameter.__mro__[1]

@@ -1,14 +1,18 @@
-"""Options that several commands share, and `options_of`, which makes options of the fields of configuration classes.
+"""Options that several commands share, and two ways to declare those of a command elsewhere than in its signature.
+
+`options_of` makes options of the fields of a configuration class, which a recipe or a model can set too; `grouped` takes them
+from dataclasses, so that options which belong together travel as one object.
 
 `named` reads the models of a command line, `NAME=FOLDER` or `FOLDER`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -82,11 +86,67 @@ def options_of(
             values = {option.name: arguments.pop(option.name) for option in made}
             command(**arguments, **{into: {name: value for name, value in values.items() if value is not None}})
 
-        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        with_options.__annotations__ = {p.name: p.annotation for p in parameters}
-        return with_options
+        return _with_signature(with_options, parameters)
 
     return decorate
+
+
+def _with_signature(command: Callable[..., None], parameters: Sequence[inspect.Parameter]) -> Callable[..., None]:
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each field of its parameters that are dataclasses; it gets them as objects.
+
+        @dataclass(frozen=True)
+        class GoldForm:
+            base: Annotated[int, typer.Option(min=0, max=1, help="Index of the first word.")] = 0
+
+        @grouped
+        def command(gold: Path, form: GoldForm) -> None: …          # --base becomes form.base
+
+    A field may be a dataclass of options too.
+    """
+    own = inspect.signature(command, eval_str=True).parameters
+    groups = {name: p.annotation for name, p in own.items() if _is_group(p.annotation)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in own.items():
+        parameters += _options(groups[name]) if name in groups else [parameter.replace(kind=parameter.KEYWORD_ONLY)]
+
+    @functools.wraps(command)
+    def with_groups(**arguments: Any) -> None:
+        objects = {name: _collect(group, arguments) for name, group in groups.items()}
+        command(**arguments, **objects)
+
+    return _with_signature(with_groups, parameters)
+
+
+def _is_group(annotation: Any) -> bool:
+    return dataclasses.is_dataclass(annotation)
+
+
+def _options(group: type[Any]) -> Iterator[inspect.Parameter]:
+    """The parameters of a command for the fields of a dataclass."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    for field in dataclasses.fields(group):
+        if _is_group(hints[field.name]):
+            yield from _options(hints[field.name])
+        else:
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            kind = inspect.Parameter.KEYWORD_ONLY
+            yield inspect.Parameter(field.name, kind, default=default, annotation=hints[field.name])
+
+
+def _collect(group: type[Any], arguments: dict[str, Any]) -> Any:
+    """An object of the class `group`; its values are taken out of `arguments`."""
+    hints = typing.get_type_hints(group, include_extras=True)
+    values = {
+        name: _collect(hint, arguments) if _is_group(hint) else arguments.pop(name)
+        for name, hint in ((field.name, hints[field.name]) for field in dataclasses.fields(group))
+    }
+    return group(**values)
 
 
 def _with_variants(config: type[Config], field: str) -> list[tuple[str, type[Config]]]:
@@ -171,11 +231,15 @@ OutputFile = Annotated[
 TextOrStdin = Annotated[
     str, typer.Argument(metavar="TEXT", help="Text file (plain, .gz, .xz). The default, -, is standard input.")
 ]
+Vectors = Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")]
+JsonFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")]
 Resamples = Annotated[
     int, typer.Option("--bootstrap", metavar="N", min=1, help="Number of bootstrap resamples of the sentences.")
 ]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")]
 ResampleSeed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the resamples.")]
 TableForm = Annotated[Literal["table", "markdown", "json"], typer.Option(help="json: all results as one object.")]
+ReportForm = Annotated[str, typer.Option(metavar="text|json", help="Format of the report.")]
 TextForm = Annotated[Literal["text", "json"], typer.Option(help="json: all results as one object.")]
 
 Rule = Literal["released", "aligned"]
@@ -188,6 +252,12 @@ def rising_numbers(text: str, option: str, hint: str) -> list[int]:
     if len(numbers) != len(parts) or numbers != sorted(set(numbers)) or numbers[0] < 1:
         raise UsageError(f"{option} {text}: not a rising list of whole numbers from 1", hint=hint)
     return numbers
+
+
+def check_form(output: str) -> None:
+    """Raise UsageError unless a `ReportForm` is text or json."""
+    if output not in ("text", "json"):
+        raise UsageError(f"no output form {output!r}", hint="--output text or --output json")
 
 
 def check_ensemble(options: Mapping[str, Any], ensemble: Sequence[Path] | None) -> None:

@@ -15,6 +15,7 @@ from phraseloom.errors import FileProblem, UsageError
 from phraseloom.replace import OTHER_NAME, AnyPath, check_parent, named_inputs, system_errors
 
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")]
+OverwriteModel = Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")]
 
 
 def check_outputs(

@@ -10,10 +10,13 @@ from typing import Annotated
 
 import typer
 
+from phraseloom.cli.options import Overrides
+from phraseloom.errors import UsageError, escape_controls, plural
+
 
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML). Only its data section is used.")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
+    overrides: Overrides = None,
     data_root: Annotated[
         Path, typer.Option(envvar="PHRASELOOM_DATA", help="Folder that contains the files named in the recipe.")
     ] = Path(),
@@ -37,7 +40,6 @@ def command(
     """
     from phraseloom.data.prepare import DATASET, prepare, prepare_part
     from phraseloom.data.tally import table
-    from phraseloom.errors import UsageError, plural
     from phraseloom.options.data import DataConfig, TextDataConfig
     from phraseloom.recipe import find_recipe, load_recipe
     from phraseloom.replace import check_folder
@@ -78,15 +80,11 @@ def command(
 def _part(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9]\d{0,4})/([1-9]\d{0,4})", text)
     if match is None:
-        from phraseloom.errors import UsageError
-
         raise UsageError(f"--part {text!r} is not I/N", hint="write 2/4 for the second of four parts")
     return int(match[1]), int(match[2])
 
 
 def _say(text: str) -> None:
-    from phraseloom.errors import escape_controls
-
     print(escape_controls(text), file=sys.stderr, flush=True)
 
 
@@ -100,8 +98,6 @@ class _Progress:
     def __call__(self, stage: str, done: int, total: int) -> None:
         now = time.monotonic()
         if self.on and (now - self.last > 0.2 or not done):
-            from phraseloom.errors import escape_controls
-
             share = f" {100 * done / total:5.1f} %" if total and done else ""
             print(f"\r\x1b[K{escape_controls(stage)}{share}", end="", file=sys.stderr, flush=True)
             self.last = now

@@ -1,23 +1,102 @@
-"""The input files of `phraseloom report` and `diff`: texts, translations, and results of other commands."""
+"""The options of `phraseloom report` that name its inputs, and how they are read; `diff` reads texts and translations alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from phraseloom.cli.align.evaluate import GoldForm
+from phraseloom.cli.options import ResampleSeed
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file, sha256_file
+from phraseloom.text.lines import check_parallel, read_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold
     from phraseloom.analysis.contrastive_items import Item
     from phraseloom.analysis.measurements import Material
-    from phraseloom.report.run.parts import ScoredOn
+    from phraseloom.report.run.parts import Part, ScoredOn
     from phraseloom.report.run.runs import System
 
 
-NO_TRANSLATION = "it is a language model, which does not translate"
+TestReference = Annotated[
+    Path | None, typer.Option("-r", "--reference", metavar="FILE", help="Their reference translations.")
+]
+TestTrees = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Parse trees of the sources, for models that take phrases from trees."),
+]
+
+
+@dataclass(frozen=True)
+class ReportInputs:
+    """The options of `report` that say what is measured, and on which files."""
+
+    source: Annotated[
+        Path | None,
+        typer.Option("-s", "--test-source", metavar="FILE", help="Test source text, which the runs translate."),
+    ] = None
+    reference: TestReference = None
+    outputs: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="NAME=FILE: translations of a system (FILE,FILE for "
+            "several runs), instead of translating. Repeatable.",
+        ),
+    ] = None
+    trees: TestTrees = None
+    mwt: Annotated[
+        Path | None,
+        typer.Option(metavar="LINES", help="Also score these lines separately: a file of line numbers, one per line."),
+    ] = None
+    contrastive: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Contrastive items as for analyse contrastive --items. Repeatable."),
+    ] = None
+    bins: Annotated[str, typer.Option(metavar="EDGES", help="Upper edges of the distance bins.")] = "0-15"
+    gold: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Gold links of the sources and their references.")
+    ] = None
+    form: GoldForm = field(default_factory=GoldForm)
+    fertility_source: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Source text, as for fertility evaluate.")
+    ] = None
+    fertility_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="Fertilities of its words.")] = None
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE", help="NAME=FILE: JSON written by evaluate, analyse, align or fertility. Repeatable."
+        ),
+    ] = None
+    metrics: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter.")] = "bleu,chrf"
+    scores: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE,…",
+            help="Scores of each sentence by another program, such as COMET: one number per "
+            "line, a file for each file of --outputs, in their order. Repeatable.",
+        ),
+    ] = None
+    bootstrap: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Number of bootstrap resamples; 0 for no intervals.")
+    ] = 1000
+    seed: ResampleSeed = 12345
+    most: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Number of pairs for entropy and activation, from the first.")
+    ] = 500
+
+    def files(self, systems: Sequence[System]) -> list[Path]:
+        """Every file and folder that is read, or that `--outputs` may name."""
+        given = [self.source, self.reference, self.trees, self.mwt, *(self.contrastive or []), self.gold]
+        given += [self.fertility_source, self.fertility_labels]
+        added = [text.partition("=")[2] for text in self.add or []]
+        scores = [file for text in self.scores or [] for file in text.partition("=")[2].split(",") if file]
+        return [path for path in given if path] + [*map(Path, added + scores), *places_of(systems, self.outputs or [])]
 
 
 @dataclass(frozen=True)
@@ -32,6 +111,53 @@ class ParallelText:
     reference_file: Path | None = None
     trees_file: Path | None = None
     gold_name: str | None = None
+
+
+@dataclass(frozen=True)
+class ReadInputs:
+    """What the files of `ReportInputs` contain, checked.
+
+    `systems`: facts of each system (`report/run/runs.py`); `translations`: given ones, by system and run; `test`: how they are
+    scored; `added`: parts of the report that other commands wrote.
+    """
+
+    systems: list[dict[str, Any]]
+    text: ParallelText
+    translations: dict[str, list[list[str]]]
+    test: ScoredOn | None
+    material: Material
+    edges: list[int]
+    added: list[Part]
+
+
+def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
+    """Read all inputs of a report, before anything is measured. Raises UsageError, DataError, FileProblem."""
+    from phraseloom.report.run.parts import read_part
+    from phraseloom.report.run.runs import read_system
+
+    files = parse_outputs(options.outputs or [], systems)
+    added = parse_added(options.add or [])
+    text = read_texts(options.source, options.reference, options.trees, options.gold, options.form)
+    fertility = _both(options.fertility_source, options.fertility_labels, "--fertility-source and --fertility-labels")
+    items, edges = _read_items(options.contrastive or [], options.bins)
+    test = _read_test(text, options)
+    if files and test is None:
+        raise UsageError("--outputs are scored against a reference", hint="give it with --reference")
+    known = [
+        {**read_system(system), "outputs": [str(path) for path in files.get(system.name, ())]} for system in systems
+    ]
+    translations = read_outputs(files, text)
+    if options.scores:
+        test = _with_scores(test, options.scores, files, _translating(known, files, options.source))
+    return ReadInputs(
+        known,
+        text,
+        translations,
+        test,
+        _material(text, items, fertility, options.most),
+        edges,
+        [read_part(name, path) for name, path in added],
+    )
 
 
 def is_page(page: Path, endings: Sequence[str] = (".html", ".htm")) -> None:
@@ -60,14 +186,12 @@ def named(texts: Sequence[str], option: str) -> list[tuple[str, str]]:
 
 def parse_added(texts: Sequence[str]) -> list[tuple[str, Path]]:
     """The names and existing files of `--add`."""
-    from phraseloom.files import require_file
 
     return [(name, require_file(file, "result")) for name, file in named(texts, "--add")]
 
 
 def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, list[Path]]:
     """System → files of translations, one for each of its runs if it has any. Raises UsageError."""
-    from phraseloom.files import require_file
 
     runs = {system.name: len(system.folders) for system in systems}
     result: dict[str, list[Path]] = {}
@@ -87,7 +211,6 @@ def parse_outputs(texts: Sequence[str], systems: Sequence[System]) -> dict[str, 
 
 def lines_of(path: Path) -> list[str]:
     """The lines of a text. Raises DataError for invalid UTF-8."""
-    from phraseloom.text.lines import read_lines
 
     return list(read_lines(path, invalid="stop"))
 
@@ -96,15 +219,10 @@ def read_texts(
     source: Path | None,
     reference: Path | None,
     trees: Path | None,
-    gold: Path | None,
-    *,
-    format: str = "auto",
-    base: int = 0,
-    reverse: bool = False,
+    gold: Path | None = None,
+    form: GoldForm | None = None,
 ) -> ParallelText:
     """The given texts, which have the same number of lines. Raises UsageError, DataError, FileProblem."""
-    from phraseloom.files import require_file
-    from phraseloom.text.lines import check_parallel
 
     if trees is not None and source is None:
         raise UsageError("--trees are those of test sources", hint="give them with --test-source")
@@ -117,7 +235,7 @@ def read_texts(
     if gold is not None and source is not None and reference is not None:
         from phraseloom.cli.align.evaluate import read_gold_text
 
-        links = read_gold_text(source, reference, gold, None, format=format, base=base, reverse=reverse).gold
+        links = read_gold_text(source, reference, gold, None, form or GoldForm()).gold
     return ParallelText(
         lines.get("source"),
         lines.get("reference"),
@@ -130,9 +248,8 @@ def read_texts(
     )
 
 
-def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, Path] | None:
+def _both(first: Path | None, second: Path | None, options: str) -> tuple[Path, Path] | None:
     """Two files that go together. Raises UsageError if only one is given, FileProblem if one does not exist."""
-    from phraseloom.files import require_file
 
     if first is None and second is None:
         return None
@@ -141,35 +258,31 @@ def both(first: Path | None, second: Path | None, options: str) -> tuple[Path, P
     return require_file(first, "source text"), require_file(second, "file of fertilities")
 
 
-def read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]:
+def _read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]]:
     """The contrastive items of all files, and the upper edges of the distance bins."""
-    from phraseloom.cli.analyse import contrastive as contrastive_input
+    from phraseloom.cli.analyse import contrastive
 
-    edges = contrastive_input.edges(bins)
-    if not paths:
-        return [], edges
-    none = {"--source": None, "--correct": None, "--wrong": None}
-    return contrastive_input.read(paths, [], none, distances=None, category=None, trees=[]), edges
+    edges = contrastive.edges(bins)
+    return contrastive.ItemOptions(items=list(paths)).read() if paths else [], edges
 
 
-def read_test(
-    text: ParallelText, reference: Path | None, mwt: Path | None, metrics: str, samples: int, seed: int
-) -> ScoredOn | None:
+def _read_test(text: ParallelText, options: ReportInputs) -> ScoredOn | None:
     """The reference and metrics that score translations; None without a reference. Raises UsageError, DataError."""
     from phraseloom.metrics.bleu import make_scorer, read_line_numbers
     from phraseloom.report.run.parts import ScoredOn
 
-    names = list(dict.fromkeys(n.strip().lower() for n in metrics.split(",") if n.strip()))
+    names = list(dict.fromkeys(n.strip().lower() for n in options.metrics.split(",") if n.strip()))
     if not names:
         raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
     for name in names:
         make_scorer(name)
-    if text.references is None or reference is None:
-        if mwt is not None:
+    if text.references is None or options.reference is None:
+        if options.mwt is not None:
             raise UsageError("--mwt names lines of the reference", hint="give it with --reference")
         return None
+    mwt, seed = options.mwt, options.seed
     subset = None if mwt is None else (mwt.name, read_line_numbers(mwt, len(text.references)))
-    return ScoredOn(text.references, text.sources, names, samples, seed, subset, reference.name)
+    return ScoredOn(text.references, text.sources, names, options.bootstrap, seed, subset, options.reference.name)
 
 
 def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dict[str, list[list[str]]]:
@@ -186,9 +299,9 @@ def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dic
     return result
 
 
-def translating(systems: Sequence[Mapping[str, Any]], files: Mapping[str, object], source: Path | None) -> list[str]:
+def _translating(systems: Sequence[Mapping[str, Any]], files: Mapping[str, object], source: Path | None) -> list[str]:
     """The systems whose models will translate the test sources."""
-    from phraseloom.report.run.report import translates
+    from phraseloom.report.run.runs import translates
 
     return [
         system["name"]
@@ -200,12 +313,10 @@ def translating(systems: Sequence[Mapping[str, Any]], files: Mapping[str, object
     ]
 
 
-def with_scores(
+def _with_scores(
     test: ScoredOn | None, scores: Sequence[str], files: Mapping[str, Sequence[Path]], others: Sequence[str]
 ) -> ScoredOn:
     """`test` with the scores of `--scores`, one file for each file of --outputs. Raises UsageError, DataError, FileProblem."""
-    from dataclasses import replace
-
     from phraseloom.cli.evaluate import given_files_of, given_scores
 
     if not files or others:
@@ -214,10 +325,10 @@ def with_scores(
     assert test is not None
     given = given_files_of(scores, [str(path) for paths in files.values() for path in paths])
     runs = [len(paths) for paths in files.values()]
-    return replace(test, given=given_scores(given, runs, len(test.reference), None, None))
+    return replace(test, given=given_scores(given, runs, len(test.reference), None))
 
 
-def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
+def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, Path] | None, most: int) -> Material:
     """The data on which models are measured."""
     from phraseloom.analysis.measurements import Material
 
@@ -235,8 +346,14 @@ def material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, P
     )
 
 
-def files_with_checksums(files: Mapping[str, Path | None]) -> dict[str, Any]:
-    """Name → `file name (first 12 digits of its sha256)` of the files that were read."""
-    from phraseloom.files import sha256_file
+def files_with_checksums(options: ReportInputs) -> dict[str, Any]:
+    """Name → `file name (first 12 digits of its sha256)` of the texts that were read."""
 
+    files = {
+        "test sources": options.source,
+        "references": options.reference,
+        "gold links": options.gold,
+        "lines with phrases": options.mwt,
+        "trees": options.trees,
+    }
     return {what: f"{path.name} (sha256 {sha256_file(path)[:12]}…)" for what, path in files.items() if path is not None}

@@ -6,6 +6,7 @@ import json
 
 from phraseloom.cli.options import OutputFile
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.files import atomic_write_text
 
 
 def command(
@@ -13,7 +14,6 @@ def command(
     overwrite: Overwrite = False,
 ) -> None:
     """Print the JSON schema of a recipe, for editors that check and complete YAML."""
-    from phraseloom.files import atomic_write_text
     from phraseloom.recipe import schema
 
     check_outputs({"-o": output}, overwrite=overwrite)

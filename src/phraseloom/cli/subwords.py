@@ -12,6 +12,7 @@ import typer
 
 from phraseloom.cli.group import VerbCommand
 from phraseloom.cli.streams import note
+from phraseloom.text.lines import LineReport, count_lines, encode_lines, read_blocks, read_stream
 
 app = typer.Typer(
     add_completion=False,
@@ -108,20 +109,16 @@ def _load(folder: Path, side: Side) -> Any:
 
 def _sample(files: list[Path], size: int) -> Iterator[str]:
     from phraseloom.data.survey import sample
-    from phraseloom.text.lines import count_lines
 
     return sample(files, sum(count_lines(f) for f in files), size)
 
 
 def _stdin_lines() -> Iterator[str]:
-    from phraseloom.text.lines import read_stream
-
     return read_stream(sys.stdin.buffer, invalid="stop")
 
 
 def _filter(change: Callable[[str], str]) -> None:
     """Write one line per input line; report on standard error what reading changed."""
-    from phraseloom.text.lines import LineReport, encode_lines, read_blocks
 
     report = LineReport()
     for lines in read_blocks(sys.stdin.buffer, invalid="replace", report=report):

@@ -13,6 +13,9 @@ import typer
 from phraseloom.cli.options import TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks, read_lines
 
 STDIN = "-"
 
@@ -54,10 +57,7 @@ def command(
 
     Example: phraseloom tokenize -l de --undo train.tok.de > train.again.de
     """
-    from phraseloom.errors import UsageError
-    from phraseloom.files import require_file
     from phraseloom.options.text import TextConfig
-    from phraseloom.text.lines import read_lines
     from phraseloom.text.normalize import Normaliser
     from phraseloom.text.truecase import Truecaser
     from phraseloom.text.truecase import learn_truecaser as learn
@@ -89,7 +89,6 @@ def command(
 
 def _filter(text: str, change: Callable[[str], str]) -> None:
     """Print every changed line; blank lines become empty."""
-    from phraseloom.text.lines import LineReport, encode_lines, open_binary, read_blocks
 
     report = LineReport()
     name = "stdin" if text == STDIN else text

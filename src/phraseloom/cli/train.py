@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import Overrides
 from phraseloom.cli.streams import first_sign, note
+from phraseloom.errors import DivergedError, InterruptedRun
+from phraseloom.files import FolderLock
 
 if TYPE_CHECKING:
     from phraseloom.recipe import AnyRecipe, Recipe
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
 
 def command(
     recipe: Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe (YAML).")],
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe.")] = None,
+    overrides: Overrides = None,
     run: Annotated[
         Path | None,
         typer.Option(
@@ -44,7 +47,6 @@ def command(
     Ctrl-C, SIGTERM and SIGHUP save the run and exit with code 3. The same command resumes, with the same result as
     without a break.
     """
-    from phraseloom.errors import DivergedError, InterruptedRun
     from phraseloom.recipe import Recipe, load_recipe
 
     loaded = load_recipe(recipe, overrides)
@@ -70,7 +72,6 @@ def command(
 
 def _add_fertility(recipe: Recipe, run: Path) -> None:
     """Train the fertility module of the finished run, unless the run has it already."""
-    from phraseloom.files import FolderLock
     from phraseloom.reproduce.phrase_data import find_labels
     from phraseloom.training.fertility import Files, is_from, train_fertility
     from phraseloom.training.fertility_fit import FertilityFitOptions

@@ -24,7 +24,9 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import ParallelFile
 from phraseloom.cli.streams import first_sign, note, warn
 from phraseloom.errors import UsageError, plural
+from phraseloom.files import atomic_write, disk
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import LineReport
 
 if TYPE_CHECKING:
     from phraseloom.decoding.terms import Terms
@@ -53,7 +55,6 @@ class Run:
         show: bool = False,
     ) -> None:
         from phraseloom.decoding.translation import TranslationReport
-        from phraseloom.text.lines import LineReport
 
         self.translator, self.beside, self.stream = translator, beside, stream
         self.terms = terms
@@ -128,7 +129,6 @@ class Run:
 
 def _with_files(run: Run, files: Mapping[Path, Callable[[Translation], str]]) -> None:
     """Run and write one line per translation to each file; the files appear whole at the end or not at all."""
-    from phraseloom.files import atomic_write, disk
 
     remaining, handles = list(files), []
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from phraseloom.cli.streams import first_sign
+from phraseloom.text.lines import group_sizes
 
 
 def command(
@@ -26,7 +27,6 @@ def command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing world.")] = False,
 ) -> None:
     """Write the built-in synthetic language pair with its gold annotations (docs/world.md)."""
-    from phraseloom.text.lines import group_sizes
     from phraseloom.world.writer import write_world
 
     first_sign("world", f"writing {train:,} training pairs to {out}")

@@ -16,13 +16,12 @@ from phraseloom.reproduce.cluster import ClusterExecution
 from phraseloom.reproduce.corpora import CheckedData, check_data
 from phraseloom.reproduce.execute import PROGRAM, Execution, lease_path, visible_devices
 from phraseloom.reproduce.lease import StepLease
-from phraseloom.reproduce.load import find_table, load_table
 from phraseloom.reproduce.plan import Plan, Speed, choose, make_plan, render, speed_here, speed_of
 from phraseloom.reproduce.records import RECORD, Record, read_record
 from phraseloom.reproduce.result import Result, collect
 from phraseloom.reproduce.steps import DIGITS, Step, Steps, in_order
 from phraseloom.reproduce.stored import read_rows, take_rows
-from phraseloom.reproduce.table import Scale
+from phraseloom.reproduce.table import Scale, find_table, load_table
 from phraseloom.reproduce.writing import BUDGET, PICTURE, check_place, draw, write
 
 STEPS, JOBS, LOCKS = "steps", ".jobs", ".locks"

@@ -29,6 +29,7 @@ from phraseloom.models.store import lexicon_bytes, read_parameters, write_model
 from phraseloom.models.tasks import build
 from phraseloom.options.data import valid_tokens
 from phraseloom.options.training import TrainingConfig
+from phraseloom.phrases.source import Segmenter
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe
 from phraseloom.text.tokenizer import Tokenizer
 from phraseloom.training import checkpoint, guard
@@ -224,16 +225,7 @@ def make_job(
     (default: `training.micro_batches`).
     """
     config, tokenizer = recipe.training, dataset.tokenizer
-    torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
-    model = build(recipe.model, tokenizer).to(world.device)
-    guide(model, config)
-    if config.checkpoint_activations:
-        checkpoint_layers(model)
-    put(model, transfers)
-    if start is not None:
-        start.put(model)
-    fix(model, config.embeddings)
-    freeze(model, config.freeze)
+    model = _new_model(recipe, dataset, world, transfers, start)
     pair, valid = dataset.split("train"), dataset.split("valid")
     segmenter = dataset.segmenter if reads_phrases(recipe) else None
     phrases, links = segmenter is not None, config.guided_alignment is not None
@@ -262,26 +254,9 @@ def make_job(
         for split in (pair, valid):
             split.check_sizes()
 
-    longest = valid_tokens(recipe.data.filter)
-    batches = batches_of(valid, world.device, phrases=phrases, longest=longest)
-    lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
-    if isinstance(recipe, LanguageModelRecipe):
-        complete = valid.target_lengths.max(initial=0) <= longest  # the words of a cropped line are unknown
-        validator = Validator(*lengths, batches, words=count_words(valid.text()[1]) if complete else None)
-    else:
-        text = valid.text() if config.bleu_every else None
-        validator = Validator(
-            *lengths,
-            batches,
-            text=text,
-            trees=valid.trees() if text and segmenter is not None and segmenter.needs_trees else None,
-            tokenizer=tokenizer,
-            tags=line_tags(dataset, "valid") if text else None,
-            segmenter=segmenter,
-            decoding=recipe.decoding,
-        )
-        if world.first:
-            validator.check(model)
+    validator = _validator(recipe, dataset, segmenter, world)
+    if world.first:
+        validator.check(model)
     host_batches = batches_of(pair, torch.device("cpu"), phrases=phrases, links=links)
     job = TrainingJob(
         config=config,
@@ -302,6 +277,45 @@ def make_job(
         job.state.applied = start.applied
     resume(job, run, lambda path: read_parameters(model, path / "model.safetensors"))
     return job
+
+
+def _new_model(
+    recipe: AnyRecipe, dataset: Dataset, world: World, transfers: Sequence[Transfer], start: StartingPoint | None
+) -> torch.nn.Module:
+    """The model at the beginning of a run, with its initial weights."""
+    config = recipe.training
+    torch.manual_seed(mix(config.seed, WEIGHTS_STREAM))
+    model = build(recipe.model, dataset.tokenizer).to(world.device)
+    guide(model, config)
+    if config.checkpoint_activations:
+        checkpoint_layers(model)
+    put(model, transfers)
+    if start is not None:
+        start.put(model)
+    fix(model, config.embeddings)
+    freeze(model, config.freeze)
+    return model
+
+
+def _validator(recipe: AnyRecipe, dataset: Dataset, segmenter: Segmenter | None, world: World) -> Validator:
+    """What validates the model: perplexity, for translation with BLEU if the recipe asks for it."""
+    valid, longest = dataset.split("valid"), valid_tokens(recipe.data.filter)
+    batches = batches_of(valid, world.device, phrases=segmenter is not None, longest=longest)
+    lengths = (valid.source_lengths.clip(max=longest), valid.target_lengths.clip(max=longest))
+    if isinstance(recipe, LanguageModelRecipe):
+        complete = valid.target_lengths.max(initial=0) <= longest  # the words of a cropped line are unknown
+        return Validator(*lengths, batches, words=count_words(valid.text()[1]) if complete else None)
+    text = valid.text() if recipe.training.bleu_every else None
+    return Validator(
+        *lengths,
+        batches,
+        text=text,
+        trees=valid.trees() if text and segmenter is not None and segmenter.needs_trees else None,
+        tokenizer=dataset.tokenizer,
+        tags=line_tags(dataset, "valid") if text else None,
+        segmenter=segmenter,
+        decoding=recipe.decoding,
+    )
 
 
 def guide(model: torch.nn.Module, config: TrainingConfig) -> None:

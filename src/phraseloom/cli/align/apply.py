@@ -14,6 +14,8 @@ from phraseloom.cli.options import OutputFile
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import PairReader, same_length
 from phraseloom.cli.streams import warn
+from phraseloom.errors import UsageError
+from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner, Alignment
@@ -60,8 +62,6 @@ def command(
     Example: phraseloom align apply en-de.aligner -s test.en -t test.de > test.links
     """
     from phraseloom.align.aligner import choose_method, load_aligner
-    from phraseloom.errors import UsageError
-    from phraseloom.text.lines import write_lines
 
     check_outputs({"-o": output}, inputs=[model, source, target], overwrite=overwrite)
     if (source is None) != (target is None):

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from phraseloom.cli.options import once
+from phraseloom.cli.options import grouped, once
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file
+from phraseloom.text.lines import read_lines, read_parallel, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.align.links import Gold, Links
@@ -24,27 +27,43 @@ if TYPE_CHECKING:
 STDIN = "-"
 
 
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
-        "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
-    ),
-]
-Base = Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")]
-Reverse = Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")]
+@dataclass(frozen=True)
+class GoldForm:
+    """How a file of gold links is written."""
+
+    format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="Format of the gold links: pharaoh (i-j), talp (i-j sure, ipj possible), "
+            "naacl (rows SENTENCE i j [S|P]), or auto (by the first line).",
+        ),
+    ] = "auto"
+    base: Annotated[int, typer.Option(min=0, max=1, help="Index of the first word in the gold links: 0 or 1.")] = 0
+    reverse: Annotated[bool, typer.Option("--reverse", help="The gold links list the target word first.")] = False
+
+    def read(self, gold: str | Path, lines: Sequence[tuple[str, str]] | None) -> list[Gold]:
+        """The links of a file; `lines`: the sentence pairs that they link. Raises DataError, UsageError."""
+        from phraseloom.align.links import read_gold
+
+        return read_gold(gold, format=self.format, base=self.base, reverse=self.reverse, lines=lines)
+
+    def note_base(self, gold: str | Path, links: Sequence[Gold]) -> None:
+        """Print a note if the links seem to count from 1."""
+        possible = [link for of in links for link in of.possible]
+        if self.base == 0 and possible and all(min(link) > 0 for link in possible):
+            note("align", f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
 
 
+@grouped
 def command(
     hypotheses: Annotated[
         list[str], typer.Argument(metavar="HYP", help="One file of links i-j (from 0) per system; - is stdin.")
     ],
     gold: Annotated[str, typer.Option("-g", "--gold", metavar="FILE", help="The gold links.")],
-    format: Format = "auto",
-    base: Base = 0,
-    reverse: Reverse = False,
+    *,
+    form: GoldForm,
     source: Annotated[
         str | None, typer.Option("-s", "--source", metavar="FILE", help="Source text, to check the links against.")
     ] = None,
@@ -66,11 +85,7 @@ def command(
     Example: phraseloom align evaluate model.links --gold test.talp --base 1 -s test.en -t test.fr
     """
     from phraseloom import results
-    from phraseloom.align.links import read_gold
-    from phraseloom.errors import UsageError
-    from phraseloom.files import require_file
     from phraseloom.metrics.aer import score_alignment
-    from phraseloom.text.lines import read_parallel
 
     check_outputs({"--json": json_file}, inputs=[*hypotheses, gold, source, target], overwrite=overwrite)
     once(hypotheses)
@@ -84,12 +99,12 @@ def command(
     if source is not None and target is not None:
         texts = read_parallel(Path(source), Path(target))
         lines = list(zip(texts[Path(source)], texts[Path(target)], strict=True))
-    truth = read_gold(gold, format=format, base=base, reverse=reverse, lines=lines)
+    truth = form.read(gold, lines)
     scores = {_name(path): score_alignment(_read(path, lines, truth, gold), truth) for path in hypotheses}
     if json_file is not None:
         systems = [{"name": name, **score.as_dict()} for name, score in scores.items()]
         results.write(json_file, results.LinksResult.model_validate({"gold": gold, "systems": systems}))
-    _note_base(gold, truth, base)
+    form.note_base(gold, truth)
     print(_table(scores, gold))
 
 
@@ -102,31 +117,18 @@ class GoldText(NamedTuple):
     gold: list[Gold]
 
 
-def read_gold_text(
-    source: Path, target: Path, gold: Path, trees: Path | None, *, format: str, base: int, reverse: bool
-) -> GoldText:
-    """Read and check the files; warns if the links seem to count from 1. Raises DataError, UsageError."""
-    from phraseloom.align.links import read_gold
-    from phraseloom.text.lines import read_parallel
+def read_gold_text(source: Path, target: Path, gold: Path, trees: Path | None, form: GoldForm) -> GoldText:
+    """Read and check the files; prints a note if the links seem to count from 1. Raises DataError, UsageError."""
 
     lines = read_parallel(source, target, trees)
-    pairs = list(zip(lines[source], lines[target], strict=True))
-    links = read_gold(gold, format=format, base=base, reverse=reverse, lines=pairs)
-    _note_base(gold, links, base)
+    links = form.read(gold, list(zip(lines[source], lines[target], strict=True)))
+    form.note_base(gold, links)
     return GoldText(lines[source], lines[target], None if trees is None else lines[trees], links)
-
-
-def _note_base(gold: str | Path, links: Sequence[Gold], base: int) -> None:
-    """Print a note if the links seem to count from 1."""
-    if base == 0 and any(g.possible for g in links) and all(min(link) > 0 for g in links for link in g.possible):
-        note("align", f"{gold}: no link has a word 0; does the file count from 1 (--base 1)?")
 
 
 def _read(path: str, lines: Sequence[tuple[str, str]] | None, truth: Sequence[Gold], gold: str) -> list[Links]:
     """The links of a system, as many lines as there are gold sentences."""
     from phraseloom.align.links import parse_lines
-    from phraseloom.errors import DataError
-    from phraseloom.text.lines import read_lines, read_stream
 
     rows = read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
     links = parse_lines(rows, file=_name(path), lines=lines)

@@ -10,6 +10,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import plural
+from phraseloom.text.lines import write_lines
 
 
 def command(
@@ -33,7 +34,6 @@ def command(
     """
     from phraseloom.align.lexicon import LinkCounts, format_entries
     from phraseloom.phrases.extract import read_aligned
-    from phraseloom.text.lines import write_lines
 
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)

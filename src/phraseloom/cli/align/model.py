@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from phraseloom.cli.align.apply import text_of
-from phraseloom.cli.align.evaluate import Base, Format, Reverse
-from phraseloom.cli.options import Device, Model, OutputFile, SourceText, TargetText, Trees, options_of
+from phraseloom.cli.align.evaluate import GoldForm, read_gold_text
+from phraseloom.cli.options import Device, Model, OutputFile, SourceText, TargetText, Trees, grouped, options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import require_file
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import PARALLEL, LineReport, read_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.alignment import AlignedPair, MeasuredAlignment
     from phraseloom.decoding.long_lines import CroppedLines
     from phraseloom.decoding.translator import Translator
-    from phraseloom.text.lines import LineReport
 
 SHOWN = 5
 
@@ -41,6 +42,7 @@ Select = Literal["auto"]
         "alignment_method": {"names": ["--method"]},
     },
 )
+@grouped
 def command(
     model: Model,
     source: SourceText,
@@ -57,9 +59,7 @@ def command(
         typer.Option(help="auto: find the best layer, head and method on --gold, and store them in the model folder."),
     ] = None,
     gold: Annotated[Path | None, typer.Option(metavar="FILE", help="Gold links of the pairs, for --select.")] = None,
-    format: Format = "auto",
-    base: Base = 0,
-    reverse: Reverse = False,
+    form: GoldForm,
     overwrite: Overwrite = False,
     device: Device = "cpu",
 ) -> None:
@@ -80,12 +80,12 @@ def command(
     check_outputs({"-o": output}, inputs=[model, source, target, trees, gold], overwrite=overwrite)
     if (select is None) != (gold is None):
         raise UsageError("--select auto and --gold go together", hint="phraseloom align evaluate scores links")
-    if select is None and (format, base, reverse) != ("auto", 0, False):
+    if select is None and form != GoldForm():
         raise UsageError("--format, --base and --reverse are about --gold")
     if gold is not None:
         if options or scores or output is not None:
             raise UsageError("--select finds layer, head and method, and writes no links", hint="align afterwards")
-        _select(model, (source, target, gold, trees), {"format": format, "base": base, "reverse": reverse}, device)
+        _select(model, (source, target, gold, trees), form, device)
         return
     translator = Translator.from_pretrained(model, device=device, **options)
     translator.require_trees(trees is not None)
@@ -99,7 +99,6 @@ def _align(
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.decoding.alignment import choose
     from phraseloom.decoding.long_lines import CroppedLines
-    from phraseloom.text.lines import LineReport, write_lines
 
     choose(translator.config, cross_structures(translator.model))
     reports, cropped = (LineReport(), LineReport()), CroppedLines("pair")
@@ -121,7 +120,6 @@ def _aligned(
     """The alignment of each pair, a window of lines at a time."""
     from phraseloom.analysis.alignment import align_pairs
     from phraseloom.cli.parallel import ParallelFile
-    from phraseloom.text.lines import PARALLEL, read_lines
 
     beside = None if trees is None else ParallelFile(trees, "trees", "tree file")
     both = [
@@ -155,19 +153,17 @@ def _noted(pairs: Iterator[AlignedPair], cropped: CroppedLines) -> Iterator[Alig
         yield pair
 
 
-def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: dict[str, Any], device: str) -> None:
+def _select(model: Path, files: tuple[Path, Path, Path, Path | None], form: GoldForm, device: str) -> None:
     """Print the best settings on gold links and write the best of them into the model folder."""
     from phraseloom.analysis.alignment import measure, ranked, remember
-    from phraseloom.cli.align.evaluate import read_gold_text
     from phraseloom.decoding.translator import Translator
-    from phraseloom.files import require_file
     from phraseloom.report.markup import terminal
 
     source, target, gold, trees = files
     for path in (source, target, gold):
         if not require_file(path, "text file").is_file():
             raise UsageError("--select stores the checksum of this file, so it cannot be a pipe", file=path)
-    text = read_gold_text(*files, **form)
+    text = read_gold_text(*files, form)
     translator = Translator.from_pretrained(model, device=device)
     with naming("trees", trees):
         settings = ranked(

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.text.lines import read_lines, read_stream
 
 STDIN = "-"
 
@@ -42,7 +43,6 @@ def command(
     from itertools import zip_longest
 
     from phraseloom.align.links import METHODS, format_links, parse_links, symmetrize
-    from phraseloom.errors import DataError, UsageError
 
     if method not in METHODS:
         raise UsageError(f"no symmetrisation {method!r}", hint=f"--method takes {', '.join(METHODS)}")
@@ -63,8 +63,6 @@ def command(
 
 
 def _lines(path: str) -> Iterator[str]:
-    from phraseloom.text.lines import read_lines, read_stream
-
     return read_stream(sys.stdin.buffer, invalid="stop") if path == STDIN else read_lines(path)
 
 

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from phraseloom.cli.options import SourceText, TargetText
+from phraseloom.cli.options import SourceText, TargetText, grouped
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import PairReader, same_length
 from phraseloom.cli.streams import first_sign, note
-from phraseloom.errors import plural
+from phraseloom.errors import UsageError, plural
+from phraseloom.files import disk
+from phraseloom.text.lines import read_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.align.aligner import Aligner
-    from phraseloom.align.ibm import BitextCounts, IBMProgress
+    from phraseloom.align.ibm import BitextCounts, IBMProgress, IBMSettings
 
 
 # Options that say how to train a model, and where to write it.
@@ -41,6 +43,77 @@ Other = Literal["fast_align", "eflomal"]
 Direction = Literal["forward", "backward", "both"]
 
 
+@dataclass(frozen=True)
+class LearningOptions:
+    """How an aligner is learned; with an external program, only the direction, case and lengths count."""
+
+    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = "diagonal"
+    direction: Annotated[
+        Direction, typer.Option(help="forward: link each target word to one source word; backward: the reverse.")
+    ] = "both"
+    iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximisation.")] = 5
+    variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True
+    alpha: Annotated[
+        float,
+        typer.Option(help="The Dirichlet prior of --variational-bayes. A smaller value prefers fewer translations."),
+    ] = 0.01
+    p_null: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Prior probability of no link. Default: 0.08; for ibm1, 1 / (words + 1). 0: always a link.",
+        ),
+    ] = None
+    tension: Annotated[float, typer.Option(help="How strongly diagonal prefers the diagonal, 0.1 to 14.")] = 4.0
+    optimize_tension: Annotated[
+        bool, typer.Option("--optimize-tension", help="Fit the tension to the text; --tension is the initial value.")
+    ] = False
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False
+    max_words: Annotated[int, typer.Option(min=1, help="Do not learn from pairs with a longer side.")] = 200
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """Those to learn."""
+        from phraseloom.align.ibm import DIRECTIONS
+
+        return DIRECTIONS if self.direction == "both" else (self.direction,)
+
+    def settings(self) -> IBMSettings:
+        """The settings of one direction. Raises UsageError."""
+        from phraseloom.align.ibm import IBMSettings
+
+        return IBMSettings(
+            self.model,
+            self.iterations,
+            self.variational_bayes,
+            self.alpha,
+            self.p_null,
+            self.tension,
+            self.optimize_tension,
+        )
+
+    def learn(self, lines: Iterable[tuple[str, str]], jobs: int, scratch: Path | None) -> tuple[Aligner, BitextCounts]:
+        """An aligner of these sentence pairs, and how many it was learned from; `scratch`: see the option."""
+        from phraseloom.align.aligner import learn_aligner
+        from phraseloom.align.ibm import read_bitext
+
+        with _scratch(scratch) as folder:
+            bitext = read_bitext(lines, lowercase=self.lowercase, max_words=self.max_words, folder=folder)
+            aligner = learn_aligner(
+                bitext,
+                self.settings(),
+                directions=self.directions,
+                jobs=jobs,
+                lowercase=self.lowercase,
+                report=partial(_tell, self.iterations),
+                folder=folder,
+            )
+            counted = bitext.counted
+            del bitext  # its files are removed here
+        return aligner, counted
+
+
+@grouped
 def command(
     context: typer.Context,
     source: SourceText,
@@ -48,29 +121,8 @@ def command(
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="The model to write; not used with --with.")
     ] = None,
-    model: Annotated[Model, typer.Option(help="IBM model 1, without or with a diagonal prior.")] = "diagonal",
-    direction: Annotated[
-        Direction, typer.Option(help="forward: link each target word to one source word; backward: the reverse.")
-    ] = "both",
-    iterations: Annotated[int, typer.Option(min=1, help="Iterations of expectation maximisation.")] = 5,
-    variational_bayes: Annotated[bool, typer.Option(help="Prefer few translations of each word.")] = True,
-    alpha: Annotated[
-        float,
-        typer.Option(help="The Dirichlet prior of --variational-bayes. A smaller value prefers fewer translations."),
-    ] = 0.01,
-    p_null: Annotated[
-        float | None,
-        typer.Option(
-            metavar="P",
-            help="Prior probability of no link. Default: 0.08; for ibm1, 1 / (words + 1). 0: always a link.",
-        ),
-    ] = None,
-    tension: Annotated[float, typer.Option(help="How strongly diagonal prefers the diagonal, 0.1 to 14.")] = 4.0,
-    optimize_tension: Annotated[
-        bool, typer.Option("--optimize-tension", help="Fit the tension to the text; --tension is the initial value.")
-    ] = False,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case.")] = False,
-    max_words: Annotated[int, typer.Option(min=1, help="Do not learn from pairs with a longer side.")] = 200,
+    *,
+    learning: LearningOptions,
     links: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Also write the links of the training text, as align apply does."),
@@ -109,16 +161,12 @@ def command(
 
     Example: phraseloom align train -s train.en -t train.de --with eflomal --links train.links
     """
-    from phraseloom.align.aligner import choose_method, learn_aligner, save_aligner
-    from phraseloom.align.ibm import DIRECTIONS, IBMSettings, read_bitext
-    from phraseloom.errors import UsageError
-    from phraseloom.text.lines import read_lines
+    from phraseloom.align.aligner import choose_method, save_aligner
 
     check_outputs({"-o": output, "--links": links}, inputs=[source, target], overwrite=overwrite)
     first_sign("align train", f"reading {source} and {target}")
-    settings = IBMSettings(model, iterations, variational_bayes, alpha, p_null, tension, optimize_tension)
-    directions = DIRECTIONS if direction == "both" else (direction,)
-    chosen = choose_method(method, directions)
+    settings = learning.settings()
+    chosen = choose_method(method, learning.directions)
     if other is not None:
         _refuse_with(other, context, links)
     elif output is None:
@@ -131,27 +179,13 @@ def command(
     lines = zip(read_lines(source), read_lines(target), strict=True)
     if other is not None:
         assert links is not None
-        counted = _align_with(
-            other, lines, links, chosen, with_options, lowercase=lowercase, max_words=max_words, jobs=jobs
-        )
-        note("align", _left_out(counted, max_words))
+        counted = _align_with(other, lines, links, chosen, with_options, learning, jobs)
+        note("align", _left_out(counted, learning.max_words))
         return
     assert output is not None
-    with _scratch(scratch) as folder:
-        bitext = read_bitext(lines, lowercase=lowercase, max_words=max_words, folder=folder)
-        aligner = learn_aligner(
-            bitext,
-            settings,
-            directions=directions,
-            jobs=jobs,
-            lowercase=lowercase,
-            report=partial(_tell, iterations),
-            folder=folder,
-        )
-        counted = bitext.counted
-        del bitext  # its files are removed here
+    aligner, counted = learning.learn(lines, jobs, scratch)
     save_aligner(output, aligner, notes={**asdict(settings), "pairs": counted.used})
-    note("align", _summary(counted, aligner, max_words))
+    note("align", _summary(counted, aligner, learning.max_words))
     if links is not None:
         _write_links(aligner, source, target, links, method)
 
@@ -161,7 +195,6 @@ def _scratch(parent: Path | None) -> Iterator[Path | None]:
     """A temporary folder in `parent`, or None."""
     from tempfile import TemporaryDirectory
 
-    from phraseloom.files import disk
     from phraseloom.replace import system_errors
 
     if parent is None:
@@ -195,7 +228,6 @@ def _left_out(counted: BitextCounts, max_words: int) -> str:
 
 def _refuse_with(other: Other, context: typer.Context, links: Path | None) -> None:
     """Raise UsageError for options of the own aligner beside --with, and where the links have no file."""
-    from phraseloom.errors import UsageError
 
     if links is None:
         raise UsageError(f"--with {other} writes links only", hint="give --links FILE")
@@ -213,9 +245,7 @@ def _align_with(
     links: Path,
     method: str,
     options: str | None,
-    *,
-    lowercase: bool,
-    max_words: int,
+    learning: LearningOptions,
     jobs: int,
 ) -> BitextCounts:
     """Write the links of the program `name`; return a summary."""
@@ -224,13 +254,12 @@ def _align_with(
     from phraseloom.align.external import PROGRAMS, read_links, run_program, write_numbers
     from phraseloom.align.ibm import DIRECTIONS
     from phraseloom.align.links import format_links
-    from phraseloom.text.lines import write_lines
 
     program = PROGRAMS[name]
     program.find()
     directions = (method,) if method in DIRECTIONS else DIRECTIONS
     with TemporaryDirectory(prefix="phraseloom-align-") as folder:
-        text = write_numbers(lines, Path(folder) / "text", lowercase=lowercase, max_words=max_words)
+        text = write_numbers(lines, Path(folder) / "text", lowercase=learning.lowercase, max_words=learning.max_words)
         files = run_program(program, text, directions=directions, options=options, jobs=jobs)
         write_lines(links, map(format_links, read_links(program, text, files, method)))
     return text.counted
@@ -238,7 +267,6 @@ def _align_with(
 
 def _write_links(aligner: Aligner, source: Path, target: Path, links: Path, method: str | None) -> None:
     from phraseloom.cli.align.apply import WINDOW, LeftOut, aligned, text_of
-    from phraseloom.text.lines import write_lines
 
     left_out = LeftOut()
     alignments = left_out.watch(aligned(aligner, PairReader(source, target).windows(WINDOW), method))

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.align.evaluate import Base, Format, Reverse
-from phraseloom.cli.options import BySentence, Device, ForcedTarget, Models, SourceText, Trees, once, require_json
+from phraseloom.cli.align.evaluate import GoldForm, read_gold_text
+from phraseloom.cli.options import (
+    BySentence,
+    Device,
+    ForcedTarget,
+    Models,
+    SourceText,
+    Trees,
+    grouped,
+    once,
+    require_json,
+)
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.parallel import naming
 from phraseloom.errors import plural
@@ -26,14 +36,14 @@ Heads = Literal["mean", "max"]
 HEADS_IN_WORDS: dict[Heads, str] = {"mean": "mean of the heads", "max": "largest weight over the heads"}
 
 
+@grouped
 def command(
     models: Models,
     source: SourceText,
     target: ForcedTarget,
     gold: Annotated[Path, typer.Option("-g", "--gold", metavar="FILE", help="Gold links of the pairs.")],
-    format: Format = "auto",
-    base: Base = 0,
-    reverse: Reverse = False,
+    *,
+    form: GoldForm,
     method: Annotated[
         AlignmentMethod, typer.Option(help="How links are made from attention in the first table and in the plot.")
     ] = "union",
@@ -70,9 +80,7 @@ def command(
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
-    from phraseloom.cli.align.evaluate import read_gold_text
-
-    text = read_gold_text(source, target, gold, trees, format=format, base=base, reverse=reverse)
+    text = read_gold_text(source, target, gold, trees, form)
     measured = _measure(models, text, (source, target), trees, device)
     print("\n".join(_tables(measured, method, heads, len(text.gold))))
     if json is not None:

@@ -1,6 +1,6 @@
 """`phraseloom analyse contrastive`: how often a model finds the correct translation more likely than one with an error.
 
-`read` and `edges` read contrastive items in one of four forms, with or without trees, and the bins of distances.
+`ItemOptions` and `edges` read contrastive items in one of four forms, with or without trees, and the bins of distances.
 """
 
 from __future__ import annotations
@@ -8,17 +8,19 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from phraseloom.analysis.contrastive_items import Item, read_items, read_lingeval, read_parallel, read_set, with_trees
-from phraseloom.cli.options import BySentence, Device, TableForm, once, options_of, require_json
+from phraseloom.cli.options import BySentence, Device, TableForm, grouped, once, options_of, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import warn
 from phraseloom.errors import UsageError, escape_controls, plural
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
@@ -27,47 +29,90 @@ if TYPE_CHECKING:
 MOST_BINS = 1000
 
 
-def read(
-    items: Sequence[Path],
-    sets: Sequence[Path],
-    three: Mapping[str, Path | None],
-    *,
-    lingeval: Path | None = None,
-    distances: Path | None,
-    category: str | None,
-    trees: Sequence[Path],
-) -> list[Item]:
-    """The items of JSON lines files, or of sets, or of `three` parallel files (option → file), or of LingEval97's file.
+@dataclass(frozen=True)
+class ItemOptions:
+    """The files of contrastive items, in one of four forms."""
 
-    Raises UsageError for anything but one of the four forms, DataError, FileProblem.
-    """
-    given = [option for option, path in three.items() if path is not None]
-    forms = ["--items"] * bool(items) + ["--set"] * bool(sets) + ["--lingeval"] * bool(lingeval) + given[:1]
-    if len(forms) != 1:
-        what = f"{' and '.join(forms)} together" if forms else "no items"
-        raise UsageError(what, hint="give --items, or --set, or --lingeval, or --source with --correct and --wrong")
-    missing = [option for option in three if option not in given]
-    if given and missing:
-        raise UsageError(f"{given[0]} without {missing[0]}", hint="the three files go together")
-    for option, value in (("--distances", distances), ("--category", category)):
-        if value is not None and not given and (option, forms[0]) != ("--category", "--lingeval"):
-            raise UsageError(f"{option} goes with --source, not with {forms[0]}")
-    if items:
-        parts = [read_items(path) for path in items]
-    elif sets:
-        parts = [read_set(stem) for stem in sets]
-    elif lingeval is not None:
-        parts = [read_lingeval(lingeval, category)]
-    else:
-        parts = [
-            read_parallel(*(path for path in three.values() if path), distances=distances, category=category or "")
-        ]
-    if trees:
-        if len(trees) != len(parts):
-            what = f"{plural(len(trees), 'file')} of trees for {len(parts)} of items"
-            raise UsageError(what, hint="give --trees once for each, in the same order")
-        parts = [with_trees(part, path) for part, path in zip(parts, trees, strict=True)]
-    return [item for part in parts for item in part]
+    items: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines with source, correct and wrong; optionally "
+            "distance, and category or phenomenon. Repeatable.",
+        ),
+    ] = None
+    sets: Annotated[
+        list[Path] | None,
+        typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
+    ] = None
+    lingeval: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
+    ] = None
+    source: Annotated[
+        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line per item.")
+    ] = None
+    correct: Annotated[Path | None, typer.Option(metavar="FILE", help="Their correct translations.")] = None
+    wrong: Annotated[Path | None, typer.Option(metavar="FILE", help="The same translations with one error each.")] = (
+        None
+    )
+    distances: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --source: the distance of each item; a blank line for none."),
+    ] = None
+    category: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="With --source: the category of the items. With --lingeval: use only this error type."
+        ),
+    ] = None
+    trees: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Parse trees of the sources: one file for each --items or --set, in the same order."
+        ),
+    ] = None
+
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        single = [self.source, self.correct, self.wrong, self.lingeval, self.distances]
+        of_sets = [path for stem in self.sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
+        return [*(self.items or []), *filter(None, single), *(self.trees or []), *of_sets]
+
+    def read(self) -> list[Item]:
+        """The items of all files. Raises UsageError for anything but one of the four forms, DataError, FileProblem."""
+        three = {"--source": self.source, "--correct": self.correct, "--wrong": self.wrong}
+        self._check(three)
+        if self.items:
+            parts = [read_items(path) for path in self.items]
+        elif self.sets:
+            parts = [read_set(stem) for stem in self.sets]
+        elif self.lingeval is not None:
+            parts = [read_lingeval(self.lingeval, self.category)]
+        else:
+            files = (path for path in three.values() if path)
+            parts = [read_parallel(*files, distances=self.distances, category=self.category or "")]
+        if self.trees:
+            if len(self.trees) != len(parts):
+                what = f"{plural(len(self.trees), 'file')} of trees for {len(parts)} of items"
+                raise UsageError(what, hint="give --trees once for each, in the same order")
+            parts = [with_trees(part, path) for part, path in zip(parts, self.trees, strict=True)]
+        return [item for part in parts for item in part]
+
+    def _check(self, three: Mapping[str, Path | None]) -> None:
+        """Raise UsageError unless exactly one form is given, with only its own options."""
+        given = [option for option, path in three.items() if path is not None]
+        forms = ["--items"] * bool(self.items) + ["--set"] * bool(self.sets)
+        forms += ["--lingeval"] * bool(self.lingeval) + given[:1]
+        if len(forms) != 1:
+            what = f"{' and '.join(forms)} together" if forms else "no items"
+            raise UsageError(what, hint="give --items, or --set, or --lingeval, or --source with --correct and --wrong")
+        missing = [option for option in three if option not in given]
+        if given and missing:
+            raise UsageError(f"{given[0]} without {missing[0]}", hint="the three files go together")
+        for option, value in (("--distances", self.distances), ("--category", self.category)):
+            if value is not None and not given and (option, forms[0]) != ("--category", "--lingeval"):
+                raise UsageError(f"{option} goes with --source, not with {forms[0]}")
 
 
 def edges(text: str) -> list[int]:
@@ -95,51 +140,14 @@ SCORES = ("model", "file", "line", "category", "distance", "log_prob_correct", "
 
 
 @options_of(DecodingConfig, only=("batch_sentences", "workers"))
+@grouped
 def command(
     models: Annotated[
         list[Path],
         typer.Argument(metavar="MODEL", help="Model folders, run folders or checkpoints; the first is the baseline."),
     ],
     *,
-    items: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE",
-            help="JSON lines with source, correct and wrong; optionally "
-            "distance, and category or phenomenon. Repeatable.",
-        ),
-    ] = None,
-    sets: Annotated[
-        list[Path] | None,
-        typer.Option("--set", metavar="STEM", help="STEM.src.*, STEM.tgt.correct.*, STEM.tgt.incorrect.*. Repeatable."),
-    ] = None,
-    lingeval: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="LingEval97's JSON: sentences with reference and errors, with distances."),
-    ] = None,
-    source: Annotated[
-        Path | None, typer.Option("-s", "--source", metavar="FILE", help="Sources, one line per item.")
-    ] = None,
-    correct: Annotated[Path | None, typer.Option(metavar="FILE", help="Their correct translations.")] = None,
-    wrong: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same translations with one error each.")
-    ] = None,
-    distances: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="With --source: the distance of each item; a blank line for none."),
-    ] = None,
-    category: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="With --source: the category of the items. With --lingeval: use only this error type."
-        ),
-    ] = None,
-    trees: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FILE", help="Parse trees of the sources: one file for each --items or --set, in the same order."
-        ),
-    ] = None,
+    inputs: ItemOptions,
     estimate_distance: Annotated[
         Estimate | None,
         typer.Option(
@@ -175,9 +183,7 @@ def command(
 
     Example: phraseloom analyse contrastive runs/base --set subj_verb_agreement.mt --estimate-distance position
     """
-    sources = [*models, *(items or []), source, correct, wrong, lingeval, distances, *(trees or [])]
-    sources += [path for stem in sets or [] for path in stem.parent.glob(f"{glob.escape(stem.name)}.*")]
-    check_outputs({"--plot": plot, "--scores": scores}, inputs=sources, overwrite=overwrite)
+    check_outputs({"--plot": plot, "--scores": scores}, inputs=[*models, *inputs.files()], overwrite=overwrite)
     once(models)
     require_json(by_sentence, output == "json", "--output json")
     from phraseloom import results
@@ -185,22 +191,19 @@ def command(
     from phraseloom.analysis.contrastive_items import with_positions
 
     upper_edges = edges(bins)
-    three = {"--source": source, "--correct": correct, "--wrong": wrong}
-    pairs = read(
-        items or [], sets or [], three, lingeval=lingeval, distances=distances, category=category, trees=trees or []
-    )
+    items = inputs.read()
     if estimate_distance is not None:
-        pairs = with_positions(pairs)
-    measured = any(item.distance is not None for item in pairs)
+        items = with_positions(items)
+    measured = any(item.distance is not None for item in items)
     kind = None if not measured else "given" if estimate_distance is None else estimate_distance
     _can_draw(plot, measured)
-    judged = _judge(models, pairs, device, options)
-    groups = contrastive_report(pairs, judged, upper_edges, by_sentence=by_sentence)
+    judged = _judge(models, items, device, options)
+    groups = contrastive_report(items, judged, upper_edges, by_sentence=by_sentence)
     cropped = {name: of_model.cropped for name, of_model in judged.items()}
-    content = {"items": len(pairs), "distance": kind, "groups": groups, "cropped": cropped}
+    content = {"items": len(items), "distance": kind, "groups": groups, "cropped": cropped}
     result = results.ContrastiveResult.model_validate(content)
     if scores is not None:
-        _write_scores(scores, pairs, judged)
+        _write_scores(scores, items, judged)
     if output == "json":
         print(results.line(result))
     else:
@@ -253,8 +256,6 @@ def _judge(
 
 
 def _write_scores(path: Path, items: Sequence[Item], judged: Mapping[str, JudgedItem]) -> None:
-    from phraseloom.text.lines import write_lines
-
     rows = ["\t".join(SCORES)]
     for name, result in judged.items():
         values = zip(items, result.correct, result.wrong, result.right, strict=True)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.options import Device, ForcedTarget, Resamples, ResampleSeed, TableForm, Trees
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, plural
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.results import CoverageResult, LayerCoverage
@@ -48,8 +49,6 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.coverage import measure, read_phrases
     from phraseloom.decoding.translator import Translator
-    from phraseloom.errors import DataError
-    from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, phrases, alignments, trees)
     requested = [k.strip() for k in (kinds or "").split(",") if k.strip()]

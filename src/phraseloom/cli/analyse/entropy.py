@@ -15,6 +15,7 @@ from phraseloom.cli.parallel import naming
 from phraseloom.cli.streams import warn
 from phraseloom.errors import plural
 from phraseloom.metrics.ratio import plain
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.analysis.entropy import AttentionEntropy, Reading
@@ -89,7 +90,6 @@ def _measure(
     from phraseloom.analysis.attention import cross_structures
     from phraseloom.analysis.entropy import attention_entropy
     from phraseloom.cli.analyse.models import load_models, warn_without_readers
-    from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, trees)
     translators, readers = load_models(models, device, trees=trees is not None)

@@ -11,6 +11,7 @@ from phraseloom.cli.options import Device, Model
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import warn
 from phraseloom.errors import DataError, UsageError
+from phraseloom.text.lines import read_lines
 
 Use = Literal["cross", "encoder-self", "decoder-self", "encoder-phrases", "decoder-phrases"]
 
@@ -70,7 +71,6 @@ def _sentence(sentence: str | None, source: Path | None, line: int | None) -> st
         raise UsageError("heatmap takes either --sentence TEXT, or --source FILE with --line N")
     if sentence is not None:
         return sentence
-    from phraseloom.text.lines import read_lines
 
     assert source is not None
     count = 0

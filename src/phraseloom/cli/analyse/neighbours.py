@@ -11,6 +11,7 @@ import typer
 from phraseloom.cli.options import once
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.errors import UsageError, plural
+from phraseloom.text.lines import read_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours, Token
@@ -58,7 +59,6 @@ def command(
 
         can_draw(plot)
     from phraseloom.analysis.neighbours import compare, load_embeddings
-    from phraseloom.text.lines import read_lines
 
     lines = None if text is None else list(read_lines(text, invalid="stop"))
     embeddings = [load_embeddings(path, side) for path in models]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.options import Resamples, ResampleSeed, TableForm, once, rising_numbers
+from phraseloom.files import require_file
+from phraseloom.text.lines import read_lines
 
 if TYPE_CHECKING:
     from phraseloom.results import PhenomenonAccuracy, SystemAccuracy
@@ -40,8 +42,6 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.gold import read_world
     from phraseloom.analysis.phenomena import compare_systems
-    from phraseloom.files import require_file
-    from phraseloom.text.lines import read_lines
 
     once(outputs)
     edges = [] if by_frequency is None else rising_numbers(by_frequency, "--by-frequency", "such as 1,10,50")

@@ -10,6 +10,8 @@ import typer
 
 from phraseloom.cli.options import Device, Model, SourceText, TextForm
 from phraseloom.cli.streams import warn
+from phraseloom.errors import UsageError
+from phraseloom.text.lines import read_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.phrases import PhraseWeights
@@ -36,8 +38,6 @@ def command(
     from phraseloom import results
     from phraseloom.analysis.phrases import source_phrases
     from phraseloom.decoding.translator import Translator
-    from phraseloom.errors import UsageError
-    from phraseloom.text.lines import read_lines
 
     lines = list(read_lines(source, invalid="stop"))
     of_lines = None if trees is None else list(read_lines(trees, invalid="stop"))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phraseloom.cli.options import Device, Model, SourceText, TextForm
-from phraseloom.errors import UsageError, escape_controls
+from phraseloom.errors import DataError, UsageError, escape_controls
+from phraseloom.text.lines import read_parallel
 
 if TYPE_CHECKING:
     from phraseloom.npmt.analysis import Forced, Segmented
@@ -62,9 +63,7 @@ def command(
         raise UsageError("--phrases are those of a given target", hint="give it with -t")
     from phraseloom import results
     from phraseloom.decoding.translator import Translator
-    from phraseloom.errors import DataError
     from phraseloom.npmt.analysis import lengths_of, of_pairs, of_translations, read_target_phrases
-    from phraseloom.text.lines import read_parallel
 
     lines = read_parallel(source, target, phrases)
     gold = None

@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import JsonFile, Vectors
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note, warn
+from phraseloom.errors import DataError
+from phraseloom.files import atomic_write_json, require_file
+from phraseloom.text.lines import count_lines
 
 if TYPE_CHECKING:
     from phraseloom.text.vector_check import VectorFigures
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
+    file: Vectors,
     text: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Joined text: adds the posterior-mean test.")
     ] = None,
@@ -26,7 +30,7 @@ def command(
             min=2, max=1_000_000, help="Number of vectors: the most frequent tokens of the text, or the first rows."
         ),
     ] = 50_000,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
+    json: JsonFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Check whether vectors can be the targets of a continuous output: as they are, centred, and whitened.
@@ -67,8 +71,6 @@ def command(
     if faults:
         note("embeddings", REMEDY)
     if json is not None:
-        from phraseloom.files import atomic_write_json
-
         found = {name: table.as_dict() for name, table in figures.items()}
         atomic_write_json(json, {"file": str(file), "text": text and str(text), "tables": found, "problems": faults})
 
@@ -76,9 +78,6 @@ def command(
 def _sampled(text: Path) -> list[list[str]]:
     """The tokens of evenly spaced lines."""
     from phraseloom.data.survey import sample
-    from phraseloom.errors import DataError
-    from phraseloom.files import require_file
-    from phraseloom.text.lines import count_lines
     from phraseloom.text.vector_check import LINE_TOKENS, LINES
 
     total = count_lines(require_file(text, "text file"))

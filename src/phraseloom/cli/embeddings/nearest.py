@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from phraseloom.cli.options import JsonFile, Vectors
 from phraseloom.cli.outputs import Overwrite, check_outputs
+from phraseloom.errors import DataError
 
 if TYPE_CHECKING:
     from phraseloom.text.vectors import VectorNeighbour
@@ -18,13 +20,13 @@ SEARCHED = 200_000  # tokens searched for a similar spelling
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="VECTORS", help="File of vectors: .vec, plain, .gz or .xz.")],
+    file: Vectors,
     tokens: Annotated[list[str], typer.Argument(metavar="TOKEN", help="Words, or phrases such as quality_of_life.")],
     count: Annotated[int, typer.Option("-k", "--count", min=1, help="Number of neighbours per token.")] = 10,
     phrases_only: Annotated[
         bool, typer.Option("--phrases-only", help="Print only neighbours that are phrases.")
     ] = False,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one JSON object.")] = None,
+    json: JsonFile = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Print the tokens whose vectors have the largest cosine to the vector of a token.
@@ -69,8 +71,6 @@ def _token(text: str) -> str:
 
 
 def _rows(tokens: Sequence[str], requested: Sequence[str], file: Path) -> list[int]:
-    from phraseloom.errors import DataError
-
     places = {token: row for row, token in enumerate(tokens)}
     for token in requested:
         if token not in places:

@@ -14,6 +14,7 @@ from phraseloom.cli.options import BySentence, Device, require_json
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
 from phraseloom.errors import plural
+from phraseloom.files import require_file
 from phraseloom.metrics.ratio import plain
 
 if TYPE_CHECKING:
@@ -43,7 +44,6 @@ def command(
     """
     from phraseloom import results
     from phraseloom.analysis.fertility import evaluate_fertility
-    from phraseloom.files import require_file
 
     check_outputs({"--json": json}, inputs=[model, source, labels], overwrite=overwrite)
     require_json(by_sentence, json is not None, "--json FILE")

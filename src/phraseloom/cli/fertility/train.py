@@ -10,7 +10,9 @@ from typing import Annotated, Literal, TypeVar
 import typer
 
 from phraseloom.cli.options import Device
+from phraseloom.cli.outputs import OverwriteModel
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
 
 N = TypeVar("N", int, float)
 Inputs = Literal["both", "states", "embeddings"]
@@ -68,7 +70,7 @@ def command(
         typer.Option(min=0.0, metavar="GIB", help="Memory for token features, in GiB; the rest is kept in a file."),
     ] = 2.0,
     device: Device = "cpu",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model.")] = False,
+    overwrite: OverwriteModel = False,
 ) -> None:
     """Train the fertility module: it predicts whether a source word becomes a word or a phrase. The rest of the
     model is frozen.
@@ -106,7 +108,6 @@ def command(
 
 def _numbers(text: str, kind: Callable[[str], N], option: str, what: str) -> tuple[N, ...]:
     """The comma-separated numbers of an option."""
-    from phraseloom.errors import UsageError
 
     try:
         numbers = tuple(kind(part) for part in text.split(",")) if text else ()

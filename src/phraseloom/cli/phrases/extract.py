@@ -11,6 +11,7 @@ from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import InputFiles, LinkFile, Source, Target, plain_name, single_stdin
 from phraseloom.cli.streams import note
 from phraseloom.errors import plural
+from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import PhraseCandidate
@@ -32,7 +33,6 @@ def command(
     Example: phraseloom phrases extract -s train.de -t train.en -a train.links -o candidates.tsv
     """
     from phraseloom.phrases.extract import extract, format_candidates, read_aligned
-    from phraseloom.text.lines import write_lines
 
     single_stdin(source, target, links)
     check_outputs({"-o": plain_name(output)}, inputs=[source, target, links], overwrite=overwrite)

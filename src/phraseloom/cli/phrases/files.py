@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phraseloom.cli.streams import note
+from phraseloom.errors import UsageError
+from phraseloom.files import require_file
+from phraseloom.text.lines import LineReport, read_lines, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.phrases.extract import Lines
-    from phraseloom.text.lines import LineReport
 
 STDIN = "-"
 
@@ -41,9 +43,7 @@ class InputFiles:
 
     def lines(self, path: str) -> Lines:
         """The lines of a file (plain, .gz, .xz), or of standard input for -; invalid UTF-8 is an error."""
-        from phraseloom.files import require_file
         from phraseloom.phrases.extract import Lines
-        from phraseloom.text.lines import LineReport, read_lines, read_stream
 
         name = "stdin" if path == STDIN else path
         report = self._reports[name] = LineReport()
@@ -60,7 +60,6 @@ class InputFiles:
 
 def single_stdin(*paths: str | None) -> None:
     """Raise UsageError if more than one file is -."""
-    from phraseloom.errors import UsageError
 
     if paths.count(STDIN) > 1:
         raise UsageError("only one of the files can be - (standard input)")
@@ -68,7 +67,6 @@ def single_stdin(*paths: str | None) -> None:
 
 def plain_name(path: str) -> str:
     """`path` of an output file. Raises UsageError for the name of a compressed file: outputs are plain text."""
-    from phraseloom.errors import UsageError
 
     if path.endswith((".gz", ".xz")):
         raise UsageError(f"{path}: the output is plain text", hint="choose a name without .gz or .xz")

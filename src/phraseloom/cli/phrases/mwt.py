@@ -11,7 +11,9 @@ import typer
 from phraseloom.cli.options import Rule
 from phraseloom.cli.phrases.files import STDIN, InputFiles, LinkFile, Source, Table, Target
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
+from phraseloom.files import MANIFEST, require_file, write_manifest
+from phraseloom.text.lines import write_lines
 
 LINES = "lines.txt"
 
@@ -37,13 +39,10 @@ def command(
 
     Example: phraseloom phrases mwt -s test.de -t test.en -a test.links --table phrases.tsv --also system.en -o mwt
     """
-    from phraseloom.errors import UsageError
-    from phraseloom.files import MANIFEST, require_file, write_manifest
     from phraseloom.phrases.extract import read_aligned
     from phraseloom.phrases.merge import merge_aligned
     from phraseloom.phrases.segmenters import index_phrases, read_phrases
     from phraseloom.replace import FolderKind, check_folder, new_folder
-    from phraseloom.text.lines import write_lines
     from phraseloom.text.words import join_line
 
     files = [source, target, *(also or [])]
@@ -85,8 +84,6 @@ def command(
 
 
 def _same_length(file: str, expected: int, source: str, inputs: InputFiles) -> None:
-    from phraseloom.errors import DataError
-
     count = sum(1 for _ in inputs.lines(file).lines)
     if count != expected:
         raise DataError(

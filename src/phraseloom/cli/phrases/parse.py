@@ -7,15 +7,13 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from phraseloom.cli.streams import note, standard_input, warn, windows
 from phraseloom.errors import plural
-
-if TYPE_CHECKING:
-    from phraseloom.text.lines import LineReport
+from phraseloom.text.lines import LineReport, open_binary
 
 
 def command(
@@ -48,7 +46,6 @@ def command(
     Example: phraseloom phrases parse train.en > train.trees
     """
     from phraseloom.phrases.parser import LinkParser
-    from phraseloom.text.lines import LineReport
 
     report = LineReport()
     begin = time.monotonic()
@@ -71,8 +68,6 @@ def command(
 
 
 def _windows(text: Path | None, size: int, report: LineReport) -> Iterator[list[str]]:
-    from phraseloom.text.lines import open_binary
-
     if text is None:
         yield from windows(standard_input(), size, report=report)
         return

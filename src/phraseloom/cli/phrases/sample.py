@@ -9,7 +9,7 @@ import typer
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import DataError, UsageError, plural
 
 if TYPE_CHECKING:
     from phraseloom.phrases.sample import SampleCounts
@@ -60,7 +60,6 @@ def command(
 
     Example: phraseloom phrases sample --tally sheet.tsv
     """
-    from phraseloom.errors import UsageError
 
     if tally is not None:
         if any((source, reference, system, table, output)) or (size, seed) != (SIZE, SEED):
@@ -84,7 +83,6 @@ def command(
 
 def _systems(arguments: list[str]) -> dict[str, str]:
     """File by name."""
-    from phraseloom.errors import UsageError
 
     files: dict[str, str] = {}
     for text in arguments:
@@ -101,7 +99,6 @@ def _systems(arguments: list[str]) -> dict[str, str]:
 def _draw(
     source: str, reference: str, systems: dict[str, str], table: str | None, size: int, seed: int, output: str
 ) -> None:
-    from phraseloom.errors import DataError
     from phraseloom.phrases.sample import draw, generated, write_sheet
     from phraseloom.phrases.segmenters import index_phrases, read_phrases
 

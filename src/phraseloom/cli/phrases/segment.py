@@ -14,7 +14,8 @@ from phraseloom.cli.options import Rule, TextOrStdin
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name, single_stdin
 from phraseloom.cli.streams import note
-from phraseloom.errors import plural
+from phraseloom.errors import UsageError, plural
+from phraseloom.text.lines import encode_lines, write_lines
 
 if TYPE_CHECKING:
     from phraseloom.phrases.segmenters import Phrases
@@ -59,7 +60,6 @@ def command(
 
     Example: phraseloom phrases segment train.en --table phrases.tsv -s train.de -a train.links > train.joined.en
     """
-    from phraseloom.errors import UsageError
 
     if (source is None) != (links is None):
         raise UsageError("the source text and the links go together", hint="give -s and -a")
@@ -93,8 +93,6 @@ def _undo(text: str, inputs: InputFiles) -> None:
 
 
 def _print(lines: Iterable[str]) -> None:
-    from phraseloom.text.lines import encode_lines
-
     lines = iter(lines)
     while block := list(islice(lines, BLOCK)):
         sys.stdout.buffer.write(encode_lines(block))
@@ -130,7 +128,6 @@ class Joiner:
         from phraseloom.phrases.extract import read_aligned
         from phraseloom.phrases.fertility import format_fertilities
         from phraseloom.phrases.merge import RELEASED_SIZES, fertilities, merge_aligned
-        from phraseloom.text.lines import encode_lines, write_lines
 
         longer = sum(number for size, number in self._sizes.items() if size > max(RELEASED_SIZES))
         if longer and rule == "released":

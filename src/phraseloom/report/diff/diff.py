@@ -15,7 +15,7 @@ runs, and all their translations are shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,8 @@ from phraseloom.errors import PhraseloomError, plural
 from phraseloom.metrics.bleu import make_scorer
 from phraseloom.report.run.folders import INDEX
 from phraseloom.report.run.parts import Part
-from phraseloom.report.run.report import _missing, configuration, warnings
-from phraseloom.report.run.runs import mean, over_runs
+from phraseloom.report.run.report import configuration, missing, warnings
+from phraseloom.report.run.runs import Missing, mean, over_runs
 
 FORMAT = 1
 Document = dict[str, Any]
@@ -48,7 +48,7 @@ def build(
     *,
     scores: Part | None = None,
     sentences: Mapping[str, Any] | None = None,
-    lacks: Sequence[Mapping[str, Any]] = (),
+    lacks: Sequence[Missing] = (),
 ) -> Document:
     """The document on two systems."""
     shown = [{**system, "look": i} for i, system in enumerate(systems)]
@@ -59,8 +59,8 @@ def build(
         "version": __version__,
         "systems": shown,
         "configuration": {
-            "different": [{"key": r["key"], "values": r["values"]} for r in rows if not r["same"]],
-            "same": sum(r["same"] for r in rows),
+            "different": [{"key": row.key, "values": row.values} for row in rows if not row.same],
+            "same": sum(row.same for row in rows),
         },
         "data": data,
         "versions": [_row(name, [_facts(s, key) for s in systems]) for key, name in VERSIONS.items()],
@@ -69,7 +69,7 @@ def build(
         "scores": scores,
         "sentences": sentences,
         "warnings": warnings(systems),
-        "lacks": [*_missing(systems), *lost, *lacks],
+        "lacks": [asdict(lack) for lack in (*missing(systems), *lost, *lacks)],
     }
 
 
@@ -89,10 +89,10 @@ def _training(key: str, name: str, systems: Sequence[Mapping[str, Any]]) -> dict
     return {"key": key, "what": name, "values": values, "difference": difference, "same": difference == 0}
 
 
-def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
     """Fingerprints, checksums of the files of the recipes, and sizes if the dataset is unchanged on this machine."""
     rows = [_row("dataset (sha256)", [_short(_facts(s, "dataset")) for s in systems])]
-    lacks: list[dict[str, Any]] = []
+    lacks: list[Missing] = []
     columns: list[dict[str, str]] = []
     for system in systems:
         column: dict[str, str] = {}
@@ -102,7 +102,7 @@ def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], l
             sizes, why = _sizes(data, (run["facts"] or {}).get("dataset"))
             column |= sizes
             if why:
-                lacks.append({"system": system["name"], "what": "sizes of the data", "why": why})
+                lacks.append(Missing(system["name"], "sizes of the data", why))
         columns.append(column)
     keys = list(dict.fromkeys(key for column in columns for key in column))
     return rows + [_row(key, [column.get(key, "–") for column in columns]) for key in keys], lacks

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from phraseloom.errors import DataError
 from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
 from phraseloom.metrics.ratio import wilson
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.runs import average, deviation, mean, spread
+from phraseloom.report.run.runs import Missing, System, average, deviation, mean, spread, translates
+
+if TYPE_CHECKING:
+    from phraseloom.analysis.measurements import Material
 
 Part = dict[str, Any]
 METHOD = "union"  # by which words are linked in what is shown, as in paper 004
@@ -291,8 +294,9 @@ ORDER = tuple(kind for kind, cls in results.BY_KIND.items() if cls in PARTS)
 
 
 MEASURED = "measured"
+NO_TRANSLATION = "it is a language model, which does not translate"
 Runs = Sequence[Mapping[str, Any]]
-Lacks = list[dict[str, str | None]]
+Measured = dict[str, dict[str, list[Any]]]  # kind → system → measurement of each run
 NAMES = {
     "translation": "translation",
     "contrastive": "contrastive accuracy",
@@ -320,15 +324,76 @@ class ScoredOn:
     given: Mapping[str, Sequence[Sequence[np.ndarray]]] = field(default_factory=dict)
 
 
-def split_lacks(measured: Mapping[str, Runs]) -> tuple[dict[str, dict[str, list[Any]]], Lacks]:
+def measure_systems(
+    systems: Sequence[System],
+    facts: Sequence[Mapping[str, Any]],
+    material: Material,
+    translated: Container[str],
+    *,
+    device: str = "cpu",
+    say: Callable[[str], None] = print,
+) -> tuple[Measured, list[Missing]]:
+    """The measurements by kind and system, and what is missing. Systems without a model are left out.
+
+    `facts` are those of `runs.read_system`; systems in `translated` have translations, so that their models do not translate.
+    """
+    if material.is_empty:
+        return {}, []
+    from phraseloom.analysis.measurements import measure_model
+
+    by_system: dict[str, Runs] = {}
+    others: list[Missing] = []
+    for system, known in zip(systems, facts, strict=True):
+        if not translates(known):
+            others.append(Missing(system.name, "everything about translations", NO_TRANSLATION))
+        if not translates(known) or not all(run["has_model"] for run in known["runs"]):
+            continue
+        own = replace(material, translate=material.translate and system.name not in translated)
+        if not own.is_empty:
+            by_system[system.name] = [measure_model(folder, own, device=device, say=say) for folder in system.folders]
+    measured, lacks = split_lacks(by_system)
+    return measured, others + lacks
+
+
+def measured_parts(
+    measured: Measured,
+    translations: Mapping[str, Sequence[Sequence[str]]],
+    test: ScoredOn | None,
+    material: Material,
+    *,
+    edges: Sequence[int] = (),
+    gold: str | None = None,
+    say: Callable[[str], None] = print,
+) -> list[Part]:
+    """The parts of everything that was measured on `material`; `translations` are given, those of models are in `measured`.
+
+    `edges`: upper edges of the bins of distances; `gold`: the name of the gold links.
+    """
+    translated = measured.get("translation", {})
+    sentences = len(material.sources or [])
+    parts: list[Part] = []
+    whole = {name: [run.lines for run in runs] for name, runs in translated.items()} | dict(translations)
+    if test is not None and whole:
+        say("scores")
+        parts += score_parts(whole, test)
+    if translated:
+        parts.append(speed_part(translated, sentences))
+    if "contrastive" in measured:
+        items = material.items or []
+        name = ", ".join(dict.fromkeys(Path(item.file).name for item in items))
+        parts.append(contrastive_part(measured["contrastive"], items, edges, name))
+    return parts + layer_parts(measured, gold, sentences)
+
+
+def split_lacks(measured: Mapping[str, Runs]) -> tuple[Measured, list[Missing]]:
     """By kind and system the measurements that all runs of the system have; and what is missing, with the reasons."""
-    present: dict[str, dict[str, list[Any]]] = {}
-    lacks: Lacks = []
+    present: Measured = {}
+    lacks: list[Missing] = []
     for name, runs in measured.items():
         for kind in dict.fromkeys(kind for run in runs for kind in run):
             reasons = list(dict.fromkeys(run[kind].why for run in runs if kind in run and hasattr(run[kind], "why")))
             if reasons:
-                lacks.append({"system": name, "what": NAMES[kind], "why": "; ".join(reasons)})
+                lacks.append(Missing(name, NAMES[kind], "; ".join(reasons)))
             elif all(kind in run for run in runs):
                 present.setdefault(kind, {})[name] = [run[kind] for run in runs]
     return present, lacks

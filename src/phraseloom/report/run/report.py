@@ -12,7 +12,8 @@ It also has the sections of the page on accuracy: contrastive items, phenomena, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from phraseloom import __version__
@@ -21,7 +22,7 @@ from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
 from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
-from phraseloom.report.run.runs import over_runs
+from phraseloom.report.run.runs import Missing, over_runs, translates
 from phraseloom.report.run.scores import Styles, p_value, plus_minus
 
 FORMAT = 1
@@ -42,7 +43,7 @@ def build(
     systems: Sequence[Mapping[str, Any]],
     parts: Sequence[Part] = (),
     *,
-    lacks: Sequence[Mapping[str, Any]] = (),
+    lacks: Sequence[Missing] = (),
     about: Mapping[str, Any] | None = None,
     title: str = "Report on runs",
 ) -> Document:
@@ -63,21 +64,30 @@ def build(
         "title": title,
         "systems": shown,
         "parts": parts,
-        "configuration": configuration(systems),
+        "configuration": [asdict(row) for row in configuration(systems)],
         "about": dict(about or {}),
         "warnings": [*learned_nothing(shown), *warnings(systems)],
-        "lacks": [*(_missing(known.values())), *lacks, *_not_asked(parts, lacks)],
+        "lacks": [asdict(lack) for lack in (*missing(known.values()), *lacks, *_not_asked(parts, lacks))],
     }
 
 
-def configuration(systems: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class RecipeRow:
+    """A key of the recipes, the value of each system as text, and whether they are equal."""
+
+    key: str
+    values: list[str]
+    same: bool
+
+
+def configuration(systems: Sequence[Mapping[str, Any]]) -> list[RecipeRow]:
     """Every key of the recipes with the value of each system. If its runs differ, their values are separated by commas."""
     flats = [[dict(leaves(run["config"] or {})) for run in system["runs"]] for system in systems]
     keys = list(dict.fromkeys(key for runs in flats for flat in runs for key in flat))
     rows = []
     for key in keys:
         values = [", ".join(dict.fromkeys(_value_text(flat.get(key)) for flat in runs)) for runs in flats]
-        rows.append({"key": key, "values": values, "same": len(set(values)) == 1})
+        rows.append(RecipeRow(key, values, len(set(values)) == 1))
     return rows
 
 
@@ -97,7 +107,7 @@ def warnings(systems: Sequence[Mapping[str, Any]]) -> list[str]:
     result = []
     for system in systems:
         rows = configuration([{"runs": [run]} for run in system["runs"]])
-        different = [row["key"] for row in rows if not row["same"] and row["key"] not in OF_A_SEED]
+        different = [row.key for row in rows if not row.same and row.key not in OF_A_SEED]
         if different:
             keys = ", ".join(different[:5]) + (", …" if len(different) > 5 else "")
             result.append(
@@ -177,7 +187,7 @@ def _summary(system: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]
     return summary
 
 
-def _missing(systems: Any) -> list[dict[str, Any]]:
+def missing(systems: Iterable[Mapping[str, Any]]) -> list[Missing]:
     """What the folders of each system lack."""
     lacks = []
     for system in systems:
@@ -185,7 +195,7 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
         models = [run["folder"] for run in runs if run["kind"] != "run"]
 
         def lack(what: str, why: str, name: str = name) -> None:
-            lacks.append({"system": name, "what": what, "why": why})
+            lacks.append(Missing(name, what, why))
 
         if not runs:
             lack("everything but its translations", "no run or model folder of it was given")
@@ -212,19 +222,12 @@ def _missing(systems: Any) -> list[dict[str, Any]]:
     return lacks
 
 
-def translates(system: Mapping[str, Any]) -> bool:
-    """Whether the runs of a system are translation models (unknown tasks count as such)."""
-    return all(run["task"] in (None, "translation") for run in system["runs"])
-
-
-def _not_asked(parts: Sequence[Part], lacks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]:
     present = {part["kind"] for part in parts} | {
-        k for k, name in NAMES.items() if any(n["what"] == name for n in lacks)
+        k for k, name in NAMES.items() if any(lack.what == name for lack in lacks)
     }
     return [
-        {"system": None, "what": what, "why": f"not measured; {how}"}
-        for kind, (what, how) in NOT_ASKED.items()
-        if kind not in present
+        Missing(None, what, f"not measured; {how}") for kind, (what, how) in NOT_ASKED.items() if kind not in present
     ]
 
 

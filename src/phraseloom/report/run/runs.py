@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,15 @@ class System:
 
     name: str
     folders: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a report or a comparison lacks of a system (None: of all), and why."""
+
+    system: str | None
+    what: str
+    why: str
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
@@ -185,6 +194,11 @@ def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
     if not values or any(v is None for v in values):
         return None
     return {"mean": mean(values), "deviation": deviation(values), "values": values}
+
+
+def translates(system: Mapping[str, Any]) -> bool:
+    """Whether the runs of a system are translation models (unknown tasks count as such)."""
+    return all(run["task"] in (None, "translation") for run in system["runs"])
 
 
 MOST_POINTS = 120
