@@ -7,7 +7,8 @@ Subword segmentation is left out on both sides: both get and give subword tokens
 greedy, beam 5       in batches of 64 sorted by length, without length penalty, so that both look for the most probable output
 beam 5 own           each side's own rule: phraseloom as the model says (Wu et al. 0.6), CTranslate2 its default (mean log p)
 greedy one, beam 5 one   one sentence a call, on one core: the latency (the first --one of the sentences)
-mechanisms           QueryK 1-2, ConvKV 1-2, source phrases (paper 001), continuous output without and with a gate (paper 003)
+mechanisms           QueryK 1-2, ConvKV 1-2, source phrases (paper 001), continuous output without and with a gate (paper 003),
+                     LSTM and GRU on both sides (paper 004; layers and width as the Transformer's)
                      against token attention and a softmax, all ours: time ratio / FLOP ratio of models that are not trained and
                      write outputs of one length, and eager torch / compiled library
 
@@ -188,6 +189,13 @@ def rows_of(
 
 
 BASE, KERNELS = "token", ("auto", "eager")
+
+
+def recurrent(**options: Any) -> dict[str, Any]:
+    """Both sides recurrent, with these options of both; the layers are those of the shape."""
+    return {side: {"kind": "recurrent", **options} for side in ("encoder", "decoder")}
+
+
 MECHANISMS: dict[str, dict[str, Any]] = {
     BASE: {},
     "queryk 1-2": {"attention": "queryk heterogeneous 1-2"},
@@ -195,6 +203,8 @@ MECHANISMS: dict[str, dict[str, Any]] = {
     "source phrases": {"phrases": {}},
     "continuous": {"output": {"kind": "continuous"}, "tied": "two_way"},
     "words or phrases": {"output": {"kind": "word_or_phrase", "fertility": {"widths": [256]}}, "tied": "two_way"},
+    "lstm": recurrent(),
+    "gru": recurrent(cell="gru"),
 }
 
 
@@ -208,7 +218,7 @@ def mechanism_rows(options: argparse.Namespace, width: int, size: int) -> tuple[
     bounds = {"min_length": {"factor": 0, "constant": length}, "max_length": {"factor": 0, "constant": length}}
     rows, flop = [], {}
     for name, change in MECHANISMS.items():
-        config = ModelConfig.model_validate({**shape_of(options, width), **change})
+        config = ModelConfig.model_validate(with_change(shape_of(options, width), change))
         torch.manual_seed(1)
         table = TargetTable(torch.nn.functional.normalize(torch.randn(size, 300), dim=-1), size - size // 10)
         model = build_model(config, size, size, table).eval()
@@ -221,6 +231,12 @@ def mechanism_rows(options: argparse.Namespace, width: int, size: int) -> tuple[
                 rows.append(own_row(name, group, model, chosen, lines, options))
                 flop[group, name] = decoding_flop(config, size, [(length + 1, length + 1)], beam=beam)
     return rows, flop
+
+
+def with_change(shape: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """The shape with a change; the encoder and the decoder keep their number of layers."""
+    sides = {side: {**shape[side], **change.get(side, {})} for side in ("encoder", "decoder")}
+    return {**shape, **change, **sides}
 
 
 def compare_mechanisms(rows: list[Row], flop: dict[tuple[str, str], int]) -> dict[str, float]:

@@ -16,8 +16,10 @@ from phraseloom.decoding.limits import Limits, SearchOptions
 from phraseloom.decoding.penalties import WuPenalty
 from phraseloom.decoding.search import search
 from phraseloom.errors import ModelError, UsageError
+from phraseloom.layers.recurrent import GRUCell, LSTMCell, MLPAttention
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_language_model, build_model
+from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.native import library, model
 from phraseloom.native.model import NativeModel, fast
 from phraseloom.options.language_model import LanguageModelConfig
@@ -30,8 +32,17 @@ needs_library = pytest.mark.skipif(
 pytestmark = needs_library
 
 SIZE, CLOSE = 50, 1e-5
+SMALL = {"width": 32, "heads": 2, "ffn_width": 8}
 NO_ENCODER = {"encoder": {"kind": "none"}}
 GATE = {"kind": "word_or_phrase", "fertility": {"classes": 4, "widths": [5, 6]}}
+ONE_LAYER = {"kind": "recurrent", "layers": 1}
+
+
+def recurrent(**decoder: Any) -> dict[str, Any]:
+    """A recurrent model of two layers with these options of the decoder."""
+    return {"encoder": {"kind": "recurrent", "layers": 2}, "decoder": {"kind": "recurrent", "layers": 2, **decoder}}
+
+
 BIASES = {"attention_bias": True, "activation": "swish", "norm": "post"}
 CASES: dict[str, dict[str, Any]] = {
     "token": {},
@@ -72,6 +83,58 @@ CASES: dict[str, dict[str, Any]] = {
     "no-encoder-norm": {"encoder": {"kind": "none", "memory_norm": True}},
     "no-encoder-queryk": {**NO_ENCODER, "attention": "queryk heterogeneous 1-2"},
     "lstm-encoder": {"encoder": {"kind": "recurrent", "layers": 2}},
+    "gru-encoder-norm": {"encoder": {"kind": "recurrent", "layers": 3, "cell": "gru", "memory_norm": True}},
+    "lstm-encoder-deep": {"encoder": {"kind": "recurrent", "layers": 4, "bidirectional": 2, "residual": True}},
+    "lstm-encoder-phrases": {
+        "encoder": {"kind": "recurrent", "layers": 2, "memory_norm": True},
+        "phrases": {"transparent_tokens": True},
+    },
+    "reordered-encoder": {"encoder": ONE_LAYER, "reordering": {"layers": 1}},
+    "lstm": recurrent(),
+    "lstm-norm": {
+        "encoder": {"kind": "recurrent", "layers": 2, "bidirectional": 0, "memory_norm": True},
+        "decoder": {"kind": "recurrent", "layers": 3, "residual": True},
+    },
+    "lstm-no-feeding": recurrent(input_feeding=False),
+    "lstm-final": {
+        "encoder": {"kind": "recurrent", "layers": 3, "bidirectional": 2, "residual": True},
+        "decoder": {"kind": "recurrent", "layers": 3, "residual": True, "initial": "final"},
+    },
+    "lstm-zero": recurrent(initial="zero"),
+    "lstm-general": recurrent(attention="general"),
+    "lstm-fixed": recurrent(attention="fixed"),
+    "lstm-heads": recurrent(attention="multihead"),
+    **{
+        f"lstm-{line.replace(' ', '-')}": {**recurrent(attention="multihead"), "attention": {"cross": line}}
+        for line in ("queryk heterogeneous 1-2", "convkv homogeneous 22", "queryk interleaved 1-2 gated")
+    },
+    "lstm-of-transformer": {"decoder": {"kind": "recurrent", "layers": 2}},
+    "lstm-no-encoder": {**NO_ENCODER, "decoder": {"kind": "recurrent", "layers": 2}},
+    "lstm-fixed-no-encoder": {**NO_ENCODER, "decoder": {"kind": "recurrent", "layers": 2, "attention": "fixed"}},
+    "lstm-positions": {**recurrent(), "positions": {"kind": "sinusoid"}, "embedding_norm": True},
+    "lstm-narrow-embeddings": {**recurrent(), "embedding_width": 12, "positions": {"kind": "sinusoid"}},
+    "lstm-width-42": {**recurrent(), "width": 42, "heads": 1},
+    "lstm-width-160": {**recurrent(), "width": 160},
+    "lstm-reordered": {**recurrent(initial="final"), "reordering": {"layers": 1}},
+    "lstm-continuous": {**recurrent(), "output": {"kind": "continuous"}, "tied": "two_way"},
+    "lstm-words-or-phrases": {**recurrent(), "output": {"kind": "word_or_phrase"}, "tied": "two_way"},
+    **{
+        f"lstm-gate-{kind}": {**recurrent(attention=kind), "output": GATE, "tied": "two_way"}
+        for kind in ("mlp", "general", "multihead")
+    },
+    **{
+        f"gru-{kind}": {
+            "encoder": {"kind": "recurrent", "layers": 2, "cell": "gru"},
+            "decoder": {"kind": "recurrent", "layers": 2, "cell": "gru", "attention": kind, "initial": initial},
+        }
+        for kind, initial in (("mlp", "last"), ("general", "final"), ("fixed", "last"), ("multihead", "zero"))
+    },
+    "gru-no-feeding": {
+        "encoder": {**ONE_LAYER, "cell": "gru"},
+        "decoder": {**ONE_LAYER, "cell": "gru", "input_feeding": False},
+        "width": 42,
+        "heads": 1,
+    },
     "heads-of-4": {"width": 16},
     "heads-of-6": {"width": 24},
     "heads-of-16": {"width": 64, "attention": "queryk heterogeneous 1-2"},
@@ -90,7 +153,7 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "gate-density": {"output": {**GATE, "score": "density"}, "norm": "post"},
 }
-EAGER = {"lstm-encoder": "encoder", "gate-density": "output"}
+EAGER = {"reordered-encoder": "encoder", "lstm-reordered": "encoder", "gate-density": "output"}
 each = pytest.mark.parametrize("name", CASES)
 SOURCES = [
     [5, 6, 7, 8, 9, 10, 11, 12],
@@ -192,6 +255,10 @@ def test_encoder_and_steps_agree_with_eager(name: str) -> None:
         assert_close(memory.of_layer(layer)[real], eager_memory.of_layer(layer)[real])
         if memory.phrases is not None:
             assert_close(memory.phrases.vectors[layer], eager_memory.phrases.vectors[layer])
+    assert (memory.final is None) == (eager_memory.final is None)
+    for state, expected in zip(memory.final or (), eager_memory.final or (), strict=True):
+        for part, expected_part in zip(state, expected, strict=True):
+            assert_close(part, expected_part)
     assert_same_steps(native, reference)
 
 
@@ -210,6 +277,8 @@ def test_no_row_depends_on_its_batch(name: str) -> None:
         if native._compiled.encoder is not None:
             length = alone.states_BSD.shape[1]
             assert torch.equal(alone.states_BSD[0], together.states_BSD[number, :length])
+            for state, expected in zip(alone.final or (), together.final or (), strict=True):
+                assert all(torch.equal(part[0], of_all[number]) for part, of_all in zip(state, expected, strict=True))
             state = native.start(alone, beam=1, max_length=9)
             for step in range(5):
                 got = native.step(tokens[number : number + 1], state)
@@ -235,6 +304,11 @@ def test_every_variant_of_the_kernels_agrees(variant: int, monkeypatch: pytest.M
         "heads-of-16",
         "phrases-gated",
         "phrases-heads-of-6",
+        "lstm",
+        "lstm-width-42",
+        "lstm-width-160",
+        "lstm-general",
+        "gru-mlp",
     ):
         native = fast(built(name), "native")
         assert native._compiled.parts.variant == variant
@@ -252,8 +326,46 @@ def test_language_models_step_natively(line: str) -> None:
         assert_close(native.step(tokens, states[0]).hidden, reference.step(tokens, states[1]).hidden)
 
 
+@pytest.mark.parametrize("name", ["token", "lstm", "lstm-queryk-heterogeneous-1-2", "gru-general", "lstm-gate-mlp"])
+@torch.inference_mode()
+def test_beams_from_the_first_step(name: str) -> None:
+    native = fast(built(name), "native")
+    memory, tokens = encoded(native, SOURCES), torch.arange(3 * len(SOURCES))
+    states = [native.start(memory, beam=beam, max_length=3) for beam in (3, 1)]
+    first = native.step(tokens[::3], states[1])
+    assert torch.equal(native.step(tokens // 3 * 3, states[0]).hidden, first.hidden.repeat_interleave(3, 0))
+    states[1].expand(3)
+    assert torch.equal(*(native.step(tokens, state).hidden for state in states))
+
+
+@pytest.mark.parametrize("name", ["lstm-norm", "lstm-encoder-deep", "gru-general", "lstm-general"])
+@torch.inference_mode()
+def test_errors_of_recurrent_states_do_not_add_up(name: str) -> None:
+    generator, reference = torch.Generator().manual_seed(9), built(name)
+    native = fast(reference, "native")
+    sources = [torch.randint(4, SIZE, (n,), generator=generator).tolist() for n in (300, 40, 1500)]
+    memories = [encoded(searched, sources) for searched in (native, reference)]
+    real = torch.arange(memories[0].states_BSD.shape[1]) < memories[1].lengths_B[:, None]
+    assert_close(*(memory.states_BSD[real] for memory in memories))
+    pairs = [(native, native.start(memories[1])), (reference, reference.start(memories[1], max_length=300))]
+    for tokens in torch.randint(4, SIZE, (300, 3), generator=generator):
+        assert_close(*(searched.step(tokens, state).hidden for searched, state in pairs))
+
+
+TRAINED: dict[str, dict[str, Any]] = {
+    **{line: {"attention": line} for line in ("token", "convkv heterogeneous 1-2", "queryk heterogeneous 1-2")},
+    "lstm": {"encoder": ONE_LAYER, "decoder": {"kind": "recurrent", "layers": 2, "residual": True}},
+    "gru": {
+        "encoder": {**ONE_LAYER, "cell": "gru"},
+        "decoder": {**ONE_LAYER, "cell": "gru", "attention": "multihead", "initial": "final"},
+        "attention": {"cross": "queryk heterogeneous 1-2"},
+    },
+    "no-encoder": {**NO_ENCODER, "decoder": {**ONE_LAYER, "attention": "general", "input_feeding": False}},
+}
+
+
 @cache
-def trained(line: str) -> Any:
+def trained(name: str) -> Any:
     """A small model that has learned to write its source backwards."""
     torch.manual_seed(1)
     config = {
@@ -262,7 +374,7 @@ def trained(line: str) -> Any:
         "ffn_width": 64,
         "encoder": {"layers": 1},
         "decoder": {"layers": 2},
-        "attention": line,
+        **TRAINED[name],
     }
     toy = build_model(ModelConfig.model_validate({**config, "dropout": 0.0, "attention_dropout": 0.0}), 24, 24).train()
     adam = torch.optim.Adam(toy.parameters(), lr=3e-3)
@@ -275,9 +387,9 @@ def trained(line: str) -> Any:
     return toy.eval()
 
 
-@pytest.mark.parametrize("line", ["token", "convkv heterogeneous 1-2", "queryk heterogeneous 1-2"])
-def test_trained_models_write_the_same(line: str) -> None:
-    reference = trained(line)
+@pytest.mark.parametrize("name", TRAINED)
+def test_trained_models_write_the_same(name: str) -> None:
+    reference = trained(name)
     sources = [
         torch.randint(4, 24, (1 + n % 9,), generator=torch.Generator().manual_seed(n)).tolist() for n in range(40)
     ]
@@ -396,6 +508,18 @@ def test_wrong_tensors_are_refused_before_they_reach_the_library() -> None:
             native.output.gold_log_probs(torch.zeros(1, 32), torch.tensor([token]))
         with pytest.raises(IndexError, match="vocabulary"):
             native.encode(torch.full((2, 3), token), None)
+    final = fast(built("lstm-final"), "native")
+    memory = encoded(final, SOURCES)
+    with pytest.raises(IndexError, match="vocabulary"):
+        final.encode(torch.full((2, 3), SIZE), None)
+    with pytest.raises(IndexError, match="vocabulary"):
+        final.step(torch.full((7,), -1), final.start(memory))
+    memory.final.pop()
+    with pytest.raises(ValueError, match="is needed"):
+        final.start(memory)
+    memory.final = None
+    with pytest.raises(ModelError, match="final states"):
+        final.start(memory)
     for rows in ([0, 7], [-1]):
         with pytest.raises(IndexError, match="row"):
             state.reorder(torch.tensor(rows))
@@ -435,20 +559,60 @@ def test_nothing_is_kept_of_a_model_that_is_gone() -> None:
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        (
-            {"encoder": {"kind": "recurrent", "layers": 1}, "decoder": {"kind": "recurrent", "layers": 1}},
-            "RecurrentDecoder",
-        ),
         ({"attention": "convkv heterogeneous 1-9"}, "n-grams longer than 8"),
+        (
+            {**recurrent(attention="multihead"), "attention": {"cross": "convkv heterogeneous 1-9"}},
+            "n-grams longer than 8",
+        ),
     ],
 )
 def test_what_the_library_cannot_run_is_named_and_stays_eager(case: dict[str, Any], reason: str) -> None:
-    config = {"width": 32, "heads": 2, "ffn_width": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}, **case}
+    config = {**SMALL, "encoder": {"layers": 1}, "decoder": {"layers": 1}, **case}
     table = TargetTable(nn.functional.normalize(torch.randn(SIZE, 10), dim=-1), SIZE - 3)
     other = build_model(ModelConfig.model_validate(config), SIZE, SIZE, table).eval()
     assert fast(other, "auto") is other
     with pytest.raises(UsageError, match=reason):
         fast(other, "native")
+
+
+class OtherCell(LSTMCell):
+    pass
+
+
+class OtherAttention(MLPAttention):
+    pass
+
+
+class OtherDecoder(RecurrentDecoder):
+    pass
+
+
+class OtherEncoder(RecurrentEncoder):
+    pass
+
+
+@pytest.mark.parametrize("other", [OtherCell, OtherAttention, OtherDecoder])
+def test_recurrent_modules_of_your_own_stay_eager(other: type) -> None:
+    model = build_model(ModelConfig.model_validate({**SMALL, **recurrent()}), SIZE, SIZE).eval()
+    decoder: Any = model.decoder
+    changed = {OtherCell: decoder.cells[1], OtherAttention: decoder.attention, OtherDecoder: decoder}[other]
+    changed.__class__ = other
+    assert fast(model, "auto") is model
+    with pytest.raises(UsageError, match=other.__name__):
+        fast(model, "native")
+
+
+@pytest.mark.parametrize("case", ["class", "mixed cells"])
+@torch.inference_mode()
+def test_a_recurrent_encoder_of_your_own_stays_eager(case: str) -> None:
+    model = build_model(ModelConfig.model_validate({**SMALL, **recurrent()}), SIZE, SIZE).eval()
+    if case == "class":
+        model.encoder.__class__ = OtherEncoder
+    else:
+        model.encoder.layers[1][0] = GRUCell(input_width=32, width=32)
+    native = fast(model, "native")
+    assert native._compiled.encoder is None
+    assert_same_steps(native, model)
 
 
 def test_other_types_and_training_stay_eager() -> None:

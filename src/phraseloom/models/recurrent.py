@@ -132,6 +132,13 @@ class InitialStates(nn.Module):
         return [tuple(parts[n : n + self.parts]) for n in range(0, len(parts), self.parts)]
 
 
+def final_states(memory: Memory) -> list[State]:
+    """The final state of each layer of the encoder. Raises ModelError for an encoder that returns none."""
+    if memory.final is None:
+        raise ModelError("the decoder starts from the final states of the encoder, and this encoder returns none")
+    return memory.final
+
+
 class RecurrentState:
     """The rows that search reorders: the state of each layer, and the output for input feeding, each (R, D).
 
@@ -261,9 +268,7 @@ class RecurrentDecoder(nn.Module):
             return states
         if self.initial == "zero":
             return [cell.zeros(len(memory.states_BSD), memory.states_BSD) for cell in self.cells]
-        if memory.final is None:
-            raise ModelError("the decoder starts from the final states of the encoder, and this encoder returns none")
-        return memory.final
+        return final_states(memory)
 
     def step(self, x_RD: Tensor, state: DecoderState) -> tuple[Tensor, list[Tensor]]:
         """One step: embedded tokens (R, D) → ĥ (R, D), and the attention weights (R, H, J, G·S), if there is an attention."""

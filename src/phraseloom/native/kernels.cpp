@@ -4,7 +4,8 @@
 // of a search (caches, the order of its rows) belongs to this library; weights belong to the caller (`kernels.h`).
 //
 // Self-attention caches are never moved: the keys and values of a step stay where that step wrote them, and `ancestors` says
-// which row of each earlier step belongs to a row now. Reordering or dropping hypotheses changes this table only.
+// which row of each earlier step belongs to a row now. Reordering or dropping hypotheses changes this table only. Recurrent states
+// are read from the step before by the same table.
 #include "kernels.h"
 
 #include <float.h>
@@ -86,8 +87,17 @@ static void release(void *data) {
     free(block);
 }
 
-enum { NORMED, CONTEXTS, QUERIES, SCORES, POINTERS, INNER, NUM_SCRATCH };
-enum { CHUNK = (1 << 18) - HEADER / 4, GROUP = 240 };
+// One block of memory for several parts, each on a cache line; the block, or null.
+static float *allocate_parts(const int64_t *sizes, float **parts, int count) {
+    int64_t total = 0;
+    for (int i = 0; i < count; i++) total += (sizes[i] + 31) / 16 * 16;
+    float *memory = (float *)allocate(total), *next = memory;
+    for (int i = 0; memory && i < count; i++) parts[i] = next, next += (sizes[i] + 31) / 16 * 16;
+    return memory;
+}
+
+enum { NORMED, CONTEXTS, QUERIES, SCORES, POINTERS, INNER, EMBEDDED, GATES, HIDDEN_GATES, JOINED, NUM_SCRATCH };
+enum { CHUNK = (1 << 18) - HEADER / 4, GROUP = 240, RECURRENT_GROUP = 960 };
 
 struct Buffer {
     float *data;
@@ -123,6 +133,8 @@ struct State {
     int64_t rows, step, capacity, num_sentences, length;
     int64_t *lengths;     // of the sources
     float *shares;        // of words (sentences, orders, length): see pl_shares
+    float *initial;       // recurrent states before the first step (sentences, layers, parts, D)
+    History recurrent;    // what is fed back, then the states, of the last two steps
     int32_t *ancestors;   // (rows, capacity)
     int32_t *sentences;   // of each row
 };
@@ -166,6 +178,11 @@ static float *take_history(History *history, int64_t taps, int64_t step, int64_t
     return history->rows[place];
 }
 
+// The numbers of the state of a recurrent decoder, without what is fed back.
+static int64_t state_width(const Stack *stack) {
+    return stack->num_layers * (stack->recurrence->layers->forwards.gates == LSTM ? 2 : 1) * stack->width;
+}
+
 // Room for one more step, whose rows are their own ancestors.
 static int prepare_step(State *state) {
     if (state->step == state->capacity) {
@@ -192,6 +209,7 @@ struct Kernels {
     void (*pack)(const float *, int64_t, int64_t, float *);
     int (*step)(State *, const int64_t *, const float *, float *, float *);
     int (*project_memory)(const Attention *, const float *, int64_t, int64_t, float *);
+    int (*begin)(State *, const float *);
     void (*multiply)(const Matrix *, const float *, int64_t, int, float *);
     int (*encode)(const Stack *, const Source *);
     int (*candidates)(const Output *, const float *, const float *, int64_t, int64_t, const int64_t *, int64_t, double *, int64_t *,
@@ -255,8 +273,8 @@ API int64_t pl_lanes(int64_t number) { return variant(number) ? variant(number)-
 // The sizes of the structures, so that the caller can check that it declares the same ones.
 API int64_t pl_struct_size(int64_t number) {
     const int64_t sizes[] = {sizeof(Matrix),      sizeof(Norm),           sizeof(Window), sizeof(Slots), sizeof(Attention),
-                             sizeof(Combination), sizeof(Representation), sizeof(Layer),  sizeof(Stack), sizeof(Output),
-                             sizeof(Source)};
+                             sizeof(Combination), sizeof(Representation), sizeof(Layer),  sizeof(Cell),  sizeof(RecurrentLayer),
+                             sizeof(Recurrence),  sizeof(Stack),          sizeof(Output), sizeof(Source)};
     return number >= 0 && number < (int64_t)(sizeof(sizes) / sizeof(*sizes)) ? sizes[number] : 0;
 }
 
@@ -292,6 +310,8 @@ API void pl_end(State *state) {
     }
     for (int64_t i = 0; i < state->arena.num_chunks; i++) release(state->arena.chunks[i]);
     for (int i = 0; i < NUM_SCRATCH; i++) release(state->scratch[i].data);
+    for (int i = 0; i < MAX_TAPS; i++) release(state->recurrent.rows[i]);
+    release(state->initial);
     free(state->arena.chunks);
     free(state->layers);
     free(state->lengths);
@@ -322,17 +342,32 @@ API State *pl_start(const Stack *stack, int64_t sentences, int64_t capacity) {
     return state;
 }
 
-// What the cross-attention of a layer reads: x (sentences, length, D) with these numbers of real tokens.
+// The numbers of each source token that the attention of a recurrent decoder keeps.
+static int64_t memory_width(const Recurrence *how, int64_t d) {
+    return how->attention == MULTIHEAD ? how->block.cache_width : how->attention == MLP ? 2 * d : d;
+}
+
+// What the cross-attention of a layer reads: x (sentences, length, D) with these numbers of real tokens. A recurrent decoder has
+// one attention, that of layer 0, and its states before the first step are set.
 API int pl_memory(State *state, int64_t layer, const float *x, int64_t length, const int64_t *lengths) {
-    const Attention *a = &state->stack->layers[layer].cross;
-    float *memory = (float *)allocate(state->num_sentences * length * a->cache_width);
+    const Stack *stack = state->stack;
+    const Recurrence *recurrence = stack->recurrence;
+    int64_t wide = recurrence ? memory_width(recurrence, stack->width) : stack->layers[layer].cross.cache_width;
+    float *memory = (float *)allocate(state->num_sentences * length * wide);
     release(state->layers[layer].memory);
     state->layers[layer].memory = memory;
     if (!state->lengths) state->lengths = (int64_t *)malloc(sizeof(int64_t) * greatest(1, state->num_sentences));
     if (!memory || !state->lengths) return NO_MEMORY;
     memcpy(state->lengths, lengths, sizeof(int64_t) * state->num_sentences);
     state->length = length;
-    return variant(state->stack->variant)->project_memory(a, x, state->num_sentences, length, memory);
+    const Kernels *kernels = variant(stack->variant);
+    if (recurrence) return kernels->begin(state, x);
+    return kernels->project_memory(&stack->layers[layer].cross, x, state->num_sentences, length, memory);
+}
+
+// The states of a recurrent decoder before the first step, (sentences, layers, parts, D), after `pl_memory`.
+API void pl_initial(State *state, const float *initial) {
+    memcpy(state->initial, initial, sizeof(float) * state->num_sentences * state_width(state->stack));
 }
 
 // What the combination network of a layer reads: phrase vectors (sentences, phrases, D), of which the first counts[b] are real

@@ -6,8 +6,10 @@
 #include <stdint.h>
 
 enum { NO_MEMORY = -1, BAD_TOKEN = -2, BAD_ROW = -3 };
-enum { LINEAR = 0, RELU = 1, SWISH = 2, GELU = 3, SIGMOID = 4 };
+enum { LINEAR = 0, RELU = 1, SWISH = 2, GELU = 3, SIGMOID = 4, TANH = 5 };
 enum { MAX_TAPS = 8 };
+enum { GRU = 3, LSTM = 4 };  // by their number of gates
+enum { MLP = 0, GENERAL = 1, FIXED = 2, MULTIHEAD = 3 };
 
 // y = x W' + b, W (n, k) packed by `pl_pack`; b may be null.
 struct Matrix {
@@ -78,17 +80,44 @@ struct Layer {
     Combination combination;
 };
 
-// An encoder or a decoder with the embedding of its tokens: rows of `embedding`, through `project` if it is there.
+// A recurrent cell (layers/recurrent.py). Its gates are the sum of three products: `input` (with the biases), `fed` of what a
+// decoder feeds back (packed null: nothing), and `hidden` of its state (of a GRU with the bias of the candidate).
+struct Cell {
+    Matrix input, fed, hidden;
+    int64_t width, gates;  // GRU or LSTM
+};
+
+// The states of both directions stand side by side; `backwards` with hidden packed null: one direction only.
+struct RecurrentLayer {
+    Cell forwards, backwards;
+};
+
+// What a recurrent stack has in place of layers (models/recurrent.py). `residual`: layers after the first add their input to
+// their output. A decoder has an attention of the top layer: MLP reads `query`, `key` and `score`, GENERAL `query`, MULTIHEAD
+// `block`; FIXED always gives the last state of the source. `join` reads the top layer and the context. `initial`: the states
+// before the first step from the last state of the source; packed null: they are given, or zero.
+struct Recurrence {
+    const RecurrentLayer *layers;
+    int64_t residual, attention;
+    Matrix query, key;
+    const float *score;
+    Attention block;
+    Matrix join, initial;
+};
+
+// An encoder or a decoder with the embedding of its tokens: rows of `embedding`, through `project` if it is there; `embedded`
+// numbers each. It has `layers`, or a `recurrence` (null: none).
 //
 // An encoder with source phrases has a representation for each of its num_layers + 1 levels. Mixture j of phrase vectors is the
 // sum of the levels times phrase_shares[j * (num_layers + 1) + level]; likewise the mixtures of token states.
 struct Stack {
-    int64_t variant, width, vocabulary, num_layers;
+    int64_t variant, width, embedded, vocabulary, num_layers;
     double scale;
     const float *embedding;
     Matrix project;
     Norm embedding_norm, final_norm;
     const Layer *layers;
+    const Recurrence *recurrence;
     const Representation *representations;
     const float *phrase_shares, *token_shares;
     int64_t num_phrase_mixtures, num_token_mixtures;
@@ -105,9 +134,10 @@ struct Output {
 struct Source {
     int64_t sentences, length, phrases;
     const int64_t *tokens, *lengths;
-    const float *positions;  // (length, D), or null
+    const float *positions;  // (length, embedded), or null
     const int64_t *sizes;    // tokens in each phrase (sentences, phrases), none after the last phrase; null without phrases
     float *states;           // (sentences, length, D)
     float *vectors;          // (phrase mixtures, sentences, phrases, D)
     float *mixed;            // (token mixtures, sentences, length, D)
+    float *final;            // of a recurrent encoder (sentences, layers, parts of a state, D), or null
 };

@@ -18,6 +18,8 @@ from torch import Tensor
 MAX_TAPS = 8
 VARIANTS = ("generic", "avx2", "avx512")
 ACTIVATIONS = {"linear": 0, "relu": 1, "swish": 2, "gelu": 3}
+GATES = {"gru": 3, "lstm": 4}
+RECURRENT_ATTENTIONS = {"mlp": 0, "general": 1, "fixed": 2, "multihead": 3}
 
 _NO_MEMORY, _BAD_TOKEN = -1, -2
 
@@ -98,16 +100,42 @@ class LayerStruct(Structure):
     ]
 
 
+class CellStruct(Structure):
+    """`Cell` of kernels.h."""
+
+    _fields_ = [*((n, MatrixStruct) for n in ("input", "fed", "hidden")), ("width", c_int64), ("gates", c_int64)]
+
+
+class RecurrentLayerStruct(Structure):
+    """`RecurrentLayer` of kernels.h."""
+
+    _fields_ = [("forwards", CellStruct), ("backwards", CellStruct)]
+
+
+class RecurrenceStruct(Structure):
+    """`Recurrence` of kernels.h."""
+
+    _fields_ = [
+        ("layers", POINTER(RecurrentLayerStruct)),
+        *((n, c_int64) for n in ("residual", "attention")),
+        *((n, MatrixStruct) for n in ("query", "key")),
+        ("score", c_void_p),
+        ("block", AttentionStruct),
+        *((n, MatrixStruct) for n in ("join", "initial")),
+    ]
+
+
 class StackStruct(Structure):
     """`Stack` of kernels.h."""
 
     _fields_ = [
-        *((n, c_int64) for n in ("variant", "width", "vocabulary", "num_layers")),
+        *((n, c_int64) for n in ("variant", "width", "embedded", "vocabulary", "num_layers")),
         ("scale", c_double),
         ("embedding", c_void_p),
         ("project", MatrixStruct),
         *((n, NormStruct) for n in ("embedding_norm", "final_norm")),
         ("layers", POINTER(LayerStruct)),
+        ("recurrence", POINTER(RecurrenceStruct)),
         ("representations", POINTER(RepresentationStruct)),
         *((n, c_void_p) for n in ("phrase_shares", "token_shares")),
         *((n, c_int64) for n in ("num_phrase_mixtures", "num_token_mixtures")),
@@ -125,7 +153,7 @@ class SourceStruct(Structure):
 
     _fields_ = [
         *((n, c_int64) for n in ("sentences", "length", "phrases")),
-        *((n, c_void_p) for n in ("tokens", "lengths", "positions", "sizes", "states", "vectors", "mixed")),
+        *((n, c_void_p) for n in ("tokens", "lengths", "positions", "sizes", "states", "vectors", "mixed", "final")),
     ]
 
 
@@ -138,6 +166,9 @@ _STRUCTS = (
     CombinationStruct,
     RepresentationStruct,
     LayerStruct,
+    CellStruct,
+    RecurrentLayerStruct,
+    RecurrenceStruct,
     StackStruct,
     OutputStruct,
     SourceStruct,
@@ -154,6 +185,7 @@ _FUNCTIONS = {
     "pl_start": (_P, [_P, _I, _I]),
     "pl_end": (None, [_P]),
     "pl_memory": (c_int, [_P, _I, _P, _I, _P]),
+    "pl_initial": (None, [_P, _P]),
     "pl_phrases": (c_int, [_P, _I, _P, _I, _P]),
     "pl_shares": (c_int, [_P, _P]),
     "pl_step": (c_int, [_P, _P, _P, _P, _P]),
@@ -189,7 +221,7 @@ def variants() -> list[int]:
 
 
 def best_variant(head_size: int) -> int:
-    """The widest variant whose vectors divide a head, or the widest one if none does."""
+    """The widest variant whose vectors divide a head, or the widest one if none does, or if there are no heads (0)."""
     library, numbers = load(), variants()
     assert library is not None
     return next((n for n in reversed(numbers) if head_size % library.pl_lanes(n) == 0), numbers[-1])

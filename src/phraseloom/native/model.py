@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from phraseloom.errors import UsageError
+from phraseloom.layers.attention.multihead import MultiHeadAttention
 from phraseloom.layers.segments import PhraseSegments
-from phraseloom.models.decoder import Memory, TransformerDecoder
+from phraseloom.models.decoder import Memory
 from phraseloom.models.language_model import LanguageModel
 from phraseloom.models.phrases import PhraseMemory
+from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder, final_states
 from phraseloom.models.translation import TranslationModel
-from phraseloom.native.library import ACTIVATIONS, Parts, SourceStruct, best_variant, check, load
+from phraseloom.native.library import ACTIVATIONS, GATES, Parts, SourceStruct, best_variant, check, load
 from phraseloom.native.program import Unsupported, decoder_program, encoder_program, output_program
 from phraseloom.options.decoding import Kernels
 from phraseloom.outputs import ContinuousOutput, DecoderOutput, SoftmaxOutput, WordOrPhraseOutput
@@ -48,10 +50,7 @@ class _Compiled:
         embedding = _embedding(model)
         self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
         self._made_from = _versions(self._read)
-        if not isinstance(model.decoder, TransformerDecoder):
-            raise Unsupported(f"it cannot run a {type(model.decoder).__name__}")
-        attention: Any = model.decoder.layers[0].self_attention
-        self.parts = parts = Parts(best_variant(attention.score.layout.size))
+        self.parts = parts = Parts(best_variant(_head_size(model)))
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
         if isinstance(model, TranslationModel):
@@ -75,6 +74,16 @@ def _tensors(model: Any) -> list[Tensor]:
     """The parameters of a model and its fixed vectors."""
     fixed = [model.output.table.rows_VM] if isinstance(model.output, ContinuousOutput) else []
     return [*model.parameters(), _embedding(model).weight, *fixed]
+
+
+def _head_size(model: Any) -> int:
+    """The size of the heads of the decoder's first attention, else of the encoder's; 0 if there are no heads."""
+    for part in (model.decoder, getattr(model, "encoder", None)):
+        for module in () if part is None else part.modules():
+            if type(module) is MultiHeadAttention:
+                size: int = module.score.layout.size
+                return size
+    return 0
 
 
 def _embedding(model: Any) -> Any:
@@ -145,6 +154,11 @@ class NativeModel:
             memory.mixed = list(mixed) or None
             of_layers = list(vectors) if len(vectors) > 1 else [vectors[0]] * len(self.model.decoder.layers)
             memory.phrases = PhraseMemory(of_layers, sizes, segments.visibility)
+        if isinstance(self.model.encoder, RecurrentEncoder) and self.model.encoder.keep_final:
+            parts = 2 if program.recurrence[0].layers[0].forwards.gates == GATES["lstm"] else 1
+            final = torch.empty(sentences, program.num_layers, parts, program.width)
+            source.final = final.data_ptr()
+            memory.final = [tuple(state.unbind(1)) for state in final.unbind(1)]
         check(self._compiled.parts.library.pl_encode(addressof(program), addressof(source)))
         if self.model.fertility is not None:
             logits_BSC = self._fertility(self.model.fertility.join(self.model.source_embedding(source_BS), states))
@@ -199,7 +213,9 @@ class NativeState:
         _require(lengths, torch.int64, (sentences,))
         if sentences and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise IndexError("a length is outside the batch")
-        for number, layer in enumerate(model.decoder.layers):
+        if isinstance(model.decoder, RecurrentDecoder):
+            self._read_recurrent(memory, model.decoder, lengths)
+        for number, layer in enumerate(getattr(model.decoder, "layers", ())):
             if layer.cross_attention is not None:
                 states = memory.of_layer(number).contiguous()
                 _require(
@@ -213,6 +229,17 @@ class NativeState:
             _require(shares, torch.float32, (sentences, length))
             check(self._library.pl_shares(self._handle, shares.data_ptr()))
             self.has_shares = True
+
+    def _read_recurrent(self, memory: Memory, decoder: RecurrentDecoder, lengths: Tensor) -> None:
+        sentences, length, width = len(lengths), memory.states_BSD.shape[1], self._compiled.decoder.width
+        states = memory.states_BSD.contiguous()
+        _require(states, torch.float32, (sentences, length, width))
+        check(self._library.pl_memory(self._handle, 0, states.data_ptr(), length, lengths.data_ptr()))
+        if decoder.initial == "final":
+            initial = torch.cat([part for state in final_states(memory) for part in state], -1)
+            parts = sum(cell.parts for cell in decoder.cells)
+            _require(initial, torch.float32, (sentences, parts * width))
+            self._library.pl_initial(self._handle, initial.data_ptr())
 
     def _read_phrases(self, layer: int, phrases: PhraseMemory, sentences: int) -> None:
         vectors, counts = phrases.vectors[layer].contiguous(), phrases.visibility.lengths_B

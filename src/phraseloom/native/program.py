@@ -30,19 +30,34 @@ from phraseloom.layers.phrase_representation import (
     PhraseScorer,
     TransparentAttention,
 )
+from phraseloom.layers.recurrent import (
+    BlockAttention,
+    Cell,
+    FixedContext,
+    GeneralAttention,
+    GRUCell,
+    LSTMCell,
+    MLPAttention,
+)
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.models.decoder import TransformerDecoder
 from phraseloom.models.encoder import NoEncoder, TransformerEncoder
 from phraseloom.models.phrases import SourcePhrases
+from phraseloom.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from phraseloom.native.library import (
     ACTIVATIONS,
+    GATES,
     MAX_TAPS,
+    RECURRENT_ATTENTIONS,
     AttentionStruct,
+    CellStruct,
     CombinationStruct,
     LayerStruct,
     MatrixStruct,
     OutputStruct,
     Parts,
+    RecurrenceStruct,
+    RecurrentLayerStruct,
     RepresentationStruct,
     SlotsStruct,
     StackStruct,
@@ -55,16 +70,30 @@ class Unsupported(Exception):
     """What the library cannot run, by name."""
 
 
-def decoder_program(parts: Parts, decoder: TransformerDecoder, embedding: Any) -> StackStruct:
-    """The step of a Transformer decoder with its embedding."""
+def decoder_program(parts: Parts, decoder: Any, embedding: Any) -> StackStruct:
+    """The step of a Transformer decoder, or of a recurrent one, with its embedding."""
+    if type(decoder) is RecurrentDecoder:
+        return _recurrent_decoder(parts, decoder, embedding)
+    if type(decoder) is not TransformerDecoder:
+        raise Unsupported(f"it cannot run a {type(decoder).__name__}")
     layers = [_decoder_layer(parts, layer) for layer in decoder.layers]
     return _stack(parts, layers, decoder.norm, embedding)
 
 
 def encoder_program(parts: Parts, encoder: Any, embedding: Any, phrases: SourcePhrases | None) -> StackStruct:
-    """A Transformer encoder, or none, with its embedding and its source phrases."""
-    if type(encoder) not in (TransformerEncoder, NoEncoder):
+    """A Transformer encoder, a recurrent one, or none, with its embedding and its source phrases."""
+    if type(encoder) not in (TransformerEncoder, RecurrentEncoder, NoEncoder):
         raise Unsupported(f"encoder {type(encoder).__name__}")
+    if type(encoder) is RecurrentEncoder:
+        stack = _recurrent_encoder(parts, encoder, embedding)
+    else:
+        stack = _transformer_encoder(parts, encoder, embedding)
+    if phrases is not None:
+        _levels(parts, stack, phrases)
+    return stack
+
+
+def _transformer_encoder(parts: Parts, encoder: Any, embedding: Any) -> StackStruct:
     layers = []
     for layer in encoder.layers if type(encoder) is TransformerEncoder else ():
         struct = LayerStruct(has_combination=layer.combination is not None)
@@ -74,10 +103,60 @@ def encoder_program(parts: Parts, encoder: Any, embedding: Any, phrases: SourceP
             struct.combination = _combination(parts, layer.combination)
         _feed_forward(parts, struct, layer.feed_forward, layer.feed_forward_residual)
         layers.append(struct)
-    stack = _stack(parts, layers, encoder.norm, embedding)
-    if phrases is not None:
-        _levels(parts, stack, phrases)
-    return stack
+    return _stack(parts, layers, encoder.norm, embedding)
+
+
+def _recurrent_encoder(parts: Parts, encoder: RecurrentEncoder, embedding: Any) -> StackStruct:
+    layers = [
+        RecurrentLayerStruct(_cell(parts, cells[0]), _cell(parts, cells[1]) if len(cells) > 1 else CellStruct())
+        for cells in encoder.layers
+    ]
+    width, reads = sum(cell.width for cell in encoder.layers[0]), encoder.layers[0][0].input_width
+    struct = RecurrenceStruct(residual=encoder.residual)
+    return _recurrent_stack(parts, struct, layers, encoder.norm, embedding, width=width, reads=reads)
+
+
+def _recurrent_decoder(parts: Parts, decoder: RecurrentDecoder, embedding: Any) -> StackStruct:
+    first, width, attend = decoder.cells[0], decoder.width, decoder.attention
+    fed = width if decoder.input_feeding else 0
+    layers = [
+        RecurrentLayerStruct(_cell(parts, cell, fed=0 if number else fed)) for number, cell in enumerate(decoder.cells)
+    ]
+    struct = RecurrenceStruct(residual=decoder.residual)
+    if type(attend) is MLPAttention:
+        struct.attention = RECURRENT_ATTENTIONS["mlp"]
+        struct.query, struct.key = parts.matrix(attend.query_weight), parts.matrix(attend.key_weight)
+        struct.score = parts.pointer(attend.score_weight)
+    elif type(attend) is GeneralAttention:
+        struct.attention, struct.query = RECURRENT_ATTENTIONS["general"], parts.matrix(attend.query_weight)
+    elif type(attend) is FixedContext:
+        struct.attention = RECURRENT_ATTENTIONS["fixed"]
+    elif type(attend) is BlockAttention:
+        struct.attention, struct.block = RECURRENT_ATTENTIONS["multihead"], attention(parts, attend.block, cross=True)
+    else:
+        raise Unsupported(f"attention {type(attend).__name__}")
+    struct.join = parts.matrix(decoder.hidden.weight, decoder.hidden.bias)
+    if decoder.initial == "last":
+        linear = decoder.initial_states.linear
+        struct.initial = parts.matrix(linear.weight, linear.bias)
+    reads = first.input_width - fed
+    return _recurrent_stack(parts, struct, layers, None, embedding, width=width, reads=reads)
+
+
+def _cell(parts: Parts, cell: Cell, *, fed: int = 0) -> CellStruct:
+    """A cell whose last `fed` inputs are what the decoder feeds back."""
+    if type(cell) not in (LSTMCell, GRUCell):
+        raise Unsupported(f"cell {type(cell).__name__}")
+    split = cell.input_width - fed
+    struct = CellStruct(width=cell.width, gates=GATES["gru" if type(cell) is GRUCell else "lstm"])
+    struct.input = parts.matrix(cell.input_weight[:, :split], cell.bias)
+    if fed:
+        struct.fed = parts.matrix(cell.input_weight[:, split:])
+    bias = None
+    if type(cell) is GRUCell:
+        bias = torch.cat([torch.zeros(2 * cell.width), cell.candidate_bias.detach()])
+    struct.hidden = parts.matrix(cell.hidden_weight, bias)
+    return struct
 
 
 def output_program(parts: Parts, output: Any, *, gated: bool) -> OutputStruct:
@@ -139,12 +218,37 @@ def _representation(parts: Parts, level: PhraseRepresentation) -> Representation
 
 
 def _stack(parts: Parts, layers: list[LayerStruct], norm: Any, embedding: Any) -> StackStruct:
-    struct = StackStruct(variant=parts.variant, num_layers=len(layers), final_norm=parts.norm(norm))
+    struct = StackStruct(num_layers=len(layers), final_norm=parts.norm(norm))
     struct.layers = _array(parts, LayerStruct, layers)
-    struct.width = layers[0].down.n if layers else embedding.weight.shape[1]
+    struct.width = struct.embedded = layers[0].down.n if layers else embedding.weight.shape[1]
+    return _embed(parts, struct, embedding)
+
+
+def _recurrent_stack(
+    parts: Parts,
+    recurrence: RecurrenceStruct,
+    layers: list[RecurrentLayerStruct],
+    norm: Any,
+    embedding: Any,
+    *,
+    width: int,
+    reads: int,
+) -> StackStruct:
+    """A stack of this width whose first layer reads embeddings of width `reads`."""
+    if len({layer.forwards.gates for layer in layers}) > 1:
+        raise Unsupported("layers of different cells")
+    recurrence.layers = _array(parts, RecurrentLayerStruct, layers)
+    struct = StackStruct(width=width, embedded=reads, num_layers=len(layers), final_norm=parts.norm(norm))
+    struct.recurrence = _array(parts, RecurrenceStruct, [recurrence])
+    return _embed(parts, struct, embedding)
+
+
+def _embed(parts: Parts, struct: StackStruct, embedding: Any) -> StackStruct:
+    """Complete a stack with its embedding."""
+    struct.variant = parts.variant
     if type(embedding) is TableEmbedding:
         struct.project = parts.matrix(embedding.linear.weight, embedding.linear.bias)
-    elif type(embedding) is not TokenEmbedding or embedding.weight.shape[1] != struct.width:
+    elif type(embedding) is not TokenEmbedding or embedding.weight.shape[1] != struct.embedded:
         raise Unsupported(f"{type(embedding).__name__} of another width than the model")
     struct.embedding, struct.scale = parts.pointer(embedding.weight), embedding.scale
     struct.vocabulary, struct.embedding_norm = len(embedding.weight), parts.norm(embedding.norm)
