@@ -19,6 +19,7 @@ from phraseloom.data.corpus import Dataset
 from phraseloom.data.encode import Encoder
 from phraseloom.data.prepare import Report, prepare
 from phraseloom.data.tally import table
+from phraseloom.data.workers import Workers
 from phraseloom.errors import CorruptError, DataError, FileProblem, PhraseloomError, UsageError, plural
 from phraseloom.options.data import DataConfig
 from phraseloom.text.lines import write_lines
@@ -93,6 +94,41 @@ def test_the_bytes_do_not_depend_on_processes_or_repetition(tmp_path: Path, monk
     assert content(first.folder) == content(second.folder)
     assert len(first.index.splits["train"].shards) > 3
     assert Dataset.open(first.folder).fingerprint == Dataset.open(second.folder).fingerprint
+
+
+SEVERAL: dict[str, dict[str, Any]] = {
+    "separate": {"subwords": {"kind": "sentencepiece", "size": 340, "joint": False}},
+    "unigram": {"subwords": {"kind": "sentencepiece", "model": "unigram", "size": 300}},
+    "truecased": {
+        "subwords": {"kind": "subword_nmt", "merges": 30, "joint": False, "sample_lines": 170},
+        "text": {"tokenize": "moses", "truecase": True},
+    },
+    "words": {"subwords": {"kind": "words", "size": 9, "source": {"kind": "subword_nmt", "merges": 20}}},
+}
+
+
+@pytest.mark.parametrize("case", SEVERAL)
+def test_what_several_processes_count_and_learn_is_what_one_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """Files are read, the parts of the sample counted and both sides learned in other processes: the same bytes."""
+    first = make(tmp_path, folder=str(tmp_path / "one"), **SEVERAL[case])
+    for name, value in (("CHUNK_PAIRS", 60), ("SMALL_CHUNKS", 0), ("SMALL_BYTES", 0)):
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr("phraseloom.data.sample.PART_LINES", 40)
+    real, elsewhere = Workers.run, set[str]()
+
+    def run(self: Workers, function: Any, jobs: Any, *, here: bool = False) -> Any:
+        jobs = list(jobs)
+        if jobs and not here:
+            elsewhere.add(function.__name__)
+        return real(self, function, jobs, here=here)
+
+    monkeypatch.setattr(Workers, "run", run)
+    second = make(tmp_path, folder=str(tmp_path / "two"), processes=2, **SEVERAL[case])
+    assert content(first.folder) == content(second.folder)
+    learned = set() if case == "unigram" else {"count", "learn"}  # unigram needs lines, and joint has one side
+    assert elsewhere == {"read_through", "encode_raw"} | learned
 
 
 def test_shards_and_chunks_hold_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,7 +349,7 @@ def test_a_dead_worker_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def killing(self: Encoder, *arguments: Any) -> Any:
         for number, result in enumerate(real(self, *arguments)):
             if number == 2:
-                for process in self._pool._processes.values():  # type: ignore[union-attr]
+                for process in self.workers._pool._processes.values():  # type: ignore[union-attr]
                     process.kill()
             yield result
 
@@ -321,6 +357,21 @@ def test_a_dead_worker_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with pytest.raises(PhraseloomError, match="worker process was killed"):
         make(tmp_path, processes=2)
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
+
+
+def test_errors_of_worker_processes_are_those_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first file with an error is named, whichever process is the first to find one."""
+    chosen = config(tmp_path)
+    with (tmp_path / "a.t").open("ab") as file:
+        file.write(b"\xff\n")
+    (tmp_path / "v.s").write_bytes(b"\xff\n")
+    monkeypatch.setattr(module, "SMALL_BYTES", 0)
+    messages = []
+    for processes in (1, 2):
+        with pytest.raises(DataError, match=r"a\.t:201: invalid UTF-8") as caught:
+            prepare(chosen.model_copy(update={"processes": processes}), data_root=tmp_path)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 def test_input_that_cannot_be_used(tmp_path: Path) -> None:

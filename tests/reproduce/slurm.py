@@ -1,7 +1,7 @@
 """A Slurm of one machine in four small programs, for the PATH of a test: sbatch, srun, sacct and scancel.
 
 Its folder has a file for each job, `ID.state`, and counts submissions in `submitted`. If `full` exists, sbatch removes it and
-refuses once. If `lose` exists, the next job removes it and dies with its machine.
+refuses once. If `lose` exists, the next job removes it and ends in the state that it names, or dies with its machine.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ env = {**os.environ, "SLURM_JOB_ID": number, "SLURM_NTASKS": "1", "SLURM_JOB_NUM
 if index:
     env |= {"SLURM_ARRAY_JOB_ID": number, "SLURM_ARRAY_TASK_ID": index}
 if (here / "lose").exists():
+    why = (here / "lose").read_text() or "NODE_FAIL"
     (here / "lose").unlink()
-    state.write_text("NODE_FAIL")
+    state.write_text(why)
     sys.exit()
 process = subprocess.Popen(["bash", script], env=env, start_new_session=True)
 (here / f"{name}.pid").write_text(str(process.pid))

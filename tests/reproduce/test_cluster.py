@@ -130,6 +130,16 @@ def test_slurm_with_a_full_queue_and_a_lost_machine(tmp_path: Path, slurm_folder
     assert scripts and all("#SBATCH --partition=gpu" in text and "#SBATCH --time=60" in text for text in scripts)
 
 
+@pytest.mark.parametrize("state", ["PREEMPTED", "TIMEOUT"])
+def test_slurm_takes_a_job_away_and_it_is_submitted_again(tmp_path: Path, slurm_folder: Path, state: str) -> None:
+    (slurm_folder / "lose").write_text(state)
+    step = both(tmp_path, {"say": {"run": ["translate", "{row}"], "stdout": "x"}}, "say")[0]
+    run = execution(tmp_path, [step], "slurm")
+    assert {record.state for record in run.run().values()} == {"done"}
+    assert "submitted again (1 of 20)" in "\n".join(run.lines)  # type: ignore[attr-defined]
+    assert (slurm_folder / "submitted").read_text() == "2"
+
+
 def test_a_queue_that_takes_nothing_is_one_line(
     tmp_path: Path, slurm_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,26 @@ def test_learning_twice_gives_the_same_bytes(name: str) -> None:
     assert again.content == get(name).content and again.vocabulary.sha256 == get(name).vocabulary.sha256
 
 
+@settings(max_examples=100, deadline=None, database=None)
+@given(st.lists(TEXT, min_size=2, max_size=20), st.sampled_from([30, 60, 300, 340]))
+def test_bpe_of_counted_words_is_bpe_of_lines(lines: list[str], size: int) -> None:
+    """The trainer of the library gets words with counts; its model is that of the lines, bit for bit."""
+    config = SentencepieceConfig(size=size, byte_fallback=size >= 300)
+    texts = [LINES[0], *lines, LINES[1], *lines]
+
+    def model(learn: Any) -> bytes | str:
+        try:
+            return bytes(learn())
+        except DataError as error:
+            return str(error)
+
+    escaped = [sentencepiece._escape(text.replace("\0", "")) for text in texts]
+    plain = model(lambda: sentencepiece._train([text for text in escaped if text], config))
+    assert model(lambda: sentencepiece.learn(texts, config).content) == plain
+    parts = [sentencepiece.count_words(texts[:3]), sentencepiece.count_words(texts[3:])]
+    assert model(lambda: sentencepiece.learn_from_words(parts[1] + parts[0], config).content) == plain
+
+
 def test_nul_never_enters_a_vocabulary(subwords: Subwords) -> None:
     assert not any("\0" in piece for piece in subwords.vocabulary)
 

@@ -6,18 +6,12 @@ Chunks come back in order; a worker that dies is an error.
 
 from __future__ import annotations
 
+import functools
 import gc
 import hashlib
-import multiprocessing
-import multiprocessing.connection
-import os
-import threading
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -26,9 +20,11 @@ import numpy as np
 import numpy.typing as npt
 
 from phraseloom.align.links import parse_links
-from phraseloom.errors import DataError, PhraseloomError
+from phraseloom.data.workers import Workers
+from phraseloom.errors import DataError
 from phraseloom.options.data import AnyFilter, TextFilterConfig
 from phraseloom.phrases.source import Segmenter, has_tree, load_segmenter, segment_lines, word_of_piece
+from phraseloom.text.lines import LineReport, split_region
 from phraseloom.text.tokenizer import Side, Tokenizer
 
 
@@ -52,6 +48,45 @@ class Chunk:
     links: list[str] | None = None
     link_file: str | None = None
     part: int = 0
+
+
+@dataclass(frozen=True)
+class RawChunk:
+    """The bytes of a chunk, so that a worker process decodes them. `texts` and `files`: the bytes and the file of each side.
+
+    `has_links`: whether any file of the split has links. The others: see Chunk.
+    """
+
+    file: int
+    first: int
+    base: int
+    pairs: int
+    texts: dict[str, bytes]
+    files: dict[str, Path]
+    tags: tuple[str, ...] = ()
+    has_links: bool = False
+    part: int = 0
+
+    def read(self) -> Chunk:
+        """The chunk. Raises DataError for a line that is not UTF-8."""
+        lines = {
+            side: split_region(text, name=self.files[side], report=LineReport(lines=self.first - 1))
+            for side, text in self.texts.items()
+        }
+        none = [""] * self.pairs
+        return Chunk(
+            self.file,
+            self.first,
+            self.base,
+            lines.get("source", none),
+            lines["target"],
+            lines.get("trees"),
+            str(self.files["trees"]) if "trees" in lines else None,
+            self.tags,
+            lines.get("links", none if self.has_links else None),
+            str(self.files["links"]) if "links" in lines else None,
+            self.part,
+        )
 
 
 @dataclass
@@ -258,87 +293,33 @@ def _passed(
     return passed
 
 
-_coder: Coder | None = None
-
-
-def start_worker(folder: str, token_type: str) -> None:
-    """Load the coder in a worker process, which exits when its parent ends for any reason.
-
-    `folder` holds `tokenizer` and, with source phrases, `segmenter`.
-    """
-    global _coder
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
-    segmenter = Path(folder) / "segmenter"
-    _coder = Coder(
-        Tokenizer.load(Path(folder) / "tokenizer"),
-        token_type,
-        load_segmenter(segmenter) if segmenter.is_dir() else None,
+@functools.lru_cache(maxsize=1)
+def load_coder(folder: Path, token_type: str) -> Coder:
+    """The coder of a folder that holds `tokenizer` and, with source phrases, `segmenter`."""
+    segmenter = folder / "segmenter"
+    return Coder(
+        Tokenizer.load(folder / "tokenizer"), token_type, load_segmenter(segmenter) if segmenter.is_dir() else None
     )
 
 
-def _end_with(sentinel: int) -> None:
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
-
-
-def work(chunk: Chunk, filters: AnyFilter | None) -> EncodedChunk:
-    """`Coder.encode` of a `packed` chunk in a worker process."""
-    assert _coder is not None
-    return _coder.encode(unpacked(chunk), filters)
-
-
-def packed(chunk: Chunk) -> Chunk:
-    """The chunk with the lines of each list joined, which is faster to send."""
-    trees = None if chunk.trees is None else ["\n".join(chunk.trees)]
-    links = None if chunk.links is None else ["\n".join(chunk.links)]
-    source, target = ["\n".join(chunk.source)], ["\n".join(chunk.target)]
-    return replace(chunk, source=source, target=target, trees=trees, links=links)
-
-
-def unpacked(chunk: Chunk) -> Chunk:
-    """The inverse of `packed`."""
-    trees = None if chunk.trees is None else chunk.trees[0].split("\n")
-    links = None if chunk.links is None else chunk.links[0].split("\n")
-    source, target = chunk.source[0].split("\n"), chunk.target[0].split("\n")
-    return replace(chunk, source=source, target=target, trees=trees, links=links)
+def encode_raw(chunk: RawChunk, filters: AnyFilter | None, folder: Path, token_type: str) -> EncodedChunk:
+    """`Coder.encode` in a worker process; `folder`: see `load_coder`."""
+    return load_coder(folder, token_type).encode(chunk.read(), filters)
 
 
 class Encoder:
-    """Encodes chunks in this process or in several, and returns them in order; `folder`: see `start_worker`."""
+    """Encodes chunks in worker processes, or `here`, and returns them in order; `folder`: see `load_coder`."""
 
-    def __init__(self, coder: Coder, folder: Path, processes: int) -> None:
-        self.coder, self.folder, self.processes = coder, folder, processes
-        self._pool: ProcessPoolExecutor | None = None
+    def __init__(self, coder: Coder, folder: Path, workers: Workers, *, here: bool) -> None:
+        self.coder, self.folder, self.workers = coder, folder, workers
+        self.here = here or workers.processes == 1
 
-    def __enter__(self) -> Encoder:
-        if self.processes > 1:
-            context = multiprocessing.get_context("spawn")
-            arguments = (str(self.folder), self.coder.token_type)
-            self._pool = ProcessPoolExecutor(self.processes, context, start_worker, arguments)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def run(self, chunks: Iterator[Chunk], filters: AnyFilter | None) -> Iterator[tuple[Chunk, EncodedChunk]]:
+    def run(self, chunks: Iterator[RawChunk], filters: AnyFilter | None) -> Iterator[tuple[RawChunk, EncodedChunk]]:
         """Each chunk with its encoding. Raises DataError, and PhraseloomError if a worker process dies."""
-        if self._pool is None:
+        if self.here:
             for chunk in chunks:
-                yield chunk, self.coder.encode(chunk, filters)
+                yield chunk, self.coder.encode(chunk.read(), filters)
             return
-        waiting: deque[tuple[Chunk, Future[EncodedChunk]]] = deque()
-        try:
-            for chunk in chunks:
-                waiting.append((chunk, self._pool.submit(work, packed(chunk), filters)))
-                if len(waiting) > self.processes + 1:
-                    done, future = waiting.popleft()
-                    yield done, future.result()
-            while waiting:
-                done, future = waiting.popleft()
-                yield done, future.result()
-        except BrokenProcessPool as error:
-            hint = "try data.processes=1, or --processes 1"
-            raise PhraseloomError("a worker process was killed; it may have run out of memory", hint=hint) from error
+        jobs = ((chunk, filters, self.folder, self.coder.token_type) for chunk in chunks)
+        for (chunk, *_), encoded in self.workers.run(encode_raw, jobs):
+            yield chunk, encoded

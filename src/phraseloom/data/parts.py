@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import safetensors.numpy
 
-from phraseloom.data.encode import Chunk, EncodedChunk
+from phraseloom.data.encode import Chunk, EncodedChunk, RawChunk
 from phraseloom.data.shards import SubwordInfo, as_stored
 from phraseloom.errors import FileProblem, PhraseloomError, UsageError
 from phraseloom.files import FolderLock, atomic_write_bytes, atomic_write_json, disk, disk_problem, read_json
@@ -47,7 +47,7 @@ RECORD = np.dtype([("high", "<u8"), ("low", "<u8"), ("place", "<i8")])
 class StoredChunk:
     """A chunk without its text: its number of pairs, what `prepare` found in it, and its encoding."""
 
-    chunk: Chunk
+    chunk: Chunk | RawChunk
     pairs: int
     encoded: EncodedChunk
     unspelled: tuple[str, ...] = ()

@@ -13,18 +13,20 @@ cuts every source sentence into phrases (`phrases/`) and is stored with the toke
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count, groupby
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from phraseloom import __version__
-from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder
+from phraseloom.data.encode import Chunk, Coder, EncodedChunk, Encoder, RawChunk
 from phraseloom.data.parts import FORMAT as PART_FORMAT
 from phraseloom.data.parts import PART_CHUNKS, Bits, PartFolder, StoredChunk, bits_of, repeated_pairs
+from phraseloom.data.sample import Sample, count, learn
 from phraseloom.data.shards import (
     FORMAT,
     INDEX,
@@ -40,8 +42,9 @@ from phraseloom.data.shards import (
     WordInfo,
     as_stored,
 )
-from phraseloom.data.survey import Progress, locate, parallel, sample, survey
+from phraseloom.data.survey import Progress, locate, parallel, read_through, readings, survey
 from phraseloom.data.tally import Tally
+from phraseloom.data.workers import Workers
 from phraseloom.errors import CorruptError, DataError, FileProblem, UsageError
 from phraseloom.files import atomic_write_json, disk, require_folder, sha256_file, write_manifest
 from phraseloom.options.data import AnyDataConfig, TextDataConfig, valid_tokens
@@ -53,14 +56,15 @@ from phraseloom.text.lines import read_lines, write_lines
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.tokenizer import FILE as TOKENIZER_FILE
-from phraseloom.text.tokenizer import Tokenizer, learn_subwords
-from phraseloom.text.truecase import Truecaser, learn_truecaser
+from phraseloom.text.tokenizer import Tokenizer, learns_from_lines
+from phraseloom.text.truecase import Truecaser, truecaser_of
 from phraseloom.text.vector_check import LINES, check_tables, has_contexts, problems, random_rows
 from phraseloom.text.vocabulary import SPECIALS, UNK
 from phraseloom.text.words import Words
 
 CHUNK_PAIRS = 20_000
 SMALL_CHUNKS = 4
+SMALL_BYTES = 2**24  # read in less time than another process needs to start
 EXAMPLES, SEARCHED_LINES = 5, 20  # words that a reused tokenizer cannot spell, and lines of a chunk searched for them
 TOKENIZER = "tokenizer"
 AGAIN = "run the same command again"
@@ -99,19 +103,20 @@ def prepare(
     machines. `progress(stage, done, total)` is called from time to time and counts lines. `recipe` is the file of `config`; it
     is protected from being overwritten, like all inputs. Raises DataError, FileProblem, UsageError.
     """
-    folder, inputs, work = _begin(config, Path(data_root), overwrite, progress, recipe)
-    try:
-        with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
-            work.parts.begin()
-            with work.parts.lock():
-                for other in merge:
-                    work.parts.merge(Path(other))
-                index = work.write()
-    except DataError:  # the parts are of input that cannot be used
+    with Workers(config.processes) as workers:
+        folder, inputs, work = _begin(config, Path(data_root), overwrite, progress, recipe, workers)
+        try:
+            with new_folder(folder, DATASET, overwrite=overwrite, inputs=inputs) as work.folder:
+                work.parts.begin()
+                with work.parts.lock():
+                    for other in merge:
+                        work.parts.merge(Path(other))
+                    index = work.write()
+        except DataError:  # the parts are of input that cannot be used
+            work.parts.remove()
+            raise
         work.parts.remove()
-        raise
-    work.parts.remove()
-    return Report(folder, index)
+        return Report(folder, index)
 
 
 def prepare_part(
@@ -130,15 +135,21 @@ def prepare_part(
     """
     if not 1 <= number <= of:
         raise UsageError(f"no part {number} of {of}", hint=f"number the parts from 1 to {of}")
-    _, _, work = _begin(config, Path(data_root), overwrite, progress, recipe)
-    work.parts.begin()
-    with work.parts.lock(f"{number}/{of}"):
-        pairs = work.write_part(number, of)
+    with Workers(config.processes) as workers:
+        _, _, work = _begin(config, Path(data_root), overwrite, progress, recipe, workers)
+        work.parts.begin()
+        with work.parts.lock(f"{number}/{of}"):
+            pairs = work.write_part(number, of)
     return PartReport(work.parts.folder, pairs, work.lines("train"))
 
 
 def _begin(
-    config: AnyDataConfig, root: Path, overwrite: bool, progress: Progress | None, recipe: str | Path | None
+    config: AnyDataConfig,
+    root: Path,
+    overwrite: bool,
+    progress: Progress | None,
+    recipe: str | Path | None,
+    workers: Workers,
 ) -> tuple[Path, list[Path], _Work]:
     """Check the folder and all inputs, before anything is written; the folder, the inputs and the work."""
     if not isinstance(config, TextDataConfig) and config.target_phrases is not None:
@@ -148,7 +159,7 @@ def _begin(
     if config.tokenizer is not None:
         inputs.append(find_tokenizer(config.tokenizer))
     real = check_folder(folder, DATASET, overwrite=overwrite, inputs=inputs)
-    work = _Work(config, root, progress or (lambda stage, done, total: None))
+    work = _Work(config, root, progress or (lambda stage, done, total: None), workers)
     work.survey()
     work.parts = PartFolder(real, work.identity(), inputs)
     return folder, inputs, work
@@ -262,8 +273,8 @@ class _Work:
     folder: Path
     parts: PartFolder
 
-    def __init__(self, config: AnyDataConfig, root: Path, progress: Progress) -> None:
-        self.config, self.root, self.progress = config, root, progress
+    def __init__(self, config: AnyDataConfig, root: Path, progress: Progress, workers: Workers) -> None:
+        self.config, self.root, self.progress, self.workers = config, root, progress, workers
         self.files: dict[str, list[FileInfo]] = {}
         self.names: list[str] = []
         self.token_type = "uint16"
@@ -285,11 +296,15 @@ class _Work:
         if isinstance(self.config.subwords, WordsConfig) and isinstance(self.config.subwords.vectors, str):
             self.vectors = str(_checked(self.root, self.config.subwords.vectors, self.config.subwords.vectors_sha256))
         tags = () if isinstance(self.config, TextDataConfig) else self.config.tags
+        corpora = [(split, files) for split in SPLITS for files in self.config.files(split)]
+        jobs = [job for _, files in corpora for job in readings(files, self.root, tags)]
+        small = sum(path.stat().st_size for path, *_ in jobs) < SMALL_BYTES
+        results = (result for _, result in self.workers.run(read_through, jobs, here=small))
+        self.files = {split: [] for split in SPLITS}
+        for split, files in corpora:
+            self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
+            self.files[split].append(survey(files, self.root, islice(results, len(files.all_files))))
         for split in SPLITS:
-            self.files[split] = []
-            for files in self.config.files(split):
-                self.progress(f"reading {next(iter(files.sides.values()))[0]}", 0, 0)
-                self.files[split].append(survey(files, self.root, tags))
             if self.config.files(split) and not self.lines(split):
                 raise DataError(f"the {split} files are empty", file=self.root / self.files[split][0].name)
 
@@ -331,26 +346,30 @@ class _Work:
         self.token_type = "uint16" if max(sizes) < 2**16 else "uint32"
         return stored
 
+    @property
+    def small(self) -> bool:
+        """Whether the corpus is so small that to start a process, in half a second, is not worth while."""
+        return self.lines("train") <= SMALL_CHUNKS * CHUNK_PAIRS
+
     def encoder(self, tokenizer: Tokenizer) -> Encoder:
-        """The encoder. A process takes about a second to start, so a small corpus is encoded in this one."""
-        processes = self.config.processes if self.lines("train") > SMALL_CHUNKS * CHUNK_PAIRS else 1
-        return Encoder(Coder(tokenizer, self.token_type, self.segmenter), self.parts.here, processes)
+        """The encoder."""
+        coder = Coder(tokenizer, self.token_type, self.segmenter)
+        return Encoder(coder, self.parts.here, self.workers, here=self.small)
 
     def write_part(self, number: int, of: int) -> int:
         """Encode the share `number` of `of` of the training pairs; return how many they are."""
         tokenizer, _ = self.start()
         total = len(self.part_pairs("train"))
         wanted = range((number - 1) * total // of, number * total // of)
-        with self.encoder(tokenizer) as encoder:
-            self.encode("train", encoder, wanted)
+        self.encode("train", self.encoder(tokenizer), wanted)
         return sum(self.part_pairs("train")[part] for part in wanted)
 
     def write(self) -> Index:
         """Write the whole dataset into `folder`; return its index."""
         tokenizer, subwords = self.start()
-        with self.encoder(tokenizer) as encoder:
-            for split in SPLITS:
-                self.encode(split, encoder, range(len(self.part_pairs(split))))
+        encoder = self.encoder(tokenizer)
+        for split in SPLITS:
+            self.encode(split, encoder, range(len(self.part_pairs(split))))
         disk.mkdir(self.folder / "tokenizer")
         self.names = [f"tokenizer/{name}" for name in tokenizer.save(self.folder / "tokenizer")]
         if self.segmenter is not None:
@@ -378,29 +397,30 @@ class _Work:
         """
         config, total = self.config, self.lines("train")
         sample_pairs = min(total, config.subwords.sample_lines)
-        languages = {"source": config.source_language, "target": config.target_language}
+        truecasers: dict[str, Truecaser] = {}
+
+        def sample_of(side: str, pairs: int = sample_pairs) -> Sample:
+            # Joined text is already tokenised.
+            text = TextConfig() if side == "target" and self.joined else config.text
+            language = config.source_language if side == "source" else config.target_language
+            paths = tuple(locate(self.root, files.sides[side][0]) for files in config.train)
+            return Sample(paths, total, min(pairs, total), text, language, truecasers.get(side))
 
         def sampled(*sides: str, pairs: int = sample_pairs) -> Iterator[str]:
             for side in sides:
-                # Joined text is already tokenised.
-                text = TextConfig() if side == "target" and self.joined else config.text
-                normalise = Normaliser(text, languages[side], truecasers.get(side))
                 self.progress(f"learning subwords ({side})", 0, pairs)
-                paths = [locate(self.root, f.sides[side][0]) for f in config.train]
-                yield from (normalise(line) for line in sample(paths, total, pairs) if line.strip())
+                yield from sample_of(side, pairs).lines()
 
         old = self.tokenizer
-        truecasers: dict[str, Truecaser] = {}
         if old is not None:
             truecasers = old.truecasers
         elif config.text.truecase:
-            truecasers = {
-                side: learn_truecaser(sampled(side))
-                for side in languages
-                if side in config.train[0].sides and not (side == "target" and self.joined)
-            }
+            self.progress("learning truecasers", 0, 0)
+            cased = [side for side in config.train[0].sides if not (side == "target" and self.joined)]
+            forms = self.counted([([sample_of(side)], None) for side in cased])
+            truecasers = {side: truecaser_of(counts) for side, counts in zip(cased, forms, strict=True)}
             if self.is_text:
-                truecasers = dict.fromkeys(languages, truecasers["target"])
+                truecasers = dict.fromkeys(("source", "target"), truecasers["target"])
         if old is not None:
             sides = (old.source.subwords, old.target.subwords)
             if config.new_pieces and old.joint:
@@ -425,15 +445,18 @@ class _Work:
                 new_pieces=sum(sizes.values()) - sum(old_sizes.values()) if config.new_pieces else None,
             )
         if config.subwords.joint:
-            source = target = learn_subwords(sampled(*config.train[0].sides), config.subwords)
+            samples = [sample_of(side) for side in config.train[0].sides]
+            source = target = self.learned([(samples, config.subwords)])[0]
         else:
             options: tuple[SubwordsConfig, SubwordsConfig] = (config.subwords, config.subwords)
             if isinstance(config.subwords, WordsConfig):
                 located = {} if self.vectors is None else {"vectors": self.vectors}
                 options = config.subwords.of_source(), config.subwords.model_copy(update=located)
-            source, target = (
-                learn_subwords(sampled(side, pairs=side_options.sample_lines), side_options)
-                for side, side_options in zip(("source", "target"), options, strict=True)
+            source, target = self.learned(
+                [
+                    ([sample_of(side, side_options.sample_lines)], side_options)
+                    for side, side_options in zip(("source", "target"), options, strict=True)
+                ]
             )
         sides, tags = self._tagged(source, target)
         tokenizer = Tokenizer(
@@ -447,6 +470,29 @@ class _Work:
             target_words=_coverage(target),
             target_vectors=_checked_vectors(target, sampled("target", pairs=min(sample_pairs, LINES))),
         )
+
+    def learned(self, wanted: Sequence[tuple[list[Sample], SubwordsConfig]]) -> list[Subwords]:
+        """The subwords of each text (samples and options), all learned at the same time. Raises DataError."""
+        self.progress("learning subwords", 0, 0)
+        counts = iter(self.counted([text for text in wanted if not learns_from_lines(text[1])]))
+        jobs = [
+            (samples, options, None) if learns_from_lines(options) else ([], options, next(counts))
+            for samples, options in wanted
+        ]
+        return [subwords for _, subwords in self.workers.run(learn, jobs, here=self.small or len(jobs) == 1)]
+
+    def counted(self, wanted: Sequence[tuple[list[Sample], SubwordsConfig | None]]) -> list[Counter[str]]:
+        """What `sample.count` counts in each text (samples and options)."""
+        jobs: list[tuple[Sample, SubwordsConfig | None]] = []
+        owners: list[int] = []
+        for number, (samples, options) in enumerate(wanted):
+            parts = [part for one in samples for part in one.parts()]
+            jobs += [(part, options) for part in parts]
+            owners += [number] * len(parts)
+        totals: list[Counter[str]] = [Counter() for _ in wanted]
+        for number, (_, counts) in zip(owners, self.workers.run(count, jobs, here=self.small), strict=True):
+            totals[number].update(counts)
+        return totals
 
     def _tagged(
         self, source: Subwords, target: Subwords, old: tuple[str, ...] = ()
@@ -474,7 +520,7 @@ class _Work:
         filters = self.config.filter if split == "train" else None
         reused = self.tokenizer is not None and not isinstance(self.config.subwords, WordsConfig)
 
-        def chunks() -> Iterator[Chunk]:
+        def chunks() -> Iterator[RawChunk]:
             left = set(missing)
             for chunk in self.chunks(split):
                 if chunk.part > missing[-1]:
@@ -488,10 +534,10 @@ class _Work:
             for chunk, encoded in of_part:
                 words: dict[str, None] = {}
                 if reused and examples < EXAMPLES:
-                    words = dict.fromkeys(_unspelled(tokenizer, chunk, encoded))
+                    words = dict.fromkeys(_unspelled(tokenizer, chunk.read(), encoded))
                     examples += len(words)
-                stored.append(StoredChunk(chunk, len(chunk.target), encoded, tuple(words)[:EXAMPLES]))
-                self.progress(f"encoding {split}", chunk.base + len(chunk.target), self.lines(split))
+                stored.append(StoredChunk(replace(chunk, texts={}), chunk.pairs, encoded, tuple(words)[:EXAMPLES]))
+                self.progress(f"encoding {split}", chunk.base + chunk.pairs, self.lines(split))
             self.parts.store(split, part, stored, tokenizer)
 
     def stored(self, split: str, tokenizer: Tokenizer) -> Iterator[StoredChunk]:
@@ -573,22 +619,17 @@ class _Work:
             return files
         return [file.model_copy(update={"pairs": n}) for file, n in zip(files, pairs, strict=True)]
 
-    def chunks(self, split: str) -> Iterator[Chunk]:
+    def chunks(self, split: str) -> Iterator[RawChunk]:
         """The raw pairs of a split in chunks; no chunk spans two files."""
-        size, counted = self.chunk_pairs, count()
+        size, chunks = self.chunk_pairs, 0
         base, has_links = 0, any(file.links for file in self.files[split])
         for number, files in enumerate(self.config.files(split)):
             first = 1
             paths = {name: locate(self.root, file) for name, (file, _) in files.all_files.items()}
-            for lines in parallel(paths, size):
-                target = lines["target"]
-                source, trees = lines.get("source", [""] * len(target)), lines.get("trees")
-                tree_file = None if trees is None else str(paths["trees"])
-                links = lines.get("links", [""] * len(target) if has_links else None)
-                link_file = str(paths["links"]) if "links" in paths else None
-                part = next(counted) // PART_CHUNKS
-                yield Chunk(number, first, base, source, target, trees, tree_file, files.tags, links, link_file, part)
-                first, base = first + len(target), base + len(target)
+            for pairs, texts in parallel(paths, size):
+                part, chunks = chunks // PART_CHUNKS, chunks + 1
+                yield RawChunk(number, first, base, pairs, texts, paths, files.tags, has_links, part)
+                first, base = first + pairs, base + pairs
 
     def keep_text(self, split: str) -> dict[str, str]:
         """Write the raw lines of each side and the trees, if any, as one file each; return their hashes."""

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from phraseloom.data.shards import FileInfo
 from phraseloom.errors import CorruptError, DataError, FileProblem
 from phraseloom.files import require_file, sha256_file
 from phraseloom.options.data import ParallelFiles, TextFile
-from phraseloom.text.lines import LineReport, open_binary, read_blocks, read_lines
+from phraseloom.text.lines import (
+    LineReport,
+    open_binary,
+    read_blocks,
+    read_lines,
+    read_regions,
+    split_region,
+)
 
 Progress = Callable[[str, int, int], None]
+LINE_END = ord("\n")
+Reading = tuple[Path, str | None, tuple[str, ...]]
 
 
 def locate(data_root: Path, name: str) -> Path:
@@ -40,24 +52,37 @@ def _compare_sha256(path: Path, actual: str, expected: str | None) -> str:
     return actual
 
 
-def survey(files: ParallelFiles | TextFile, data_root: Path, tags: Sequence[str] = ()) -> FileInfo:
-    """Read each file once. Raises DataError, CorruptError (hash), FileProblem.
+def read_through(path: Path, expected: str | None, tags: Sequence[str] = ()) -> tuple[LineReport, str]:
+    """Read a file once: the report of its lines, and its SHA-256. Raises DataError, CorruptError (hash), FileProblem.
 
-    DataError: line counts differ, a line is not UTF-8, or the text has one of `tags`, the tags of the dataset.
+    `expected`: the SHA-256 of the recipe, if there is one. DataError: a line is not UTF-8, or has one of `tags`.
     """
+    report, digest = LineReport(), hashlib.sha256()
+    try:
+        with open_binary(path, digest=digest) as handle:
+            for block in read_blocks(handle, name=path, report=report):
+                if tags:
+                    _refuse_tags(tags, block, path, report.lines - len(block))
+    except (DataError, CorruptError):
+        check_sha256(path, expected)  # another file than the recipe's explains the error better
+        raise
+    return report, _compare_sha256(path, digest.hexdigest(), expected)
+
+
+def readings(files: ParallelFiles | TextFile, data_root: Path, tags: Sequence[str] = ()) -> list[Reading]:
+    """The arguments of `read_through` for the files of a corpus. `tags`: the tags of the dataset. Raises FileProblem."""
+    return [
+        (locate(data_root, name), sha256, tuple(tags) if side in files.sides else ())
+        for side, (name, sha256) in files.all_files.items()
+    ]
+
+
+def survey(files: ParallelFiles | TextFile, data_root: Path, results: Iterable[tuple[LineReport, str]]) -> FileInfo:
+    """Put together what `read_through` returned for the `readings` of a corpus. Raises DataError if line counts differ."""
     paths = {side: locate(data_root, name) for side, (name, _) in files.all_files.items()}
     hashes, reports = {}, {}
-    for side, path in paths.items():
-        reports[side], digest, expected = LineReport(), hashlib.sha256(), files.all_files[side][1]
-        try:
-            with open_binary(path, digest=digest) as handle:
-                for block in read_blocks(handle, name=path, report=reports[side]):
-                    if tags and side in files.sides:
-                        _refuse_tags(tags, block, path, reports[side].lines - len(block))
-        except (DataError, CorruptError):
-            check_sha256(path, expected)  # another file than the recipe's explains the error better
-            raise
-        hashes[side] = _compare_sha256(path, digest.hexdigest(), expected)
+    for side, (report, sha256) in zip(paths, results, strict=True):
+        reports[side], hashes[side] = report, sha256
     if "source" in paths and reports["source"].lines != reports["target"].lines:
         raise _counts_differ(paths["source"], paths["target"], reports["source"].lines, reports["target"].lines)
     if "trees" in paths and reports["trees"].lines != reports["source"].lines:
@@ -118,44 +143,65 @@ def _trees_differ(source: Path, trees: Path, lines: int, tree_lines: int) -> Dat
     return DataError(what, file=trees, line=min(lines, tree_lines) + 1, hint=hint)
 
 
-def sample(paths: list[Path], total: int, size: int) -> Iterator[str]:
-    """`size` of `total` lines, spread evenly over the files; every call gives the same lines."""
+def sample(paths: Sequence[Path], total: int, size: int, rows: range | None = None) -> Iterator[str]:
+    """`size` of `total` lines, spread evenly over the files; every call gives the same lines. `rows`: only these of them."""
     size = min(size, total)
-    chosen = ((j * total) // size for j in range(size))
-    following = next(chosen, -1)
+    rows = range(size) if rows is None else rows
+    chosen = np.arange(rows.start, rows.stop) * total // max(size, 1)
     start = 0
     for path in paths:
+        if not len(chosen):
+            return
         with open_binary(path) as handle:
-            for block in read_blocks(handle, name=path):
-                while start <= following < start + len(block):
-                    yield block[following - start]
-                    following = next(chosen, -1)
-                start += len(block)
+            for region in read_regions(handle, path):
+                ends = _line_ends(region)
+                inside = chosen[: np.searchsorted(chosen, start + len(ends))] - start
+                begins = np.append(0, ends)[inside]
+                try:
+                    region.decode()
+                except UnicodeDecodeError:
+                    split_region(region, name=path, report=LineReport(lines=start))  # raises, with the line
+                lines = [region[begin:end] for begin, end in zip(begins.tolist(), ends[inside].tolist(), strict=True)]
+                yield from split_region(b"".join(lines), name=path)
+                chosen, start = chosen[len(inside) :], start + len(ends)
+                if not len(chosen):
+                    return
 
 
-def parallel(paths: dict[str, Path], size: int) -> Iterator[dict[str, list[str]]]:
-    """Chunks of `size` lines of each file (the last one may be smaller). Raises DataError if a file has changed meanwhile."""
+def _line_ends(region: bytes) -> npt.NDArray[np.int64]:
+    """The place after each line of whole lines."""
+    ends = np.flatnonzero(np.frombuffer(region, np.uint8) == LINE_END) + 1
+    return ends if not region or region.endswith(b"\n") else np.append(ends, len(region))
+
+
+def parallel(paths: dict[str, Path], size: int) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Chunks of `size` lines of each file (the last one may be smaller): the number of lines, and their bytes.
+
+    Raises DataError if a file has changed meanwhile.
+    """
     names = list(paths)
-    for together in zip_longest(*(chunks(path, size) for path in paths.values())):
-        sizes = [-1 if lines is None else len(lines) for lines in together]
+    for together in zip_longest(*(chunks(path, size) for path in paths.values()), fillvalue=(-1, b"")):
+        sizes = [lines for lines, _ in together]
         if len(set(sizes)) > 1:
             other = next(name for name, n in zip(names, sizes, strict=True) if n != sizes[0])
             what = f"the line counts of this file and {paths[other].name} changed during reading"
             raise DataError(what, file=paths[names[0]])
-        yield dict(zip(names, together, strict=True))
+        yield sizes[0], {name: data for name, (_, data) in zip(names, together, strict=True)}
 
 
-def chunks(path: Path, size: int) -> Iterator[list[str]]:
-    """Lists of exactly `size` lines; the last one may be smaller."""
-    pending: list[str] = []
+def chunks(path: Path, size: int) -> Iterator[tuple[int, bytes]]:
+    """The bytes of exactly `size` lines (the last ones may be fewer), after their number; `split_region` makes them lines."""
+    pending, held = list[bytes](), 0
     with open_binary(path) as handle:
-        for block in read_blocks(handle, name=path):
-            pending += block
-            start = 0
-            while len(pending) - start >= size:
-                yield pending[start : start + size]
-                start += size
-            if start:
-                pending = pending[start:]
-    if pending:
-        yield pending
+        for region in read_regions(handle, path):
+            ends, place, begin = _line_ends(region), 0, 0
+            while len(ends) - place >= size - held:
+                place += size - held
+                end = int(ends[place - 1])
+                yield size, b"".join((*pending, region[begin:end]))
+                pending, held, begin = [], 0, end
+            if place < len(ends):
+                pending.append(region[begin:])
+                held += len(ends) - place
+    if held:
+        yield held, b"".join(pending)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-from phraseloom.data.encode import Chunk, EncodedChunk
+from phraseloom.data.encode import Chunk, EncodedChunk, RawChunk
 from phraseloom.data.mixture import mixture_of
 from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, SplitInfo, VectorInfo, WordInfo
 from phraseloom.errors import escape_controls, plural
@@ -31,7 +31,9 @@ class Tally:
         """The pairs left out by reason, in the order of REASONS."""
         return {reason: self._dropped[reason] for reason in REASONS if reason in self._dropped}
 
-    def count(self, chunk: Chunk, encoded: EncodedChunk, repeated: npt.NDArray[np.bool_] | None = None) -> EncodedChunk:
+    def count(
+        self, chunk: Chunk | RawChunk, encoded: EncodedChunk, repeated: npt.NDArray[np.bool_] | None = None
+    ) -> EncodedChunk:
         """Count the pairs that a chunk lost and its lines without a tree; return the chunk without the `repeated` pairs."""
         self._count_trees(chunk, encoded.no_tree)
         if self.filters is None:
@@ -44,12 +46,12 @@ class Tally:
             self._dropped[reason] = self._more(self._dropped.get(reason), chunk, places)
         return encoded
 
-    def _more(self, old: Dropped | None, chunk: Chunk, places: list[int]) -> Dropped:
+    def _more(self, old: Dropped | None, chunk: Chunk | RawChunk, places: list[int]) -> Dropped:
         if old is None:
             old = Dropped(pairs=0, first_file=self.files[chunk.file].name, first_line=chunk.first + places[0])
         return old.model_copy(update={"pairs": old.pairs + len(places)})
 
-    def _count_blank(self, chunk: Chunk, encoded: EncodedChunk) -> None:
+    def _count_blank(self, chunk: Chunk | RawChunk, encoded: EncodedChunk) -> None:
         """Count pairs without tokens on a side that the files have."""
         source, target = encoded.lengths[:2]
         blank = (target == 0) | ((source == 0) & bool(self.files[chunk.file].source))
@@ -57,14 +59,14 @@ class Tally:
         if places:
             self.blank = self._more(self.blank, chunk, places)
 
-    def _count_long(self, chunk: Chunk, encoded: EncodedChunk) -> None:
+    def _count_long(self, chunk: Chunk | RawChunk, encoded: EncodedChunk) -> None:
         """Count pairs with a side that validation crops."""
         long = np.maximum(*encoded.lengths[:2]) > self.longest
         places = [int(i) for i in encoded.lines[long]]
         if places:
             self.long = self._more(self.long, chunk, places)
 
-    def _count_trees(self, chunk: Chunk, places: list[int]) -> None:
+    def _count_trees(self, chunk: Chunk | RawChunk, places: list[int]) -> None:
         """Count non-blank lines without a tree, including those of pairs that are left out."""
         if places:
             name = self.files[chunk.file].trees or ""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from phraseloom.errors import DataError, UsageError
-from phraseloom.text.sentencepiece import Sentencepiece
+from phraseloom.text.sentencepiece import Sentencepiece, varint
 from phraseloom.text.subword_nmt import EMPTY_WORD, END, SEPARATOR, SubwordNmt
 from phraseloom.text.subwords import Subwords
 from phraseloom.text.vocabulary import Vocabulary
@@ -59,9 +59,9 @@ def add_tags(subwords: Subwords, tags: Sequence[str]) -> Subwords:
         for tag in tags:
             text = tag.encode()
             entry = (
-                b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x03"
+                b"\x0a" + varint(len(text)) + text + b"\x15" + struct.pack("<f", 0.0) + b"\x18\x03"
             )  # a control piece
-            model += b"\x0a" + _varint(len(entry)) + entry
+            model += b"\x0a" + varint(len(entry)) + entry
         return Sentencepiece(model)
     raise UsageError("tags need subwords of sentencepiece or subword-nmt, and this tokenizer has others")
 
@@ -95,18 +95,9 @@ def _extend_sentencepiece(subwords: Sentencepiece, words: Mapping[str, int], cou
     model, lowest = subwords.content, subwords.lowest_score
     for number, (left, right) in enumerate(merges, start=1):
         text = (left + right).encode()
-        entry = b"\x0a" + _varint(len(text)) + text + b"\x15" + struct.pack("<f", lowest - number)
-        model += b"\x0a" + _varint(len(entry)) + entry  # ModelProto.pieces: one more entry of a repeated field
+        entry = b"\x0a" + varint(len(text)) + text + b"\x15" + struct.pack("<f", lowest - number)
+        model += b"\x0a" + varint(len(entry)) + entry  # ModelProto.pieces: one more entry of a repeated field
     return Sentencepiece(model)
-
-
-def _varint(number: int) -> bytes:
-    """A number in the varint encoding of protocol buffers: seven bits per byte, lowest bits first."""
-    result = bytearray()
-    while number >= 0x80:
-        result.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*result, number])
 
 
 def learn_merges(

@@ -262,28 +262,42 @@ def _line_of(text: str, what: str, report: LineReport) -> int:
     return report.lines + text.count("\n", 0, text.index(what)) + 1
 
 
+def read_regions(handle: IO[bytes], name: str | Path, report: LineReport | None = None) -> Iterator[bytes]:
+    """The bytes of `handle` in pieces of whole lines, as they arrive, without a byte order mark."""
+    for number, region in enumerate(_regions(handle, name)):
+        if not number and region.startswith(_BOM):
+            if report is not None:
+                report.note("bom", 1, 1)
+            yield region[len(_BOM) :]
+        else:
+            yield region
+
+
+def split_region(
+    region: bytes, *, name: str | Path = "stdin", invalid: Invalid = "stop", report: LineReport | None = None
+) -> list[str]:
+    """The lines of a piece of `read_regions`, without their ends. `report` has counted the lines before it."""
+    report = LineReport() if report is None else report
+    text = _decode(region, invalid, name, report)
+    if "\r\n" in text:
+        report.note("crlf", text.count("\r\n"), _line_of(text, "\r\n", report))
+        text = text.replace("\r\n", "\n")
+    if "\0" in text:
+        report.note("nul", sum(1 for line in text.split("\n") if "\0" in line), _line_of(text, "\0", report))
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    report.lines += len(lines)
+    return lines
+
+
 def read_blocks(
     handle: IO[bytes], *, name: str | Path = "stdin", invalid: Invalid = "stop", report: LineReport | None = None
 ) -> Iterator[list[str]]:
     """Lists of whole lines, without their ends, as they arrive. The fast form of `read_stream`."""
     report = LineReport() if report is None else report
-    first = True
-    for region in _regions(handle, name):
-        if first and region.startswith(_BOM):
-            region = region[len(_BOM) :]
-            report.note("bom", 1, 1)
-        first = False
-        text = _decode(region, invalid, name, report)
-        if "\r\n" in text:
-            report.note("crlf", text.count("\r\n"), _line_of(text, "\r\n", report))
-            text = text.replace("\r\n", "\n")
-        if "\0" in text:
-            report.note("nul", sum(1 for line in text.split("\n") if "\0" in line), _line_of(text, "\0", report))
-        lines = text.split("\n")
-        if lines[-1] == "":
-            lines.pop()
-        report.lines += len(lines)
-        if lines:
+    for region in read_regions(handle, name, report):
+        if lines := split_region(region, name=name, invalid=invalid, report=report):
             yield lines
 
 

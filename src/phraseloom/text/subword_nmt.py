@@ -141,17 +141,22 @@ class SubwordNmt:
         return cls(codes, Vocabulary.load(folder / f"{name}.vocab"), file=path)
 
 
-def learn(lines: Iterable[str], config: SubwordNmtConfig) -> SubwordNmt:
-    """Learn merges and the closed vocabulary from lines. The same lines give the same bytes. Raises DataError."""
-    from subword_nmt.learn_bpe import learn_bpe
-
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """The words of lines with their counts."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_words(line.replace("\0", "")))
+    return counts
+
+
+def learn_from_words(counts: Counter[str], config: SubwordNmtConfig) -> SubwordNmt:
+    """Learn merges and the closed vocabulary from words. The same lines give the same bytes. Raises DataError."""
+    from subword_nmt.learn_bpe import learn_bpe
+
     if not counts:
         raise DataError("there is no text to learn subwords from")
-    empty_words = counts.pop(EMPTY_WORD, 0)
-    characters = sorted({c for word in counts for c in word})
+    empty_words = counts[EMPTY_WORD]
+    characters = sorted({c for word in counts if word != EMPTY_WORD for c in word})
     # The library separates words and symbols by white space, so words with another kind of it are left out.
     plain = {w: n for w, n in counts.items() if ESCAPE not in w and not any(c.isspace() for c in w)}
     out = io.StringIO()

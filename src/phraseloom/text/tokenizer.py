@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import pydantic
 
 from phraseloom.errors import CorruptError, UsageError
 from phraseloom.files import atomic_write_json, read_json, sha256_file
-from phraseloom.options.text import SubwordsConfig, TextConfig
+from phraseloom.options.text import SentencepieceConfig, SubwordsConfig, TextConfig
 from phraseloom.reading import MIB, inside, limit_of
 from phraseloom.replace import FolderKind
 from phraseloom.text import sentencepiece, subword_nmt, words
@@ -39,17 +40,18 @@ FORMAT = 1
 FILE = "tokenizer.json"
 TOKENIZER = FolderKind("tokenizer", listing=FILE)
 
-# To add a kind of subwords, write a file with a class like these and a function that learns it, and add a line here.
+# To add a kind of subwords, write a file with such a class, `count_words` and `learn_from_words`; add a line to both tables.
 SUBWORDS: dict[str, type[Sentencepiece] | type[SubwordNmt] | type[Words] | type[MarianSubwords]] = {
     "sentencepiece": Sentencepiece,
     "subword_nmt": SubwordNmt,
     "words": Words,
     "marian": MarianSubwords,
 }
-LEARNERS: dict[str, Callable[[Iterable[str], Any], Subwords]] = {
-    "sentencepiece": sentencepiece.learn,
-    "subword_nmt": subword_nmt.learn,
-    "words": words.learn,
+# Two functions of each: words from lines, and subwords from words.
+LEARNERS: dict[str, tuple[Callable[[Iterable[str]], Counter[str]], Callable[[Counter[str], Any], Subwords]]] = {
+    "sentencepiece": (sentencepiece.count_words, sentencepiece.learn_from_words),
+    "subword_nmt": (subword_nmt.count_words, subword_nmt.learn_from_words),
+    "words": (words.count_words, words.learn_from_words),
 }
 # Files that a vocabulary of the kind may lack.
 OPTIONAL = {"words": (words.VECTORS,)}
@@ -60,7 +62,24 @@ def learn_subwords(lines: Iterable[str], config: SubwordsConfig) -> Subwords:
 
     For words, `config` describes one side (`WordsConfig.of_source`) and its `vectors` is a path.
     """
-    return LEARNERS[config.kind](lines, config)
+    if learns_from_lines(config):
+        return sentencepiece.learn(lines, config)
+    return learn_from_words(count_words(lines, config), config)
+
+
+def learns_from_lines(config: SubwordsConfig) -> TypeGuard[SentencepieceConfig]:
+    """Whether whole lines are needed to learn subwords: for unigram models. Words with counts are enough for all others."""
+    return config.kind == "sentencepiece" and config.model == "unigram"
+
+
+def count_words(lines: Iterable[str], config: SubwordsConfig) -> Counter[str]:
+    """The words of lines with their counts, for `learn_from_words`. Counts of parts of a text can be added up."""
+    return LEARNERS[config.kind][0](lines)
+
+
+def learn_from_words(counts: Counter[str], config: SubwordsConfig) -> Subwords:
+    """`learn_subwords` of lines with these words. Raises DataError."""
+    return LEARNERS[config.kind][1](counts, config)
 
 
 class _Joined:

@@ -75,14 +75,27 @@ class Truecaser:
 
 def learn_truecaser(lines: Iterable[str]) -> Truecaser:
     """The truecaser of tokenised lines, words separated by blanks."""
-    forms: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    return truecaser_of(count_forms(lines))
+
+
+def count_forms(lines: Iterable[str]) -> Counter[str]:
+    """How often each word occurs where it begins no sentence; for `truecaser_of`. Counts of parts of a text can be added up."""
+    forms: Counter[str] = Counter()
     for line in lines:
         first = True
         for word in line.split(" "):
             if not first and word not in SENTENCE_END and word.lower() != word.upper():
-                forms[word.lower()][word] += 1
+                forms[word] += 1
             first = _begins_next(word, first)
-    return Truecaser(forms)
+    return forms
+
+
+def truecaser_of(forms: Mapping[str, int]) -> Truecaser:
+    """The truecaser of counted forms."""
+    of_word: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for form, count in forms.items():
+        of_word[form.lower()][form] = count
+    return Truecaser(of_word)
 
 
 def undo_truecase(words: Sequence[str]) -> list[str]:

@@ -247,8 +247,22 @@ def _load_vectors(path: Path, size: int) -> np.ndarray:
     return arrays["vectors"]
 
 
+def count_words(lines: Iterable[str]) -> Counter[str]:
+    """The words of lines with their counts."""
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line.split(" "))
+    del counts[""]
+    return counts
+
+
 def learn(lines: Iterable[str], config: WordsConfig) -> Words:
-    """A vocabulary of the most frequent words and phrases of lines, ties by code points, with vectors if `config` names a file.
+    """`learn_from_words` of the words of lines."""
+    return learn_from_words(count_words(lines), config)
+
+
+def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
+    """A vocabulary of the most frequent words and phrases, ties by code points, with vectors if `config` names a file.
 
     The file `config.vectors` is read twice: for its tokens, then for the vectors of the vocabulary. Words inside phrases count
     only if the phrase is not in the vocabulary. A word that holds NUL or has a zero vector is unknown.
@@ -256,10 +270,6 @@ def learn(lines: Iterable[str], config: WordsConfig) -> Words:
     Raises DataError if there are no words, `phrases` is set and the text has none, no word has a vector, or the file of
     vectors is invalid.
     """
-    counts: Counter[str] = Counter()
-    for line in lines:
-        counts.update(line.split(" "))
-    del counts[""]
     if not counts:
         raise DataError("the text has no words to learn")
     parts = {t: t.split(JOINER) for t in counts if config.joined and is_phrase(t)}
