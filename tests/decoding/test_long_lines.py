@@ -119,6 +119,10 @@ def test_one_line_out_for_each_pair(command: Command, folder: Path, tmp_path: Pa
     (tmp_path / "p").write_text(f"\n\n{LONG}\n")
     done = command("translate", folder, "--prefixes", "p", stdin=b"a\nb\nc\n")
     assert done.code == 1 and "p:3: a prefix of" in done.err
+
+
+def test_a_heat_map_says_that_its_sentence_is_cropped(command: Command, folder: Path) -> None:  # noqa: F811
+    pytest.importorskip("matplotlib")
     done = command("analyse", "heatmap", folder, "--sentence", LONG, "-o", "map.svg")
     assert done.code == 0 and "longer than 20 source" in done.err
 
