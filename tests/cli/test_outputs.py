@@ -93,7 +93,7 @@ INPUTS = {
     ("average", "checkpoints"), ("translate", "model"), ("translate", "--lexicon"), ("translate", "--prefixes"),
     ("translate", "--trees"), ("translate", "--add-phrases"), ("translate", "--ensemble"), ("translate", "--constraints"),
     ("translate", "--terms"), ("evaluate", "--scores"), ("reproduce", "--merge"), ("reproduce", "--evidence"),
-    ("reproduce", "--pictures"),
+    ("reproduce", "--pictures"), ("reproduce", "--rows-from"),
     ("prepare", "--merge"), ("score", "--ensemble"), ("report", "--scores"),
     ("generate", "model"), ("score", "model"),
     ("score", "--source"), ("score", "--target"), ("score", "--trees"), ("evaluate", "--reference"),

@@ -73,10 +73,14 @@ def test_readme(raw: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
 
 ERRORS = [
     (["prepare", "my.yaml"], {}, "text file not found"),
-    (["prepare", "my.yaml"], {"train.source": b"a\nb\nc\n", "train.target": b"a\nb\n"}, "line counts differ: 3 in"),
     (
         ["prepare", "my.yaml"],
-        {"train.source": b"ab\xff\n", "train.target": b"a\n"},
+        {"train.source": b"a\nb\nc\n", "train.target": b"a\nb\n", "valid.source": b"a\n", "valid.target": b"a\n"},
+        "line counts differ: 3 in",
+    ),
+    (
+        ["prepare", "my.yaml"],
+        {"train.source": b"ab\xff\n", "train.target": b"a\n", "valid.source": b"a\n", "valid.target": b"a\n"},
         "invalid UTF-8: byte 3 of the line is 0xff",
     ),
     (["prepare", "my.yaml", "data.subword.size=3"], {}, "unknown key data.subword; did you mean subwords?"),
