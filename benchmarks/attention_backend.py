@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from common import finish, interleave, parser, table, take_cores
+from common import finish, interleave, parser, peak_bytes, table, take_cores
 from phraseloom.layers.attention import build_attention
 from phraseloom.layers.attention.masks import Visibility
 from phraseloom.layers.feedforward import FeedForward, Residual
@@ -100,9 +100,9 @@ def memory_of(options: argparse.Namespace, structure: str, backend: str, length:
     """Bytes at the peak of a forward and backward above those before, in this process."""
     work(options, structure, backend, min(16, length // 2), 1)()  # loads the libraries
     run = work(options, structure, backend, length, 1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes(os.getpid())  # not ru_maxrss, which begins at the peak of the process that started this one
     run()
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    return peak_bytes(os.getpid()) - before
 
 
 def memories(options: argparse.Namespace) -> tuple[dict[str, float], dict[str, Any]]:
