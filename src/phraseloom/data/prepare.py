@@ -14,7 +14,7 @@ cuts every source sentence into phrases (`phrases/`) and is stored with the toke
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 from pathlib import Path
@@ -395,57 +395,11 @@ class _Work:
 
         The subwords of `data.tokenizer` are used instead if it is set, with `data.new_pieces` after them.
         """
-        config, total = self.config, self.lines("train")
-        sample_pairs = min(total, config.subwords.sample_lines)
-        truecasers: dict[str, Truecaser] = {}
-
-        def sample_of(side: str, pairs: int = sample_pairs) -> Sample:
-            # Joined text is already tokenised.
-            text = TextConfig() if side == "target" and self.joined else config.text
-            language = config.source_language if side == "source" else config.target_language
-            paths = tuple(locate(self.root, files.sides[side][0]) for files in config.train)
-            return Sample(paths, total, min(pairs, total), text, language, truecasers.get(side))
-
-        def sampled(*sides: str, pairs: int = sample_pairs) -> Iterator[str]:
-            for side in sides:
-                self.progress(f"learning subwords ({side})", 0, pairs)
-                yield from sample_of(side, pairs).lines()
-
-        old = self.tokenizer
-        if old is not None:
-            truecasers = old.truecasers
-        elif config.text.truecase:
-            self.progress("learning truecasers", 0, 0)
-            cased = [side for side in config.train[0].sides if not (side == "target" and self.joined)]
-            forms = self.counted([([sample_of(side)], None) for side in cased])
-            truecasers = {side: truecaser_of(counts) for side, counts in zip(cased, forms, strict=True)}
-            if self.is_text:
-                truecasers = dict.fromkeys(("source", "target"), truecasers["target"])
-        if old is not None:
-            sides = (old.source.subwords, old.target.subwords)
-            if config.new_pieces and old.joint:
-                sides = (extend(sides[0], sampled(*config.train[0].sides), config.new_pieces),) * 2
-            elif config.new_pieces:
-                source, target = (
-                    extend(subwords, sampled(side), config.new_pieces)
-                    for side, subwords in zip(("source", "target"), sides, strict=True)
-                )
-                sides = (source, target)
-            sides, tags = self._tagged(*sides, old.tags)
-            tokenizer = Tokenizer(
-                config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
-            )
-            sizes = {id(subwords): len(subwords.vocabulary) for subwords in sides}
-            old_sizes = {id(side.subwords): len(side.vocabulary) for side in (old.source, old.target)}
-            return tokenizer, SubwordInfo(
-                sample_pairs=sample_pairs if config.new_pieces else 0,
-                source_vocabulary=len(sides[0].vocabulary),
-                target_vocabulary=len(sides[1].vocabulary),
-                reused=True,
-                new_pieces=sum(sizes.values()) - sum(old_sizes.values()) if config.new_pieces else None,
-            )
+        if self.tokenizer is not None:
+            return self._reused(self.tokenizer)
+        config, truecasers = self.config, self._truecasers()
         if config.subwords.joint:
-            samples = [sample_of(side) for side in config.train[0].sides]
+            samples = [self._sample(side, truecasers) for side in config.train[0].sides]
             source = target = self.learned([(samples, config.subwords)])[0]
         else:
             options: tuple[SubwordsConfig, SubwordsConfig] = (config.subwords, config.subwords)
@@ -454,7 +408,7 @@ class _Work:
                 options = config.subwords.of_source(), config.subwords.model_copy(update=located)
             source, target = self.learned(
                 [
-                    ([sample_of(side, side_options.sample_lines)], side_options)
+                    ([self._sample(side, truecasers, side_options.sample_lines)], side_options)
                     for side, side_options in zip(("source", "target"), options, strict=True)
                 ]
             )
@@ -462,14 +416,68 @@ class _Work:
         tokenizer = Tokenizer(
             config.text, config.source_language, config.target_language, *sides, truecasers=truecasers, tags=tags
         )
+        sample_pairs = min(self.lines("train"), config.subwords.sample_lines)
         return tokenizer, SubwordInfo(
             sample_pairs=sample_pairs,
             source_vocabulary=len(sides[0].vocabulary),
             target_vocabulary=len(sides[1].vocabulary),
             source_words=_coverage(source),
             target_words=_coverage(target),
-            target_vectors=_checked_vectors(target, sampled("target", pairs=min(sample_pairs, LINES))),
+            target_vectors=_checked_vectors(target, self._sampled(["target"], truecasers, min(sample_pairs, LINES))),
         )
+
+    def _truecasers(self) -> dict[str, Truecaser]:
+        """The truecaser of each side, learned if the recipe asks for them. Joined text has none."""
+        if not self.config.text.truecase:
+            return {}
+        self.progress("learning truecasers", 0, 0)
+        cased = [side for side in self.config.train[0].sides if not (side == "target" and self.joined)]
+        forms = self.counted([([self._sample(side, {})], None) for side in cased])
+        truecasers = {side: truecaser_of(counts) for side, counts in zip(cased, forms, strict=True)}
+        return dict.fromkeys(("source", "target"), truecasers["target"]) if self.is_text else truecasers
+
+    def _reused(self, old: Tokenizer) -> tuple[Tokenizer, SubwordInfo]:
+        """The tokenizer of `data.tokenizer`, with `data.new_pieces` after its subwords."""
+        config, sides = self.config, (old.source.subwords, old.target.subwords)
+        if config.new_pieces and old.joint:
+            texts = self._sampled(config.train[0].sides, old.truecasers)
+            sides = (extend(sides[0], texts, config.new_pieces),) * 2
+        elif config.new_pieces:
+            source, target = (
+                extend(subwords, self._sampled([side], old.truecasers), config.new_pieces)
+                for side, subwords in zip(("source", "target"), sides, strict=True)
+            )
+            sides = (source, target)
+        sides, tags = self._tagged(*sides, old.tags)
+        tokenizer = Tokenizer(
+            config.text, config.source_language, config.target_language, *sides, truecasers=old.truecasers, tags=tags
+        )
+        sizes = {id(subwords): len(subwords.vocabulary) for subwords in sides}
+        old_sizes = {id(side.subwords): len(side.vocabulary) for side in (old.source, old.target)}
+        return tokenizer, SubwordInfo(
+            sample_pairs=min(self.lines("train"), config.subwords.sample_lines) if config.new_pieces else 0,
+            source_vocabulary=len(sides[0].vocabulary),
+            target_vocabulary=len(sides[1].vocabulary),
+            reused=True,
+            new_pieces=sum(sizes.values()) - sum(old_sizes.values()) if config.new_pieces else None,
+        )
+
+    def _sample(self, side: str, truecasers: dict[str, Truecaser], most: int | None = None) -> Sample:
+        """The sample of one side: of at most `most` pairs, or of `sample_lines`."""
+        config, total = self.config, self.lines("train")
+        text = TextConfig() if side == "target" and self.joined else config.text  # joined text is already tokenised
+        language = config.source_language if side == "source" else config.target_language
+        paths = tuple(locate(self.root, files.sides[side][0]) for files in config.train)
+        size = min(total, config.subwords.sample_lines if most is None else most)
+        return Sample(paths, total, size, text, language, truecasers.get(side))
+
+    def _sampled(
+        self, sides: Iterable[str], truecasers: dict[str, Truecaser], most: int | None = None
+    ) -> Iterator[str]:
+        for side in sides:
+            sample = self._sample(side, truecasers, most)
+            self.progress(f"learning subwords ({side})", 0, sample.size)
+            yield from sample.lines()
 
     def learned(self, wanted: Sequence[tuple[list[Sample], SubwordsConfig]]) -> list[Subwords]:
         """The subwords of each text (samples and options), all learned at the same time. Raises DataError."""
