@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from phraseloom.errors import CorruptError, DataError, ModelError, PhraseloomError
@@ -133,6 +133,7 @@ def test_learning_twice_gives_the_same_bytes(name: str) -> None:
 
 @settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(TEXT, min_size=2, max_size=20), st.sampled_from([30, 60, 300, 340]))
+@example(["the  old  man", " the old  man "] * 10, 60)  # extra spaces are pieces
 def test_bpe_of_counted_words_is_bpe_of_lines(lines: list[str], size: int) -> None:
     """The trainer of the library gets words with counts; its model is that of the lines, bit for bit."""
     config = SentencepieceConfig(size=size, byte_fallback=size >= 300)
