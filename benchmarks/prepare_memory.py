@@ -4,7 +4,8 @@ Run: python benchmarks/prepare_memory.py [--pairs 100000 1000000] [--processes 1
 Corpora are made up (seeded words of Zipf frequency, 5 to 25 a sentence), so nothing is needed. With --text, two parallel files
 are repeated up to the number of pairs, each pair with the number of its repetition as a last word so that it is no
 duplicate. The peak of a process is VmHWM of /proc, read every 20 ms for the command and its workers. With several numbers of
---processes, the ratio of their speeds is printed; learning the subwords, in one thread, is part of the time.
+--processes, the ratio of their speeds is printed; learning the subwords, in one thread, is part of the time. "copies" is what
+the machine allows: the speed of as many commands of one process at the same time, which share nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 
@@ -86,6 +88,17 @@ def measure(folder: Path, recipe: Path, processes: int) -> tuple[int, dict[int, 
     return main, workers, time.monotonic() - started
 
 
+def at_once(folder: Path, given: dict[str, object], copies: int) -> float:
+    """The seconds of `copies` commands with one process each, at the same time."""
+    recipes = [folder / f"copy{number}.yaml" for number in range(copies)]
+    for recipe in recipes:
+        recipe.write_text(RECIPE.format(**{**given, "folder": recipe.with_suffix("")}))
+    started = time.monotonic()
+    with ThreadPoolExecutor(copies) as pool:
+        list(pool.map(lambda recipe: measure(folder, recipe, 1), recipes))
+    return time.monotonic() - started
+
+
 def main() -> None:
     arguments = parser(__doc__, quick=QUICK)
     arguments.add_argument("--pairs", type=int, nargs="+", default=[100_000, 1_000_000])
@@ -133,6 +146,15 @@ def main() -> None:
                 figures.append(
                     {"pairs": pairs, "processes": processes, "main": top, "workers": workers, "seconds": seconds}
                 )
+            copies = max(options.processes)
+            if options.processes[0] == 1 < copies:
+                seconds = at_once(folder, given, copies)
+                speed = copies * pairs / seconds
+                print(
+                    f"{pairs:>10,} {f'{copies} copies':>9} {seconds:>39.1f} {speed:>8,.0f} {speed / speeds[0]:>13.2f}"
+                )
+                ratios[f"speed, {pairs} pairs, {copies} copies / one"] = speed / speeds[0]
+                figures.append({"pairs": pairs, "copies": copies, "seconds": seconds})
     finish("prepare_memory", options, ratios=ratios, figures=figures)
 
 

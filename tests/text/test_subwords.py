@@ -17,7 +17,7 @@ from phraseloom.options.text import SentencepieceConfig, SubwordNmtConfig, Words
 from phraseloom.text import sentencepiece
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
-from phraseloom.text.subwords import ESCAPE, UNKNOWN, Subwords
+from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, Subwords
 from phraseloom.text.tokenizer import learn_subwords
 from phraseloom.text.vocabulary import UNK
 from phraseloom.text.words import Words
@@ -87,9 +87,16 @@ def test_t15_undo_of_apply_is_the_text_full(name: str, text: str) -> None:
     check(get(name), text)
 
 
+def assert_flat(found: Flat, expected: list[list[int]]) -> None:
+    assert found[0].tolist() == [number for line in expected for number in line]
+    assert found[1].tolist() == [len(line) for line in expected]
+
+
 def test_batches_are_single_lines(subwords: Subwords) -> None:
     lines = [*LINES[:7], "", " ", "  x"]
-    assert subwords.encode_batch(lines) == [subwords.encode(line) for line in lines]
+    expected = [subwords.encode(line) for line in lines]
+    assert subwords.encode_batch(lines) == expected
+    assert_flat(subwords.encode_flat(lines), expected)
     assert subwords.encode("") == [] == subwords.pieces("")
 
 
@@ -105,7 +112,8 @@ def test_words_that_were_cut_before_change_no_id(lines: list[str], name: str) ->
         for key, value in (("LARGE_BATCH", 4), ("MAX_WORDS", 9), ("LONGEST_WORD", 5)):
             patch.setattr(sentencepiece, key, value)
         assert subwords.encode_batch(lines) == expected
-        assert len(subwords._ids) <= 80  # type: ignore[attr-defined]
+        assert_flat(subwords.encode_flat(lines), expected)
+        assert len(subwords._words) == len(subwords._ids[1]) <= 80  # type: ignore[attr-defined]
 
 
 def test_a_model_that_changes_text_is_not_cut_by_words() -> None:

@@ -136,10 +136,9 @@ class Coder:
         is_text = isinstance(filters, TextFilterConfig)
         if filters is not None:
             pairs = _encodable(tokenizer, target if is_text else source, target, filters, dropped)
-        left = tokenizer.source.encode_batch([source[i] for i in pairs])
-        right = tokenizer.target.encode_batch([target[i] for i in pairs])
-        passed = np.ones(len(pairs), dtype=bool)
-        sizes = [np.fromiter(map(len, ids), dtype=np.int32, count=len(ids)) for ids in (left, right)]
+        left, left_sizes = tokenizer.source.encode_flat([source[i] for i in pairs])
+        right, right_sizes = tokenizer.target.encode_flat([target[i] for i in pairs])
+        passed, sizes = np.ones(len(pairs), dtype=bool), (left_sizes, right_sizes)
         if filters is not None:
             passed = _passed(sizes[1] if is_text else sizes[0], sizes[1], pairs, filters, dropped)
         keys = None
@@ -147,11 +146,11 @@ class Coder:
             texts = (f"{source[i]}\n{target[i]}".encode() for i in pairs)
             digests = [hashlib.blake2b(text, digest_size=16).digest() for text in texts]
             keys = np.array(digests, dtype="S16")
-        tokens = (_flat(left, sizes[0], self.token_type), _flat(right, sizes[1], self.token_type))
+        tokens = (left.astype(self.token_type), right.astype(self.token_type))
         lines = np.array(pairs, dtype=np.int64)
         with_trees = zip(source, chunk.trees or (), strict=False)
         no_tree = [i for i, (line, tree) in enumerate(with_trees) if line.strip() and not has_tree(tree)]
-        encoded = EncodedChunk(tokens, (sizes[0], sizes[1]), lines, dropped, keys, no_tree).keep(passed)
+        encoded = EncodedChunk(tokens, sizes, lines, dropped, keys, no_tree).keep(passed)
         links = None if chunk.links is None else _links(encoded, chunk, tokenizer)  # of the tokens without tags
         if chunk.tags:
             _add_tags(encoded, tokenizer.tag_ids(chunk.tags))
@@ -242,10 +241,6 @@ def _add_phrases(encoded: EncodedChunk, chunk: Chunk, side: Side, segmenter: Seg
             hint="split the line",
         )
     encoded.tokens, encoded.lengths = (*encoded.tokens, flat.astype(np.uint16)), (*encoded.lengths, counts)
-
-
-def _flat(ids: list[list[int]], sizes: npt.NDArray[np.int32], token_type: str) -> npt.NDArray[Any]:
-    return np.fromiter(chain.from_iterable(ids), dtype=token_type, count=int(sizes.sum()))
 
 
 def _encodable(

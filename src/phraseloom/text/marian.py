@@ -13,7 +13,7 @@ from pathlib import Path
 from phraseloom.files import atomic_write_bytes
 from phraseloom.reading import inside, read_bounded
 from phraseloom.text.sentencepiece import MAX_MODEL_BYTES, SPACE, open_processor, word_starts
-from phraseloom.text.subwords import UNKNOWN
+from phraseloom.text.subwords import UNKNOWN, Flat, flat
 from phraseloom.text.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 
 
@@ -59,6 +59,10 @@ class MarianSubwords:
         parts = [_language(text) for text in texts]
         cut = self._processor.encode([rest for _, rest in parts], out_type=str, num_threads=1)
         return [self.vocabulary.ids([*code, *pieces]) for (code, _), pieces in zip(parts, cut, strict=True)]
+
+    def encode_flat(self, texts: list[str]) -> Flat:
+        """`encode` of each line, as arrays."""
+        return flat(self.encode_batch(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""

@@ -15,11 +15,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from phraseloom.errors import CorruptError, DataError, ModelError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.options.text import SentencepieceConfig
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.subwords import ESCAPE, UNKNOWN
+from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 SPACE = "\u2581"
@@ -28,7 +30,7 @@ MAX_MODEL_BYTES = 2**26
 MAX_SAMPLE_BYTES = 2**14
 # The trainer's own mark of unknown characters.
 UNKNOWN_MARK = "\u2585"
-# Batches of so many lines keep the ids of their words: up to so many words, of up to so many characters.
+# Batches of so many lines keep the ids of their words: of up to so many words and a batch, of up to so many characters.
 LARGE_BATCH, MAX_WORDS, LONGEST_WORD = 1000, 100_000, 24
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>\Z")
 _UNESCAPE = {ESCAPE + "0": ESCAPE, ESCAPE + "1": SPACE}
@@ -72,6 +74,28 @@ def word_starts(ids: Sequence[int], begins: Collection[int], blank: Collection[i
     return starts
 
 
+class _Words(dict[str, int]):
+    """The number of each word, in the order in which they are looked up first; -1 for words that are too long to keep.
+
+    `new`: words that have no ids yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new: list[str] = []
+
+    def __missing__(self, word: str) -> int:
+        if not 0 < len(word) <= LONGEST_WORD:
+            return -1
+        number = self[word] = len(self)
+        self.new.append(word)
+        return number
+
+
+def _joined(left: Flat, right: Flat) -> Flat:
+    return np.append(left[0], right[0]), np.append(left[1], right[1])
+
+
 class Sentencepiece:
     """Subwords from the bytes of a sentencepiece model. Raises CorruptError for an unusable model."""
 
@@ -98,7 +122,7 @@ class Sentencepiece:
         }
         self._begins = {n for n, p in enumerate(names) if p.startswith(SPACE) or self._bytes.get(n) == 0x20}
         self._blank = {n for n, p in enumerate(names) if not p.strip(SPACE) or self._bytes.get(n) == 0x20}
-        self._ids: dict[str, list[int]] = {}  # of words
+        self._words, self._ids = _Words(), flat([])  # the ids of the words, in their order
         self.longest_piece = max(map(len, names[len(SPECIALS) :]), default=1)
 
     @property
@@ -137,39 +161,48 @@ class Sentencepiece:
         return self._processor.encode(_escape(text))
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
-        """`encode` of each line. In BPE, words of large batches that were cut before are looked up, which changes no id."""
-        escaped = [_escape(text) for text in texts]
+        """`encode` of each line."""
         if len(texts) < LARGE_BATCH or not self._cuts_words:
-            return self._processor.encode(escaped, num_threads=1)
-        result: list[list[int]] = []
-        for begin in range(0, len(escaped), LARGE_BATCH):
-            result += self._encode_words(escaped[begin : begin + LARGE_BATCH])
-        return result
+            return self._processor.encode([_escape(text) for text in texts], num_threads=1)
+        ids, lengths = self.encode_flat(texts)
+        found, ends = ids.tolist(), np.cumsum(lengths)
+        return [found[begin:end] for begin, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
 
-    def _encode_words(self, texts: list[str]) -> list[list[int]]:
+    def encode_flat(self, texts: list[str]) -> Flat:
+        """`encode` of each line, as arrays. In BPE, words of large batches that were cut before are looked up, which changes
+        no id."""
+        if len(texts) < LARGE_BATCH or not self._cuts_words:
+            return flat(self.encode_batch(texts))
+        escaped = [_escape(text) for text in texts]
+        parts = [self._encode_words(escaped[begin:][:LARGE_BATCH]) for begin in range(0, len(escaped), LARGE_BATCH)]
+        ids, lengths = zip(*parts, strict=True)
+        return np.concatenate(ids), np.concatenate(lengths)
+
+    def _encode_words(self, texts: list[str]) -> Flat:
         """The ids of lines word by word. Lines with long words, or with more than one space between words, as a whole."""
+        if len(self._words) > MAX_WORDS:
+            self._words, self._ids = _Words(), flat([])
         lines = [text.split(" ") for text in texts]
-        result: list[list[int]] = [[] for _ in lines]
-        missing = self._look_up(lines, range(len(lines)), result)
-        words = {word for n in missing for word in lines[n] if 0 < len(word) <= LONGEST_WORD}.difference(self._ids)
-        if len(self._ids) + len(words) > MAX_WORDS:
-            self._ids = {}
-        new = list(words)
-        self._ids.update(zip(new, self._processor.encode(new, num_threads=1), strict=True))
-        whole = self._look_up(lines, missing, result)
-        for n, ids in zip(whole, self._processor.encode([texts[n] for n in whole], num_threads=1), strict=True):
-            result[n] = ids
-        return result
-
-    def _look_up(self, lines: list[list[str]], wanted: Iterable[int], result: list[list[int]]) -> list[int]:
-        """Fill `result` for the wanted lines; return those with a word that is not known."""
-        ids, missing = self._ids, []
-        for n in wanted:
-            try:
-                result[n] = [*chain.from_iterable(map(ids.__getitem__, lines[n]))]
-            except KeyError:
-                missing.append(n)
-        return missing
+        counts = np.fromiter(map(len, lines), np.int64, len(lines))
+        numbers = np.fromiter(map(self._words.__getitem__, chain.from_iterable(lines)), np.int64, int(counts.sum()))
+        if self._words.new:
+            self._ids = _joined(self._ids, flat(self._processor.encode(self._words.new, num_threads=1)))
+            self._words.new = []
+        known, begins = self._ids, np.cumsum(counts) - counts
+        whole = np.flatnonzero(np.minimum.reduceat(numbers, begins) < 0)
+        if len(whole):  # each becomes one word, known to this batch alone
+            cut = flat(self._processor.encode([texts[n] for n in whole], num_threads=1))
+            numbers[begins[whole]] = np.arange(len(whole)) + len(known[1])
+            stays = np.ones(len(lines), bool)
+            stays[whole] = False
+            kept = np.repeat(stays, counts)
+            kept[begins[whole]] = True
+            known, numbers, counts[whole] = _joined(known, cut), numbers[kept], 1
+        ids, sizes = known
+        lengths = sizes[numbers]
+        places = np.repeat((np.cumsum(sizes) - sizes)[numbers] - (np.cumsum(lengths) - lengths), lengths)
+        places += np.arange(len(places))
+        return ids[places], np.add.reduceat(lengths, np.cumsum(counts) - counts, dtype=np.int32)
 
     @functools.cached_property
     def _cuts_words(self) -> bool:

@@ -21,7 +21,7 @@ from phraseloom.errors import CorruptError, DataError, ModelError
 from phraseloom.files import atomic_write_bytes
 from phraseloom.options.text import SubwordNmtConfig
 from phraseloom.reading import inside, read_bounded
-from phraseloom.text.subwords import ESCAPE, UNKNOWN
+from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 
 SEPARATOR = "@@"
@@ -109,6 +109,10 @@ class SubwordNmt:
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` of each line."""
         return [self.encode(text) for text in texts]
+
+    def encode_flat(self, texts: list[str]) -> Flat:
+        """`encode` of each line, as arrays."""
+        return flat(self.encode_batch(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids; special ids are left out, an unknown piece becomes U+2047."""

@@ -7,8 +7,12 @@ U+2581, `@@`, `</s>` and control characters (reliability.md T11, T15). `decode(e
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from phraseloom.text.vocabulary import Vocabulary
 
@@ -16,6 +20,14 @@ from phraseloom.text.vocabulary import Vocabulary
 ESCAPE = "\ue581"
 # Replaces an unknown piece in decoded text.
 UNKNOWN = "\u2047"
+# The ids of lines one after the other, int32 (N,), and their number in each line, int32 (L,).
+Flat = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+
+
+def flat(lines: Sequence[Sequence[int]]) -> Flat:
+    """The ids of lines as two arrays."""
+    lengths = np.fromiter(map(len, lines), np.int32, len(lines))
+    return np.fromiter(chain.from_iterable(lines), np.int32, int(lengths.sum())), lengths
 
 
 class Subwords(Protocol):
@@ -39,6 +51,10 @@ class Subwords(Protocol):
 
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` of each line, fast."""
+        ...
+
+    def encode_flat(self, texts: list[str]) -> Flat:
+        """`encode` of each line, as arrays."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:

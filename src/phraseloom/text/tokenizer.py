@@ -31,7 +31,7 @@ from phraseloom.text.marian import MarianSubwords
 from phraseloom.text.normalize import Normaliser
 from phraseloom.text.sentencepiece import Sentencepiece
 from phraseloom.text.subword_nmt import SubwordNmt
-from phraseloom.text.subwords import UNKNOWN, Subwords
+from phraseloom.text.subwords import UNKNOWN, Flat, Subwords
 from phraseloom.text.truecase import ENDING, Truecaser
 from phraseloom.text.vocabulary import UNK, Vocabulary
 from phraseloom.text.words import Words, split_line
@@ -132,9 +132,15 @@ class Side:
 
     def encode_batch(self, lines: list[str]) -> list[list[int]]:
         """`encode` of each line, fast."""
+        return self.subwords.encode_batch(self._normalised(lines))
+
+    def encode_flat(self, lines: list[str]) -> Flat:
+        """`encode` of each line, as arrays; the fastest."""
+        return self.subwords.encode_flat(self._normalised(lines))
+
+    def _normalised(self, lines: list[str]) -> list[str]:
         normalise = self.normaliser
-        texts = [normalise(line) if line.strip() else "" for line in lines]
-        return self.subwords.encode_batch(texts)
+        return [normalise(line) if line.strip() else "" for line in lines]
 
     def decode(self, ids: Sequence[int], begun: Sequence[str] = ()) -> str:
         """The detokenised text of ids; special ids are left out.

@@ -37,7 +37,7 @@ from phraseloom.errors import CorruptError, DataError, plural
 from phraseloom.files import atomic_write_bytes, json_bytes, read_json
 from phraseloom.options.text import RandomVectors, WordsConfig
 from phraseloom.reading import MIB, inside, read_header
-from phraseloom.text.subwords import ESCAPE, UNKNOWN
+from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
 from phraseloom.text.vectors import read_tokens
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from phraseloom.text.word_vectors import random_table, table_of
@@ -182,6 +182,10 @@ class Words:
     def encode_batch(self, texts: list[str]) -> list[list[int]]:
         """`encode` of each line."""
         return [self.encode(text) for text in texts]
+
+    def encode_flat(self, texts: list[str]) -> Flat:
+        """`encode` of each line, as arrays."""
+        return flat(self.encode_batch(texts))
 
     def decode(self, ids: Sequence[int]) -> str:
         """The line of ids with phrases joined; special ids are left out, an unknown word becomes U+2047."""
