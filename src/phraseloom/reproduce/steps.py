@@ -271,7 +271,7 @@ class Steps:
         here = {"{here}": str(folder)}
         argv = tuple(_put(text, here) for text, _ in words)
         named = [digest for _, digest in [*words, *stdin]]
-        if ("--data-root", ROOT) in pairwise(named):  # names in recipes are looked up there, unless they are absolute
+        if "--data-root" in named:  # names in recipes are looked up there, unless they are absolute
             argv = tuple(word.replace(f"{self.work}/", f"{self.work.absolute()}/") for word in argv)
         return Step(
             name=name,
