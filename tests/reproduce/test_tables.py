@@ -27,7 +27,11 @@ TABLES = {
     "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
 }
-NAMES = [*(f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables), "synthetic-data"]
+NAMES = [
+    *(f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables),
+    "guided-alignment",
+    "synthetic-data",
+]
 EVERY = [(name, scale) for name in NAMES for scale in SCALES]
 
 
@@ -146,6 +150,7 @@ SHOWN_AS_A_PLOT = {
     "001-long",
     "003-npmt",
     "004-converged",
+    "guided-alignment",
     "synthetic-data",
 }  # the paper tells no numbers to check
 
