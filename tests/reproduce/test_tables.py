@@ -25,7 +25,7 @@ TABLES = {
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "multi30k", "long"),
     "002": ("table1", "table2", "table3", "table4", "multi30k"),
     "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
-    "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged"),
+    "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged", "recurrent"),
 }
 NAMES = [
     *(f"{paper}-{table}" for paper, tables in TABLES.items() for table in tables),
