@@ -75,7 +75,7 @@ def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = 
 
 
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
-    """The claims as a table of a few words."""
+    """The claims as a table of a few words, without the reasons of undecided ones."""
     if not claims:
         return "No claim on BLEU has several seeds yet.\n"
     lines = [_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS)]
@@ -83,7 +83,7 @@ def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
         assert claim.row is not None
         _, _, paper, ours, seeds, updates, verdict = claim.row
         says = f"{OURS.sub('(ours)', claim.says)} ([{claim.table}]({_link(claim.place, page)}))"
-        lines.append(_line((says, paper, ours, seeds, updates, verdict)))
+        lines.append(_line((says, paper, ours, seeds, updates, verdict.partition(" (")[0])))
     return "\n".join(lines) + "\n"
 
 
