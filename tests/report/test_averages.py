@@ -36,11 +36,11 @@ def curve(points: dict[int, float]) -> tuple[np.ndarray, np.ndarray]:
 
 def test_curves_meet_at_their_common_updates() -> None:
     found = common_curve([curve({10: 4.0, 20: 2.0, 30: 1.0}), curve({10: 6.0, 30: 3.0})])
-    assert found["updates"] == [10, 30]
-    assert found["values"] == [5.0, 2.0]
-    assert found["deviation"] == [pytest.approx(2**0.5)] * 2
-    assert common_curve([curve({1: 2.0}), (np.zeros(0), np.zeros(0))])["deviation"] is None
-    assert common_curve([])["updates"] == []
+    assert found.updates == [10, 30]
+    assert found.values == [5.0, 2.0]
+    assert found.deviation == [pytest.approx(2**0.5)] * 2
+    assert common_curve([curve({1: 2.0}), (np.zeros(0), np.zeros(0))]).deviation is None
+    assert common_curve([]).updates == []
 
 
 def test_long_curves_become_means_of_intervals() -> None:

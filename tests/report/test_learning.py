@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from phraseloom.report.run.learning import learned_nothing, unigram_level, unigram_perplexity
-from phraseloom.report.run.report import build
+from phraseloom.report.run.report import ComparedScore, build
+from phraseloom.report.run.runs import OverRuns, SystemFacts
 
 from .made_runs import make_run
 from .test_run_report import systems_of
@@ -33,12 +34,11 @@ def test_a_dataset_that_is_gone_has_no_level(tmp_path: Path) -> None:
         assert unigram_level(config, "ab" * 32) is None
 
 
-def system(tmp_path: Path, **changes: Any) -> dict[str, Any]:
+def system(tmp_path: Path, **changes: Any) -> SystemFacts:
     """One run whose best perplexity is 5, with its level."""
     make_run(tmp_path / "base")
     (result,) = systems_of(str(tmp_path / "base"))
-    result["runs"][0] |= changes
-    return result
+    return result.model_copy(update={"runs": [result.runs[0].model_copy(update=changes)]})
 
 
 @pytest.mark.parametrize(
@@ -48,9 +48,9 @@ def system(tmp_path: Path, **changes: Any) -> dict[str, Any]:
 def test_perplexity_near_the_unigram_level(tmp_path: Path, level: float | None, output: str, warned: bool) -> None:
     """The rule: above 80 % of the level. Perplexities of continuous outputs are no measure of it."""
     document = build([system(tmp_path, unigram_perplexity=level, output=output)])
-    assert bool(document["warnings"]) == warned
+    assert bool(document.warnings) == warned
     if warned:
-        (said,) = document["warnings"]
+        (said,) = document.warnings
         assert said.startswith("base has learned next to nothing")
         assert "is 5.0, above 80 % of that of a unigram model (6.2)" in said
 
@@ -59,11 +59,13 @@ def test_perplexity_near_the_unigram_level(tmp_path: Path, level: float | None, 
     ("test", "valid", "said"),
     [(1.9, 30.0, "BLEU is 1.90, below 2"), (2.1, 1.0, ""), (None, 1.5, "validation BLEU is 1.50"), (None, None, "")],
 )
-def test_bleu_below_the_floor(test: float | None, valid: float | None, said: str) -> None:
+def test_bleu_below_the_floor(tmp_path: Path, test: float | None, valid: float | None, said: str) -> None:
     """BLEU on the test set counts; validation BLEU where there is none."""
-    summary = {
-        "valid_bleu": None if valid is None else {"mean": valid},
-        **({} if test is None else {"scores": {"BLEU": {"value": test}}}),
+    (base,) = build([system(tmp_path)]).systems
+    changes = {
+        "valid_bleu": None if valid is None else OverRuns(mean=valid, deviation=None, values=[valid]),
+        "scores": {} if test is None else {"BLEU": ComparedScore(value=test, deviation=None, runs=None)},
     }
-    warnings = list(learned_nothing([{"name": "base", "runs": [], "summary": summary}]))
+    known = base.model_copy(update={"summary": base.summary.model_copy(update=changes)})
+    warnings = list(learned_nothing([known]))
     assert said in warnings[0] if said else warnings == []

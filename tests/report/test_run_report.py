@@ -6,14 +6,13 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from phraseloom.report.run.page import report_page
 from phraseloom.report.run.parts import ScoredOn, read_part, score_parts
-from phraseloom.report.run.report import build
-from phraseloom.report.run.runs import Missing, parse_systems, read_system
+from phraseloom.report.run.report import RunReport, build
+from phraseloom.report.run.runs import Missing, OverRuns, SystemFacts, parse_systems, read_system
 
 from .made_runs import make_run
 from .test_evaluation import BASE, NEW, OTHER, REFERENCE
@@ -56,7 +55,7 @@ class Checker(HTMLParser):
         self.texts.append(data)
 
 
-def systems_of(*texts: str) -> list[dict[str, Any]]:
+def systems_of(*texts: str) -> list[SystemFacts]:
     return [read_system(system) for system in parse_systems(texts)]
 
 
@@ -70,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def document(folder: Path) -> dict[str, Any]:
+def document(folder: Path) -> RunReport:
     """Two systems, one of two runs, a third with translations only, and a part of every kind."""
     outputs = {"base": [BASE], "wide": [NEW, OTHER], "elsewhere": [OTHER]}
     parts = score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40, subset=("mwt.txt", range(30))))
@@ -79,41 +78,42 @@ def document(folder: Path) -> dict[str, Any]:
     return build(systems_of("base", "wide=s1,s2"), parts)
 
 
-def test_the_document_is_plain_and_the_same_twice(document: dict[str, Any], folder: Path) -> None:
-    text = json.dumps(document, allow_nan=False)
-    assert json.loads(text) == document
-    assert report_page(json.loads(text)) == report_page(document)
-    assert [s["name"] for s in document["systems"]][:3] == ["base", "wide", "elsewhere"]
-    assert document["systems"][2]["runs"] == []
+def test_the_document_is_plain_and_the_same_twice(document: RunReport, folder: Path) -> None:
+    text = json.dumps(document.as_json(), allow_nan=False)
+    again = RunReport.model_validate(json.loads(text))
+    assert again == document and json.dumps(again.as_json()) == text
+    assert report_page(again) == report_page(document)
+    assert [s.name for s in document.systems][:3] == ["base", "wide", "elsewhere"]
+    assert document.systems[2].runs == []
 
 
-def test_the_summary_has_the_figures(document: dict[str, Any]) -> None:
-    base, wide = (s["summary"] for s in document["systems"][:2])
-    assert base["valid_perplexity"] == {"mean": 5.0, "deviation": None, "values": [5.0]}
-    assert wide["valid_perplexity"]["mean"] == 4.5
-    assert wide["scores"]["BLEU"]["deviation"] > 0
-    assert base["scores"]["BLEU"]["difference"] is None
-    assert base["subset"]["value"] != base["scores"]["BLEU"]["value"]
+def test_the_summary_has_the_figures(document: RunReport) -> None:
+    base, wide = (s.summary for s in document.systems[:2])
+    assert base.valid_perplexity == OverRuns(mean=5.0, deviation=None, values=[5.0])
+    assert wide.valid_perplexity is not None and wide.valid_perplexity.mean == 4.5
+    assert (wide.scores["BLEU"].deviation or 0) > 0
+    assert base.scores["BLEU"].difference is None
+    assert base.subset is not None and base.subset.value != base.scores["BLEU"].value
 
 
-def test_configuration_by_key(document: dict[str, Any]) -> None:
-    rows = {r["key"]: r for r in document["configuration"]}
-    assert rows["model.width"] == {"key": "model.width", "values": ["16", "32"], "same": False}
-    assert rows["training.seed"]["values"] == ["1", "1, 2"]
-    assert rows["model.output.kind"]["same"]
-    assert rows["data.train.0.source"]["values"] == ["train.de.gz", "train.de.gz"]
+def test_configuration_by_key(document: RunReport) -> None:
+    rows = {r.key: r for r in document.configuration}
+    assert (rows["model.width"].values, rows["model.width"].same) == (["16", "32"], False)
+    assert rows["training.seed"].values == ["1", "1, 2"]
+    assert rows["model.output.kind"].same
+    assert rows["data.train.0.source"].values == ["train.de.gz", "train.de.gz"]
 
 
-def test_every_section_and_number_is_on_the_page(document: dict[str, Any]) -> None:
+def test_every_section_and_number_is_on_the_page(document: RunReport) -> None:
     html = report_page(document)
     page = Checker(html)
     text = "".join(page.texts)
     titles = re.findall(r"<h2>(.*?)</h2>", html)
-    for part in document["parts"]:
+    for part in document.parts:
         assert any(part["kind"] in anchor for anchor in page.ids), part["kind"]
     for start in ("Overview", "Learning curves", "Translation quality: test", "Some lines alone: mwt.txt", "Fertility"):
         assert any(title.startswith(start) for title in titles), start
-    for part in document["parts"][:2]:
+    for part in document.parts[:2]:
         for system in part["systems"]:
             for entry in system["scores"].values():
                 assert f"{entry['value']:.2f}" in text
@@ -123,7 +123,7 @@ def test_every_section_and_number_is_on_the_page(document: dict[str, Any]) -> No
     assert {f"#{i}" for i in page.ids} >= {link for link in page.links if link.startswith("#")}
 
 
-def test_the_page_fetches_nothing(document: dict[str, Any]) -> None:
+def test_the_page_fetches_nothing(document: RunReport) -> None:
     html = report_page(document)
     assert all(link.startswith("#") for link in Checker(html).links)
     assert "default-src 'none'" in html
@@ -132,21 +132,21 @@ def test_the_page_fetches_nothing(document: dict[str, Any]) -> None:
 
 def test_what_is_lacking_is_said(folder: Path) -> None:
     make_run(Path("new"), perplexities={}, losses={}, timed=False)
-    document = build(systems_of("base", "new"), lacks=[Missing("base", "attention entropy", "none")])
-    said = {(lack["system"], lack["what"]) for lack in document["lacks"]}
+    document = build(systems_of("base", "new"), lacks=[Missing(system="base", what="attention entropy", why="none")])
+    said = {(lack.system, lack.what) for lack in document.lacks}
     assert {("new", "learning curves"), ("new", "model"), ("base", "validation BLEU"), (None, "test scores")} <= said
     assert (None, "attention entropy") not in said
     html = report_page(document)
-    for lack in document["lacks"]:
-        assert lack["what"] in html
-        assert lack["why"].split(";")[0] in html
+    for lack in document.lacks:
+        assert lack.what in html
+        assert lack.why.split(";")[0] in html
 
 
 def test_a_single_validation_is_marked_and_said(folder: Path) -> None:
     make_run(Path("short"), perplexities={10: 7.0})
     document = build(systems_of("short"))
-    assert ("short", "a validation curve") in {(lack["system"], lack["what"]) for lack in document["lacks"]}
-    assert "a validation curve" not in {lack["what"] for lack in build(systems_of("base"))["lacks"]}
+    assert ("short", "a validation curve") in {(lack.system, lack.what) for lack in document.lacks}
+    assert "a validation curve" not in {lack.what for lack in build(systems_of("base")).lacks}
     figure = (
         report_page(document).partition("<figcaption>Validation perplexity</figcaption>")[2].partition("</figure>")[0]
     )
@@ -154,20 +154,20 @@ def test_a_single_validation_is_marked_and_said(folder: Path) -> None:
 
 
 def test_a_language_model_has_no_bleu(folder: Path) -> None:
-    (run,) = systems = systems_of("base")
-    run["runs"][0]["task"] = "language_model"
-    assert "validation BLEU" not in {lack["what"] for lack in build(systems)["lacks"]}
+    (system,) = systems_of("base")
+    model = system.runs[0].model_copy(update={"task": "language_model"})
+    assert "validation BLEU" not in {lack.what for lack in build([system.model_copy(update={"runs": [model]})]).lacks}
 
 
 def test_what_makes_runs_hard_to_compare(folder: Path) -> None:
     make_run(Path("other"), output="continuous", data="cd" * 32)
     make_run(Path("again"), seed=1)
-    assert build(systems_of("wide=s1,s2", "base"))["warnings"] == []
-    (said,) = build(systems_of("mixed=base,s2"))["warnings"]
+    assert build(systems_of("wide=s1,s2", "base")).warnings == []
+    (said,) = build(systems_of("mixed=base,s2")).warnings
     assert said.startswith("The runs of mixed differ in more than their seed (model.width)")
-    (said,) = build(systems_of("same=base,again"))["warnings"]
+    (said,) = build(systems_of("same=base,again")).warnings
     assert "have the same seed" in said
-    two = build(systems_of("base", "other"))["warnings"]
+    two = build(systems_of("base", "other")).warnings
     assert ["dataset" in two[0], "kind of output" in two[1]] == [True, True]
     html = report_page(build(systems_of("base", "other")))
     assert "Training loss: softmax output" in html
@@ -181,16 +181,16 @@ def test_files_of_other_verbs_find_their_system(folder: Path) -> None:
     value["systems"].append({**value["systems"][0], "model": "stranger"})
     part = read_part("mine", write(Path("e.json"), value))
     document = build(systems_of("first=base", "wide=s1"), [part])
-    assert [s["name"] for s in document["parts"][0]["systems"]] == ["first", "wide", "stranger"]
-    assert [s["name"] for s in document["systems"]] == ["first", "wide", "stranger"]
+    assert [s["name"] for s in document.parts[0]["systems"]] == ["first", "wide", "stranger"]
+    assert [s.name for s in document.systems] == ["first", "wide", "stranger"]
 
 
 def test_texts_cannot_break_the_page(folder: Path) -> None:
     value = json.loads(json.dumps(EXAMPLES).replace('"m"', json.dumps(BAD)))
     parts = [read_part(BAD, write(Path(f"{kind}.json"), one)) for kind, one in value.items()]
-    systems = systems_of("base")
-    systems[0]["name"] = BAD
-    document = build(systems, parts, title=BAD, lacks=[Missing(BAD, BAD, BAD)], about={BAD: BAD})
+    systems = [system.model_copy(update={"name": BAD}) for system in systems_of("base")]
+    lacks = [Missing(system=BAD, what=BAD, why=BAD)]
+    document = build(systems, parts, title=BAD, lacks=lacks, about={BAD: BAD})
     html = report_page(document)
     page = Checker(html)
     assert "img" not in page.tags
@@ -226,11 +226,12 @@ def test_what_is_cut_and_what_is_near(folder: Path) -> None:
     assert "All 25 tokens" in text and text.count("p24") == 1 and text.count("p19") == 2
 
 
-def test_the_format_is_on_its_page(document: dict[str, Any]) -> None:
+def test_the_format_is_on_its_page(document: RunReport) -> None:
     """docs/file_formats.md names every key of the document, of a system, and every kind of part."""
     page = (Path(__file__).resolve().parents[2] / "docs" / "file_formats.md").read_bytes().decode()
     told = set(re.findall(r"\w+", page[page.index("\n## Report\n") : page.index("\n## Table\n")]))
-    keys = {*document, *document["systems"][0], *document["configuration"][0], *document["lacks"][0]}
-    for part in document["parts"]:
+    value = document.as_json()
+    keys = {*value, *value["systems"][0], *value["configuration"][0], *value["lacks"][0]}
+    for part in document.parts:
         keys |= {part["kind"], *part["systems"][0]}
     assert keys | {"speed"} <= told, keys - told

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from phraseloom.errors import FileProblem, UsageError
+from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.report.run.page import curves
-from phraseloom.report.run.runs import over_runs, parse_systems, read_system
+from phraseloom.report.run.runs import parse_systems, read_system
 
 from .made_runs import make_run
 
@@ -51,18 +51,18 @@ def test_what_is_no_system(runs: Path, texts: list[str], message: str) -> None:
 
 def test_facts_and_curves_over_seeds(runs: Path) -> None:
     system = read_system(parse_systems(["both=a,b"])[0])
-    assert [run["seed"] for run in system["runs"]] == [1, 2]
-    assert system["runs"][0]["seconds"] == 10.0
-    assert system["runs"][0]["tokens_per_second"] == 200.0
-    found = over_runs(system, "valid_perplexity")
+    assert [run.seed for run in system.runs] == [1, 2]
+    assert system.runs[0].seconds == 10.0
+    assert system.runs[0].tokens_per_second == 200.0
+    found = system.over_runs("valid_perplexity")
     assert found is not None
-    assert found["values"] == [5.0, 6.0]
-    assert found["mean"] == 5.5
-    curve = system["curves"]["perplexity"]
-    assert curve["values"] == [8.0, 5.5]
-    assert curve["seconds"] == [5.0, 10.0]
-    assert curve["deviation"][0] == 0.0
-    assert over_runs(system, "parameters") is None
+    assert found.values == [5.0, 6.0]
+    assert found.mean == 5.5
+    curve = system.curves["perplexity"]
+    assert curve.values == [8.0, 5.5]
+    assert curve.seconds == [5.0, 10.0]
+    assert curve.deviation is not None and curve.deviation[0] == 0.0
+    assert system.over_runs("parameters") is None
 
 
 def test_cosine_loss_has_a_curve_where_there_is_one(tmp_path: Path) -> None:
@@ -72,17 +72,16 @@ def test_cosine_loss_has_a_curve_where_there_is_one(tmp_path: Path) -> None:
             validation = {"perplexity": 9.0, "cosine_loss": value}
             file.write(json.dumps({"update": update, "validation": validation}) + "\n")
     a, b = (read_system(system) for system in parse_systems(list(map(str, folders))))
-    assert a["curves"]["cosine_loss"]["values"] == [0.75, 0.5] and "cosine_loss" not in b["curves"]
-    looked = [{**system, "look": n} for n, system in enumerate((a, b))]
-    assert "Validation cosine loss" in curves(looked) and "cosine" not in curves(looked[1:])
+    assert a.curves["cosine_loss"].values == [0.75, 0.5] and "cosine_loss" not in b.curves
+    assert "Validation cosine loss" in curves([a, b]) and "cosine" not in curves([b])
 
 
 def test_what_is_missing_stays_none(tmp_path: Path) -> None:
     make_run(tmp_path / "bare", perplexities={}, losses={}, timed=False)
     system = read_system(parse_systems([str(tmp_path / "bare")])[0])
-    (run,) = system["runs"]
-    assert system["curves"] == {}
-    assert (run["has_model"], run["parameters"], run["seconds"], run["valid_bleu"]) == (False, None, None, None)
+    (run,) = system.runs
+    assert system.curves == {}
+    assert (run.has_model, run.parameters, run.seconds, run.valid_bleu) == (False, None, None, None)
 
 
 def test_folders_that_are_no_runs(tmp_path: Path) -> None:
@@ -90,3 +89,22 @@ def test_folders_that_are_no_runs(tmp_path: Path) -> None:
     for name in ("other", "missing"):
         with pytest.raises(FileProblem):
             read_system(parse_systems([str(tmp_path / name)])[0])
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [("run.json", '{"torch": 2}', "torch: Input"), ("run.json", "[]", "facts: Input"),
+     ("config.yaml", "training: {seed: one}", "seed: Input")],
+)  # fmt: skip
+def test_facts_of_another_type_are_refused(tmp_path: Path, file: str, text: str, what: str) -> None:
+    folder = make_run(tmp_path / "run")
+    (folder / file).write_text(text)
+    with pytest.raises(CorruptError, match=what) as error:
+        read_system(parse_systems([str(folder)])[0])
+    assert error.value.file == (folder / file if file == "run.json" else folder)
+
+
+def test_a_validation_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
+    folder = make_run(tmp_path / "run", perplexities={10: float("inf"), 20: 5.0, 30: float("nan")})
+    (run,) = read_system(parse_systems([str(folder)])[0]).runs
+    assert run.valid_perplexity is not None and (run.valid_perplexity.value, run.valid_perplexity.update) == (5.0, 20)

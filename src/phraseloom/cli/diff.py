@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -16,9 +16,9 @@ from phraseloom.files import atomic_write_json, atomic_write_text
 
 if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
-    from phraseloom.report.diff.diff import SystemSide
+    from phraseloom.report.diff.diff import ComparedSentences, RunComparison, SystemSide
     from phraseloom.report.run.parts import Part
-    from phraseloom.report.run.runs import Missing, System
+    from phraseloom.report.run.runs import Missing, System, SystemFacts
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
 
@@ -100,7 +100,7 @@ def command(
 
 def _sides(
     systems: Sequence[System],
-    known: Sequence[dict[str, Any]],
+    known: Sequence[SystemFacts],
     text: ParallelText,
     translations: dict[str, list[list[str]]],
     alignments: bool,
@@ -110,15 +110,15 @@ def _sides(
     """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
     from phraseloom.report.diff.diff import SystemSide
     from phraseloom.report.run.parts import NO_TRANSLATION
-    from phraseloom.report.run.runs import Missing, translates
+    from phraseloom.report.run.runs import Missing
 
     if text.sources is None:
         return [SystemSide(system.name, translations[system.name]) for system in systems] if translations else []
     for system, facts in zip(systems, known, strict=True):
-        if not all(run["has_model"] for run in facts["runs"]):
-            lacks.append(Missing(system.name, "translations", "there is no checkpoint yet"))
-        elif not translates(facts):
-            lacks.append(Missing(system.name, "translations", NO_TRANSLATION))
+        if not all(run.has_model for run in facts.runs):
+            lacks.append(Missing(system=system.name, what="translations", why="there is no checkpoint yet"))
+        elif not facts.translates:
+            lacks.append(Missing(system=system.name, what="translations", why=NO_TRANSLATION))
     if lacks:
         return []
     from phraseloom.analysis.measurements import translate_and_score
@@ -143,7 +143,7 @@ def _sides(
             except ModelError as error:
                 raise ModelError(error.what, file=folder, hint=error.hint) from error
         if alignments and runs[0].phrases is None:
-            lacks.append(Missing(system.name, "phrase alignments", runs[0].why))
+            lacks.append(Missing(system=system.name, what="phrase alignments", why=runs[0].why))
         phrases = runs[0].phrases
         sides.append(SystemSide(system.name, [r.lines for r in runs], [r.log_probs for r in runs], phrases))
     return sides
@@ -151,7 +151,7 @@ def _sides(
 
 def _compare(
     sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
-) -> tuple[Part | None, dict[str, Any]]:
+) -> tuple[Part | None, ComparedSentences]:
     from phraseloom.report.diff.diff import compare_sentences
     from phraseloom.report.run.parts import ScoredOn, score_parts
 
@@ -163,13 +163,13 @@ def _compare(
     return scores, compare_sentences(sides, text.sources, text.references, by=by, most=most)
 
 
-def _write(document: dict[str, Any], output: Path | None) -> None:
+def _write(document: RunComparison, output: Path | None) -> None:
     from phraseloom.report.diff.page import diff_page
     from phraseloom.report.diff.text import render
 
     if output is None:
         print(render(document), end="")
     elif output.suffix.lower() == ".json":
-        atomic_write_json(output, document)
+        atomic_write_json(output, document.as_json())
     else:
         atomic_write_text(output, render(document) if output.suffix.lower() == ".txt" else diff_page(document))

@@ -68,5 +68,5 @@ def command(
     about = files_with_checksums(inputs)
     document = build(given.systems, parts + given.added, lacks=lacks, about=about, title=title)
     if json is not None:
-        atomic_write_json(json, document)
+        atomic_write_json(json, document.as_json())
     atomic_write_text(output, report_page(document))

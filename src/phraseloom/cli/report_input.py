@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from phraseloom.analysis.contrastive_items import Item
     from phraseloom.analysis.measurements import Material
     from phraseloom.report.run.parts import Part, ScoredOn
-    from phraseloom.report.run.runs import System
+    from phraseloom.report.run.runs import System, SystemFacts
 
 
 TestReference = Annotated[
@@ -121,7 +121,7 @@ class ReadInputs:
     scored; `added`: parts of the report that other commands wrote.
     """
 
-    systems: list[dict[str, Any]]
+    systems: list[SystemFacts]
     text: ParallelText
     translations: dict[str, list[list[str]]]
     test: ScoredOn | None
@@ -144,7 +144,8 @@ def read_inputs(options: ReportInputs, systems: Sequence[System]) -> ReadInputs:
     if files and test is None:
         raise UsageError("--outputs are scored against a reference", hint="give it with --reference")
     known = [
-        {**read_system(system), "outputs": [str(path) for path in files.get(system.name, ())]} for system in systems
+        read_system(system).model_copy(update={"outputs": [str(path) for path in files.get(system.name, ())]})
+        for system in systems
     ]
     translations = read_outputs(files, text)
     if options.scores:
@@ -299,17 +300,15 @@ def read_outputs(files: Mapping[str, Sequence[Path]], text: ParallelText) -> dic
     return result
 
 
-def _translating(systems: Sequence[Mapping[str, Any]], files: Mapping[str, object], source: Path | None) -> list[str]:
+def _translating(systems: Sequence[SystemFacts], files: Mapping[str, object], source: Path | None) -> list[str]:
     """The systems whose models will translate the test sources."""
-    from phraseloom.report.run.runs import translates
-
     return [
-        system["name"]
+        system.name
         for system in systems
         if source is not None
-        and system["name"] not in files
-        and translates(system)
-        and all(run["has_model"] for run in system["runs"])
+        and system.name not in files
+        and system.translates
+        and all(run.has_model for run in system.runs)
     ]
 
 
@@ -346,7 +345,7 @@ def _material(text: ParallelText, items: Sequence[Item], fertility: tuple[Path, 
     )
 
 
-def files_with_checksums(options: ReportInputs) -> dict[str, Any]:
+def files_with_checksums(options: ReportInputs) -> dict[str, str | None]:
     """Name → `file name (first 12 digits of its sha256)` of the texts that were read."""
 
     files = {

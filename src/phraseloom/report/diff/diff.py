@@ -1,24 +1,18 @@
-"""The comparison of two systems as one plain document (JSON), format 1.
+"""The comparison of two systems as one document (JSON), format 1: `RunComparison` writes and reads it.
 
-    {"format": 1, "version", "systems": [two, as of `runs.read_system`, with "look"], "lacks": [{"system", "what", "why"}],
-     "configuration": {"different": [{"key", "values"}], "same": int},
-     "data" | "versions" | "training": [{"what", "values", "same"}],
-     "curves": [{"key", "rows": [{"update", "values", "deviations", "difference"}], "reached"}],
-     "scores": part | null, "sentences": {…} | null, "warnings": [text]}
-
-`difference` is always the second minus the first. `sentences` is the result of `compare_sentences`: the sentences whose
-translations differ most. With a reference they are ranked by the difference of sentence chrF or of log P(reference | source) in
-nats; without one by 100 − chrF of the second translation against the first. Systems with several runs have the means over their
-runs, and all their translations are shown.
+`difference` is always the second minus the first, and `values` has one for each system. The sentences whose translations differ
+most are ranked by the difference of sentence chrF or of log P(reference | source) in nats if there is a reference, else by
+100 − chrF of the second translation against the first. Systems with several runs have the means over their runs, and all their
+translations are shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from phraseloom import __version__
 from phraseloom.errors import PhraseloomError, plural
@@ -26,10 +20,10 @@ from phraseloom.metrics.bleu import make_scorer
 from phraseloom.report.run.folders import INDEX
 from phraseloom.report.run.parts import Part
 from phraseloom.report.run.report import configuration, missing, warnings
-from phraseloom.report.run.runs import Missing, mean, over_runs
+from phraseloom.report.run.runs import LearningCurve, Missing, OverRuns, SystemFacts, mean
+from phraseloom.results import Number, ResultPart
 
 FORMAT = 1
-Document = dict[str, Any]
 VERSIONS = {"phraseloom": "phraseloom", "torch": "torch", "python": "Python", "machine": "machine"}
 TRAINING = {
     "parameters": "parameters",
@@ -43,66 +37,184 @@ LOWER_IS_BETTER = {"nll", "perplexity"}
 NO_DATASET = "the dataset folder of the recipe is not here"
 
 
+class RecipeDifference(ResultPart):
+    """A key of the recipes whose values differ."""
+
+    key: str
+    values: list[str]
+
+
+class RecipeDifferences(ResultPart):
+    """The keys that differ, and the number of those that do not."""
+
+    different: list[RecipeDifference]
+    same: int
+
+
+class ComparedText(ResultPart):
+    """A fact of both systems."""
+
+    what: str
+    values: list[str]
+    same: bool
+
+
+class ComparedNumber(ResultPart):
+    """A number of `RunFacts` (`key`) of both systems; None: unknown."""
+
+    key: str
+    what: str
+    values: list[OverRuns | None]
+    difference: Number | None
+    same: bool
+
+
+class CurveRow(ResultPart):
+    """Two curves at one update; deviations over runs, None for one run."""
+
+    update: float
+    values: list[float]
+    deviations: list[float | None]
+    difference: float
+
+
+class ReachedValue(ResultPart):
+    """The best value of the other system, and the first update at which this one is as good; None: never."""
+
+    value: float
+    update: float | None
+
+
+class ComparedCurve(ResultPart):
+    """The curves of both systems at their common updates."""
+
+    key: str
+    rows: list[CurveRow]
+    reached: list[ReachedValue]
+
+
+class SystemSentence(ResultPart):
+    """The translations of a sentence by the runs of a system, their mean sentence chrF and log P in nats."""
+
+    name: str
+    translations: list[str]
+    chrf: float | None
+    log_prob: float | None
+    phrases: str | None
+
+
+class ComparedSentence(ResultPart):
+    """A sentence, at `line` (from 1) of the text; `unlike`: 100 − chrF, without a reference."""
+
+    line: int
+    source: str | None
+    reference: str | None
+    chrf_difference: float | None
+    unlike: float | None
+    log_prob_difference: float | None
+    systems: list[SystemSentence]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The source and the reference, if known."""
+        texts = {"source": self.source, "reference": self.reference}
+        return {what: text for what, text in texts.items() if text is not None}
+
+
+class ComparedSentences(ResultPart):
+    """Counts over all sentences, and the sentences that differ most.
+
+    `better` (sentence chrF) and `likelier` (log P of the reference): of how many sentences the first, the second, and neither.
+    """
+
+    by: str
+    sentences: int
+    same_translation: int
+    better: list[int] | None
+    likelier: list[int] | None
+    log_prob_of: Literal["reference", "own translation"]
+    listed: list[ComparedSentence]
+
+
+class RunComparison(ResultPart):
+    """The document; `scores` and `sentences` are None without translations."""
+
+    format: int
+    version: str
+    systems: list[SystemFacts]
+    configuration: RecipeDifferences
+    data: list[ComparedText]
+    versions: list[ComparedText]
+    training: list[ComparedNumber]
+    curves: list[ComparedCurve]
+    scores: Part | None
+    sentences: ComparedSentences | None
+    warnings: list[str]
+    lacks: list[Missing]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, without the keys of `SystemFacts` that were not set."""
+        return self.model_dump(exclude_unset=True)
+
+
 def build(
-    systems: Sequence[Mapping[str, Any]],
+    systems: Sequence[SystemFacts],
     *,
     scores: Part | None = None,
-    sentences: Mapping[str, Any] | None = None,
+    sentences: ComparedSentences | None = None,
     lacks: Sequence[Missing] = (),
-) -> Document:
+) -> RunComparison:
     """The document on two systems."""
-    shown = [{**system, "look": i} for i, system in enumerate(systems)]
-    rows = configuration(systems)
+    rows = configuration([system.runs for system in systems])
     data, lost = _data(systems)
-    return {
-        "format": FORMAT,
-        "version": __version__,
-        "systems": shown,
-        "configuration": {
-            "different": [{"key": row.key, "values": row.values} for row in rows if not row.same],
-            "same": sum(row.same for row in rows),
-        },
-        "data": data,
-        "versions": [_row(name, [_facts(s, key) for s in systems]) for key, name in VERSIONS.items()],
-        "training": [_training(key, name, systems) for key, name in TRAINING.items()],
-        "curves": [c for key in ("perplexity", "bleu", "nll") if (c := _curve(key, systems))],
-        "scores": scores,
-        "sentences": sentences,
-        "warnings": warnings(systems),
-        "lacks": [asdict(lack) for lack in (*missing(systems), *lost, *lacks)],
-    }
+    return RunComparison(
+        format=FORMAT,
+        version=__version__,
+        systems=[system.model_copy(update={"look": look}) for look, system in enumerate(systems)],
+        configuration=RecipeDifferences(
+            different=[RecipeDifference(key=row.key, values=row.values) for row in rows if not row.same],
+            same=sum(row.same for row in rows),
+        ),
+        data=data,
+        versions=[_row(name, [_facts(s, key) for s in systems]) for key, name in VERSIONS.items()],
+        training=[_training(key, name, systems) for key, name in TRAINING.items()],
+        curves=[c for key in ("perplexity", "bleu", "nll") if (c := _curve(key, systems))],
+        scores=scores,
+        sentences=sentences,
+        warnings=warnings(systems),
+        lacks=[*missing(systems), *lost, *lacks],
+    )
 
 
-def _row(what: str, values: Sequence[str]) -> dict[str, Any]:
-    return {"what": what, "values": list(values), "same": len(set(values)) == 1}
+def _row(what: str, values: list[str]) -> ComparedText:
+    return ComparedText(what=what, values=values, same=len(set(values)) == 1)
 
 
-def _facts(system: Mapping[str, Any], key: str) -> str:
-    return ", ".join(dict.fromkeys(str((run["facts"] or {}).get(key) or "–") for run in system["runs"]))
+def _facts(system: SystemFacts, key: str) -> str:
+    return ", ".join(dict.fromkeys(getattr(run.facts, key, None) or "–" for run in system.runs))
 
 
-def _training(key: str, name: str, systems: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Means over runs with their deviations, as numbers."""
-    values = [over_runs(dict(system), key) for system in systems]
-    known = [v["mean"] for v in values if v is not None]
+def _training(key: str, name: str, systems: Sequence[SystemFacts]) -> ComparedNumber:
+    values = [system.over_runs(key) for system in systems]
+    known = [v.mean for v in values if v is not None]
     difference = known[1] - known[0] if len(known) == 2 else None
-    return {"key": key, "what": name, "values": values, "difference": difference, "same": difference == 0}
+    return ComparedNumber(key=key, what=name, values=values, difference=difference, same=difference == 0)
 
 
-def _data(systems: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[Missing]]:
+def _data(systems: Sequence[SystemFacts]) -> tuple[list[ComparedText], list[Missing]]:
     """Fingerprints, checksums of the files of the recipes, and sizes if the dataset is unchanged on this machine."""
     rows = [_row("dataset (sha256)", [_short(_facts(s, "dataset")) for s in systems])]
     lacks: list[Missing] = []
     columns: list[dict[str, str]] = []
     for system in systems:
         column: dict[str, str] = {}
-        for run in system["runs"][:1]:
-            data = (run["config"] or {}).get("data")
+        for run in system.runs[:1]:
+            data = (run.config or {}).get("data")
             column |= _files(data) if isinstance(data, dict) else {}
-            sizes, why = _sizes(data, (run["facts"] or {}).get("dataset"))
+            sizes, why = _sizes(data, run.facts.dataset if run.facts else None)
             column |= sizes
             if why:
-                lacks.append(Missing(system["name"], "sizes of the data", why))
+                lacks.append(Missing(system=system.name, what="sizes of the data", why=why))
         columns.append(column)
     keys = list(dict.fromkeys(key for column in columns for key in column))
     return rows + [_row(key, [column.get(key, "–") for column in columns]) for key in keys], lacks
@@ -120,7 +232,7 @@ def _files(data: Mapping[str, Any]) -> dict[str, str]:
     return result
 
 
-def _sizes(data: Any, fingerprint: Any) -> tuple[dict[str, str], str | None]:
+def _sizes(data: Any, fingerprint: str | None) -> tuple[dict[str, str], str | None]:
     from phraseloom.data.corpus import Dataset
     from phraseloom.data.shards import read_index
 
@@ -147,27 +259,26 @@ def _short(checksum: str) -> str:
     return ", ".join(part if len(part) < 40 else f"{part[:12]}…" for part in checksum.split(", "))
 
 
-def _curve(key: str, systems: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+def _curve(key: str, systems: Sequence[SystemFacts]) -> ComparedCurve | None:
     """The values of both systems at their common updates, and when each reached the best value of the other."""
-    curves = [system["curves"].get(key) for system in systems]
-    if any(curve is None for curve in curves):
+    if any(key not in system.curves for system in systems):
         return None
-    places = [{u: i for i, u in enumerate(curve["updates"])} for curve in curves]
+    curves = [system.curves[key] for system in systems]
+    places = [{u: i for i, u in enumerate(curve.updates)} for curve in curves]
     rows = []
     for update in (u for u in places[0] if u in places[1]):
         at = [by_update[update] for by_update in places]
-        values = [curve["values"][i] for curve, i in zip(curves, at, strict=True)]
-        spreads = [curve["deviation"] and curve["deviation"][i] for curve, i in zip(curves, at, strict=True)]
-        rows.append({"update": update, "values": values, "deviations": spreads, "difference": values[1] - values[0]})
-    return {"key": key, "rows": rows, "reached": [_reached(key, curves[i], curves[1 - i]) for i in (0, 1)]}
+        values = [curve.values[i] for curve, i in zip(curves, at, strict=True)]
+        spreads = [curve.deviation[i] if curve.deviation else None for curve, i in zip(curves, at, strict=True)]
+        rows.append(CurveRow(update=update, values=values, deviations=spreads, difference=values[1] - values[0]))
+    return ComparedCurve(key=key, rows=rows, reached=[_reached(key, curves[i], curves[1 - i]) for i in (0, 1)])
 
 
-def _reached(key: str, curve: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """The first update at which a curve is as good as the best value of the other; None if it never is."""
+def _reached(key: str, curve: LearningCurve, other: LearningCurve) -> ReachedValue:
     sign = 1 if key in LOWER_IS_BETTER else -1
-    target = min(sign * v for v in other["values"])
-    points = zip(curve["updates"], curve["values"], strict=True)
-    return {"value": sign * target, "update": next((u for u, v in points if sign * v <= target), None)}
+    target = min(sign * v for v in other.values)
+    points = zip(curve.updates, curve.values, strict=True)
+    return ReachedValue(value=sign * target, update=next((u for u, v in points if sign * v <= target), None))
 
 
 BY = ("chrf", "log-prob")
@@ -200,7 +311,7 @@ def compare_sentences(
     *,
     by: str = "chrf",
     most: int = 10,
-) -> dict[str, Any]:
+) -> ComparedSentences:
     """Counts over all sentences, and the `most` sentences with the greatest difference, greatest first.
 
     Ties are in the order of the text; sentences without a difference are not listed.
@@ -219,28 +330,28 @@ def compare_sentences(
     order = sorted((i for i in range(number) if abs(key[i]) > 1e-9), key=lambda i: -abs(key[i]))[:most]
     same = sum(set(a) == set(b) for a, b in zip(*(list(zip(*s.runs, strict=True)) for s in sides), strict=True))
     listed = [
-        {
-            "line": i + 1,
-            "source": None if sources is None else sources[i],
-            "reference": None if references is None else references[i],
-            "chrf_difference": unlike[i] if chrf is not None else None,
-            "unlike": None if chrf is not None else unlike[i],
-            "log_prob_difference": None if gaps is None else gaps[i],
-            "systems": [
+        ComparedSentence(
+            line=i + 1,
+            source=None if sources is None else sources[i],
+            reference=None if references is None else references[i],
+            chrf_difference=unlike[i] if chrf is not None else None,
+            unlike=None if chrf is not None else unlike[i],
+            log_prob_difference=None if gaps is None else gaps[i],
+            systems=[
                 _entry(side, i, None if chrf is None else chrf[n][i], log_probs[n]) for n, side in enumerate(sides)
             ],
-        }
+        )
         for i in order
     ]
-    return {
-        "by": by if key is not unlike or by == "chrf" else "chrf",
-        "sentences": number,
-        "same_translation": same,
-        "better": _better(unlike) if chrf is not None else None,
-        "likelier": None if gaps is None or references is None else _better(gaps),
-        "log_prob_of": "reference" if references is not None else "own translation",
-        "listed": listed,
-    }
+    return ComparedSentences(
+        by=by if key is not unlike or by == "chrf" else "chrf",
+        sentences=number,
+        same_translation=same,
+        better=_better(unlike) if chrf is not None else None,
+        likelier=None if gaps is None or references is None else _better(gaps),
+        log_prob_of="reference" if references is not None else "own translation",
+        listed=listed,
+    )
 
 
 def _means(runs: Sequence[Sequence[float]]) -> list[float]:
@@ -248,19 +359,18 @@ def _means(runs: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _better(differences: Sequence[float]) -> list[int]:
-    """The number of times that the first has more, the second has more, and neither."""
     first, second = sum(d < -1e-9 for d in differences), sum(d > 1e-9 for d in differences)
     return [first, second, len(differences) - first - second]
 
 
-def _entry(side: SystemSide, i: int, chrf: float | None, log_probs: Sequence[float] | None) -> dict[str, Any]:
-    return {
-        "name": side.name,
-        "translations": [lines[i] for lines in side.runs],
-        "chrf": chrf,
-        "log_prob": None if log_probs is None else log_probs[i],
-        "phrases": None if side.phrases is None else side.phrases[i],
-    }
+def _entry(side: SystemSide, i: int, chrf: float | None, log_probs: Sequence[float] | None) -> SystemSentence:
+    return SystemSentence(
+        name=side.name,
+        translations=[lines[i] for lines in side.runs],
+        chrf=chrf,
+        log_prob=None if log_probs is None else log_probs[i],
+        phrases=None if side.phrases is None else side.phrases[i],
+    )
 
 
 def marked(first: str, second: str) -> tuple[list[tuple[str, bool]], list[tuple[str, bool]]]:

@@ -2,48 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from phraseloom.errors import escape_controls, plural
+from phraseloom.report.diff.diff import (
+    ComparedCurve,
+    ComparedNumber,
+    ComparedSentence,
+    ComparedSentences,
+    ComparedText,
+    ReachedValue,
+    RunComparison,
+    SystemSentence,
+)
 from phraseloom.report.markup import p_text, terminal
+from phraseloom.report.run.parts import Part
+from phraseloom.report.run.runs import OverRuns
 from phraseloom.report.run.scores import ONE_RUN, duration
 
 CURVES = {"perplexity": "Validation perplexity", "bleu": "Validation BLEU", "nll": "Training loss (nats per subword)"}
 MOST_ROWS = 8
 
 
-def render(document: Mapping[str, Any]) -> str:
+def render(document: RunComparison) -> str:
     """The text, with a final newline."""
     text = "\n\n".join(_blocks(document))
     return "\n".join(map(escape_controls, text.split("\n"))) + "\n"
 
 
-def _blocks(document: Mapping[str, Any]) -> Iterator[str]:
-    names = [s["name"] for s in document["systems"]]
+def _blocks(document: RunComparison) -> Iterator[str]:
+    names = [s.name for s in document.systems]
     yield "\n".join(
-        f"{s['name']}: {', '.join(run['folder'] for run in s['runs']) or 'translations only'}"
-        for s in document["systems"]
+        f"{s.name}: {', '.join(run.folder for run in s.runs) or 'translations only'}" for s in document.systems
     )
-    if document["warnings"]:
-        yield "\n".join(f"! {warning}" for warning in document["warnings"])
-    config = document["configuration"]
-    title = f"Configuration: {len(config['different'])} keys differ, {config['same']} are the same"
-    rows = [[r["key"], *r["values"]] for r in config["different"]]
+    if document.warnings:
+        yield "\n".join(f"! {warning}" for warning in document.warnings)
+    config = document.configuration
+    title = f"Configuration: {len(config.different)} keys differ, {config.same} are the same"
+    rows = [[r.key, *r.values] for r in config.different]
     yield _titled(title, ["key", *names], rows)
-    for key, title in (("data", "Data"), ("versions", "Versions and machine")):
-        yield _compared(title, document[key], names)
-    rows = [[r["what"], *(value(r["key"], v) for v in r["values"]), *change(r)] for r in document["training"]]
-    yield _titled("Training", ["", *names, "difference", ""], [r for r in rows if any(r[1:])])
-    for curve in document["curves"]:
-        if curve["key"] != "nll" or len(document["curves"]) == 1:
+    yield _compared("Data", document.data, names)
+    yield _compared("Versions and machine", document.versions, names)
+    training = [[r.what, *(value(r.key, v) for v in r.values), *change(r)] for r in document.training]
+    yield _titled("Training", ["", *names, "difference", ""], [cells for cells in training if any(cells[1:])])
+    for curve in document.curves:
+        if curve.key != "nll" or len(document.curves) == 1:
             yield _curve(curve, names)
-    if document["scores"]:
-        yield _scores(document["scores"])
-    if document["sentences"]:
-        yield from sentences(document["sentences"], names)
-    if document["lacks"]:
-        lacks = [[lack["system"] or "both", lack["what"], lack["why"]] for lack in document["lacks"]]
+    if document.scores:
+        yield _scores(document.scores)
+    if document.sentences:
+        yield from sentences(document.sentences, names)
+    if document.lacks:
+        lacks = [[lack.system or "both", lack.what, lack.why] for lack in document.lacks]
         yield _titled("Not compared", ["system", "what", "why"], lacks)
 
 
@@ -51,53 +61,53 @@ def _titled(title: str, headers: Sequence[str], rows: Sequence[Sequence[object]]
     return f"{title}\n\n{terminal(headers, rows, indent=2)}" if rows else title
 
 
-def _compared(title: str, rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def _compared(title: str, rows: Sequence[ComparedText], names: Sequence[str]) -> str:
     """A column per system; one column if all values are the same."""
-    if all(row["same"] for row in rows):
-        return _titled(f"{title}: the same", ["", "both"], [[r["what"], r["values"][0]] for r in rows])
-    return _titled(title, ["", *names, ""], [[r["what"], *r["values"], None if r["same"] else "≠"] for r in rows])
+    if all(row.same for row in rows):
+        return _titled(f"{title}: the same", ["", "both"], [[r.what, r.values[0]] for r in rows])
+    return _titled(title, ["", *names, ""], [[r.what, *r.values, None if r.same else "≠"] for r in rows])
 
 
-def value(key: str, number: Mapping[str, Any] | None) -> str | None:
+def value(key: str, number: OverRuns | None) -> str | None:
     """A mean over runs as text."""
     if number is None:
         return None
     if key == "seconds":
-        return duration(number["mean"])
+        return duration(number.mean)
     digits = 2 if key.startswith("valid") else 0
-    text = f"{number['mean']:,.{digits}f}"
-    return text if number["deviation"] is None else f"{text} ± {number['deviation']:,.{digits}f}"
+    text = f"{number.mean:,.{digits}f}"
+    return text if number.deviation is None else f"{text} ± {number.deviation:,.{digits}f}"
 
 
-def change(row: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def change(row: ComparedNumber) -> tuple[str | None, str | None]:
     """A difference as text, absolute and relative to the first value; None if unknown."""
-    difference, first = row["difference"], row["values"][0]
-    if not difference:
+    difference, first = row.difference, row.values[0]
+    if not difference or first is None:
         return (None if difference is None else "0"), None
-    unit = " s" if row["key"] == "seconds" else ""
-    text = f"{difference:+,.{2 if row['key'].startswith('valid') else 0}f}{unit}"
-    return text, f"{100 * difference / first['mean']:+.1f} %" if first["mean"] else None
+    unit = " s" if row.key == "seconds" else ""
+    text = f"{difference:+,.{2 if row.key.startswith('valid') else 0}f}{unit}"
+    return text, f"{100 * difference / first.mean:+.1f} %" if first.mean else None
 
 
-def _curve(curve: Mapping[str, Any], names: Sequence[str]) -> str:
-    rows = curve["rows"]
+def _curve(curve: ComparedCurve, names: Sequence[str]) -> str:
+    rows = curve.rows
     step = -(-len(rows) // MOST_ROWS) if rows else 1
     sample = [row for i, row in enumerate(rows) if (len(rows) - 1 - i) % step == 0]
-    cells = [[f"{r['update']:,.0f}", *map(float, r["values"]), f"{r['difference']:+.2f}"] for r in sample]
-    text = _titled(f"{CURVES[curve['key']]} by update", ["update", *names, "difference"], cells)
+    cells = [[f"{r.update:,.0f}", *map(float, r.values), f"{r.difference:+.2f}"] for r in sample]
+    text = _titled(f"{CURVES[curve.key]} by update", ["update", *names, "difference"], cells)
     if not rows:
         text += ": no update that both have"
-    lines = [reached(names[i], names[1 - i], r) for i, r in enumerate(curve["reached"])]
+    lines = [reached(names[i], names[1 - i], r) for i, r in enumerate(curve.reached)]
     return text + "\n\n" + "\n".join(f"  {line}" for line in lines)
 
 
-def reached(name: str, other: str, target: Mapping[str, Any]) -> str:
+def reached(name: str, other: str, target: ReachedValue) -> str:
     """The update at which a system reaches the best value of the other."""
-    place = f"at update {target['update']:,.0f}" if target["update"] is not None else "never"
-    return f"{name} reaches the best of {other} ({target['value']:.2f}) {place}"
+    place = f"at update {target.update:,.0f}" if target.update is not None else "never"
+    return f"{name} reaches the best of {other} ({target.value:.2f}) {place}"
 
 
-def _scores(part: Mapping[str, Any]) -> str:
+def _scores(part: Part) -> str:
     rows = []
     for metric in part["metrics"]:
         for system in part["systems"]:
@@ -118,43 +128,45 @@ def _scores(part: Mapping[str, Any]) -> str:
     return f"{_titled(title, headers, rows)}{note}\n\n{signatures}"
 
 
-def sentences(part: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
+def sentences(part: ComparedSentences, names: Sequence[str]) -> Iterator[str]:
     """The summary of all sentences, then each listed sentence."""
     yield summary(part, names)
-    for sentence in part["listed"]:
-        lines = [f"line {sentence['line']}: {differences(sentence)}"]
-        lines += [f"  {what}: {sentence[what]}" for what in ("source", "reference") if sentence[what] is not None]
-        for system in sentence["systems"]:
+    for sentence in part.listed:
+        lines = [f"line {sentence.line}: {differences(sentence)}"]
+        lines += [f"  {what}: {line}" for what, line in sentence.texts.items()]
+        for system in sentence.systems:
             scores = numbers(system)
-            lines += [f"  {system['name']}{scores}: {text}" for text in dict.fromkeys(system["translations"])]
-            if system["phrases"]:
-                lines.append(f"    phrases: {system['phrases']}")
+            lines += [f"  {system.name}{scores}: {text}" for text in dict.fromkeys(system.translations)]
+            if system.phrases:
+                lines.append(f"    phrases: {system.phrases}")
         yield "\n".join(lines)
 
 
-def summary(part: Mapping[str, Any], names: Sequence[str]) -> str:
+def summary(part: ComparedSentences, names: Sequence[str]) -> str:
     """The counts over all sentences, a line each."""
-    total = part["sentences"]
-    lines = [f"{plural(total, 'sentence')}, {part['same_translation']:,} with the same translation."]
-    for key, what in (("better", "sentence chrF is higher"), ("likelier", "log P of the reference is higher")):
-        if part[key] is not None:
-            first, second, even = part[key]
+    total = part.sentences
+    lines = [f"{plural(total, 'sentence')}, {part.same_translation:,} with the same translation."]
+    for counts, what in (
+        (part.better, "sentence chrF is higher"),
+        (part.likelier, "log P of the reference is higher"),
+    ):
+        if counts is not None:
+            first, second, even = counts
             lines.append(f"{what[0].upper()}{what[1:]}: {names[0]} {first:,}, {names[1]} {second:,}, neither {even:,}.")
-    how = "log P" if part["by"] == "log-prob" else "chrF" if part["better"] is not None else "unlikeness"
-    listed = len(part["listed"])
+    how = "log P" if part.by == "log-prob" else "chrF" if part.better is not None else "unlikeness"
+    listed = len(part.listed)
     return "\n".join([*lines, f"The {listed} with the greatest difference in {how}:"] if listed else lines)
 
 
-def differences(sentence: Mapping[str, Any]) -> str:
+def differences(sentence: ComparedSentence) -> str:
     """Such as `chrF +31.2, log P +4.05`."""
-    names = (("chrf_difference", "chrF"), ("unlike", "unlike"), ("log_prob_difference", "log P"))
-    signs = {"unlike": ""}
-    return ", ".join(f"{name} {sentence[k]:{signs.get(k, '+')}.2f}" for k, name in names if sentence[k] is not None)
+    signed = (("chrF", sentence.chrf_difference), ("log P", sentence.log_prob_difference))
+    texts = [f"{name} {difference:+.2f}" for name, difference in signed if difference is not None]
+    return ", ".join(texts if sentence.unlike is None else [f"unlike {sentence.unlike:.2f}", *texts])
 
 
-def numbers(system: Mapping[str, Any]) -> str:
+def numbers(system: SystemSentence) -> str:
     """Such as ` (chrF 61.20, log P -12.40)`."""
-    scores = [
-        f"{name} {system[k]:.2f}" for k, name in (("chrf", "chrF"), ("log_prob", "log P")) if system[k] is not None
-    ]
+    known = (("chrF", system.chrf), ("log P", system.log_prob))
+    scores = [f"{name} {score:.2f}" for name, score in known if score is not None]
     return f" ({', '.join(scores)})" if scores else ""

@@ -35,7 +35,7 @@ class RunHistory:
     def curve(self, key: str, *, of: str = "training") -> Curve:
         """(updates, values) of one key, in the order of updates; values that are not finite numbers are skipped."""
         records = self.training if of == "training" else self.validation
-        points = [(u, float(r[key])) for u, r in sorted(records.items()) if _finite(r.get(key))]
+        points = [(u, float(r[key])) for u, r in sorted(records.items()) if is_finite(r.get(key))]
         return np.array([u for u, _ in points], dtype=float), np.array([v for _, v in points], dtype=float)
 
     def clock(self) -> Curve:
@@ -88,8 +88,8 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
 def training_speed(folder: Path) -> dict[str, float | None]:
     """`seconds` of wall time of a training and its target `tokens_per_second`; None without timing."""
     records, _ = read_records(folder / TIMING)
-    seconds = max((float(r["seconds"]) for r in records if _finite(r.get("seconds"))), default=0.0)
-    tokens = max((r["target_tokens"] for r in records if _finite(r.get("target_tokens"))), default=0)
+    seconds = max((float(r["seconds"]) for r in records if is_finite(r.get("seconds"))), default=0.0)
+    tokens = max((r["target_tokens"] for r in records if is_finite(r.get("target_tokens"))), default=0)
     return {"seconds": seconds or None, "tokens_per_second": tokens / seconds if seconds and tokens else None}
 
 
@@ -97,7 +97,7 @@ def _add(history: RunHistory, record: dict[str, Any]) -> None:
     update = record["update"]
     if isinstance(record.get("validation"), dict):
         history.validation.setdefault(update, {}).update(record["validation"])
-    if _finite(record.get("seconds")):
+    if is_finite(record.get("seconds")):
         history.seconds[update] = float(record["seconds"])
     if "loss" in record or "nll" in record:
         history.training[update] = record
@@ -107,5 +107,6 @@ def _is_update(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**53
 
 
-def _finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
+    """Whether a value of a log is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from phraseloom.data.corpus import Dataset, Split
 from phraseloom.errors import PhraseloomError
 from phraseloom.text.vocabulary import EOS
+
+if TYPE_CHECKING:
+    from phraseloom.report.run.report import ReportedSystem, Summary
+    from phraseloom.report.run.runs import RunFacts
 
 UNIGRAM_SHARE = 0.8
 BLEU_FLOOR = 2.0
@@ -57,29 +61,29 @@ def _counts(split: Split, size: int) -> np.ndarray:
     return counts
 
 
-def learned_nothing(systems: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def learned_nothing(systems: Sequence[ReportedSystem]) -> Iterator[str]:
     """A warning for each system whose figures are those of a model that has learned next to nothing."""
     for system in systems:
-        reasons = [*_perplexity_reasons(system["runs"]), *_bleu_reasons(system["summary"])]
+        reasons = [*_perplexity_reasons(system.runs), *_bleu_reasons(system.summary)]
         if reasons:
-            yield f"{system['name']} has learned next to nothing, so it cannot be compared: {'; '.join(reasons)}."
+            yield f"{system.name} has learned next to nothing, so it cannot be compared: {'; '.join(reasons)}."
 
 
-def _perplexity_reasons(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _perplexity_reasons(runs: Sequence[RunFacts]) -> Iterator[str]:
     for run in runs:
-        level, best = run.get("unigram_perplexity"), run.get("valid_perplexity")
-        if run["output"] not in (None, "softmax") or level is None or best is None:
+        level, best = run.unigram_perplexity, run.valid_perplexity
+        if run.output not in (None, "softmax") or level is None or best is None:
             continue
-        if best["value"] > UNIGRAM_SHARE * level:
+        if best.value > UNIGRAM_SHARE * level:
             yield (
-                f"the best validation perplexity of {run['folder']} is {best['value']:.1f}, above {100 * UNIGRAM_SHARE:.0f} % "
+                f"the best validation perplexity of {run.folder} is {best.value:.1f}, above {100 * UNIGRAM_SHARE:.0f} % "
                 f"of that of a unigram model ({level:.1f})"
             )
 
 
-def _bleu_reasons(summary: Mapping[str, Any]) -> Iterator[str]:
-    test, valid = summary.get("scores", {}).get("BLEU"), summary.get("valid_bleu")
-    if test is not None and test["value"] < BLEU_FLOOR:
-        yield f"BLEU is {test['value']:.2f}, below {BLEU_FLOOR:g}"
-    elif test is None and valid is not None and valid["mean"] < BLEU_FLOOR:
-        yield f"the best validation BLEU is {valid['mean']:.2f}, below {BLEU_FLOOR:g}"
+def _bleu_reasons(summary: Summary) -> Iterator[str]:
+    test, valid = summary.scores.get("BLEU"), summary.valid_bleu
+    if test is not None and test.value < BLEU_FLOOR:
+        yield f"BLEU is {test.value:.2f}, below {BLEU_FLOOR:g}"
+    elif test is None and valid is not None and valid.mean < BLEU_FLOOR:
+        yield f"the best validation BLEU is {valid.mean:.2f}, below {BLEU_FLOOR:g}"

@@ -21,7 +21,7 @@ from phraseloom.errors import DataError
 from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
 from phraseloom.metrics.ratio import wilson
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.runs import Missing, System, average, deviation, mean, spread, translates
+from phraseloom.report.run.runs import Missing, System, SystemFacts, average, deviation, mean, spread
 
 if TYPE_CHECKING:
     from phraseloom.analysis.measurements import Material
@@ -326,7 +326,7 @@ class ScoredOn:
 
 def measure_systems(
     systems: Sequence[System],
-    facts: Sequence[Mapping[str, Any]],
+    facts: Sequence[SystemFacts],
     material: Material,
     translated: Container[str],
     *,
@@ -344,9 +344,9 @@ def measure_systems(
     by_system: dict[str, Runs] = {}
     others: list[Missing] = []
     for system, known in zip(systems, facts, strict=True):
-        if not translates(known):
-            others.append(Missing(system.name, "everything about translations", NO_TRANSLATION))
-        if not translates(known) or not all(run["has_model"] for run in known["runs"]):
+        if not known.translates:
+            others.append(Missing(system=system.name, what="everything about translations", why=NO_TRANSLATION))
+        if not known.translates or not all(run.has_model for run in known.runs):
             continue
         own = replace(material, translate=material.translate and system.name not in translated)
         if not own.is_empty:
@@ -393,7 +393,7 @@ def split_lacks(measured: Mapping[str, Runs]) -> tuple[Measured, list[Missing]]:
         for kind in dict.fromkeys(kind for run in runs for kind in run):
             reasons = list(dict.fromkeys(run[kind].why for run in runs if kind in run and hasattr(run[kind], "why")))
             if reasons:
-                lacks.append(Missing(name, NAMES[kind], "; ".join(reasons)))
+                lacks.append(Missing(system=name, what=NAMES[kind], why="; ".join(reasons)))
             elif all(kind in run for run in runs):
                 present.setdefault(kind, {})[name] = [run[kind] for run in runs]
     return present, lacks

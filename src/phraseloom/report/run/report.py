@@ -1,11 +1,6 @@
-"""The report on runs as one plain document (JSON), format 1, from which the page is made.
+"""The report on runs as one document (JSON), format 1, from which the page is made: `RunReport` writes and reads it.
 
-    {"format": 1, "version", "title", "systems": [{"name", "look", "runs": [facts], "curves", "summary"}], "parts": [part],
-     "configuration": [{"key", "values": [text of each system], "same"}], "about": {…}, "lacks": [{"system", "what", "why"}],
-     "warnings": [text]}
-
-`facts` are those of `runs.py`, a part is one of `parts.py` (or `speed`), `summary` has the figures of the first table, `about`
-the files that were read. The document has no time stamps: the same runs and texts give the same document, except for speed.
+The document has no time stamps: the same runs and texts give the same document, except for speed.
 
 It also has the sections of the page on accuracy: contrastive items, phenomena, fertility classes, coverage of gold phrases.
 """
@@ -13,8 +8,9 @@ It also has the sections of the page on accuracy: contrastive items, phenomena, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
+
+import pydantic
 
 from phraseloom import __version__
 from phraseloom.errors import UsageError, plural
@@ -22,12 +18,12 @@ from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
 from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
-from phraseloom.report.run.runs import Missing, over_runs, translates
+from phraseloom.report.run.runs import Missing, OverRuns, RunFacts, SystemFacts
 from phraseloom.report.run.scores import Styles, p_value, plus_minus
+from phraseloom.results import Number, ResultPart, TestedScore
 
 FORMAT = 1
 OF_A_SEED = {"name", "training.seed"}
-Document = dict[str, Any]
 NOT_ASKED = {
     "scores": ("test scores", "give --test-source and --reference, or --outputs with --reference"),
     "contrastive": ("contrastive accuracy", "give --contrastive"),
@@ -39,40 +35,69 @@ NOT_ASKED = {
 }
 
 
-def build(
-    systems: Sequence[Mapping[str, Any]],
-    parts: Sequence[Part] = (),
-    *,
-    lacks: Sequence[Missing] = (),
-    about: Mapping[str, Any] | None = None,
-    title: str = "Report on runs",
-) -> Document:
-    """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts."""
-    order = [*ORDER, "speed"]
-    parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part["kind"]))
-    names = list(dict.fromkeys([*(s["name"] for s in systems), *(e["name"] for p in parts for e in p["systems"])]))
-    known = {s["name"]: s for s in systems}
-    bare: dict[str, Any] = {"runs": [], "curves": {}}
-    shown = [
-        {"name": name, "look": i, **(known.get(name) or bare), "known": name in known} for i, name in enumerate(names)
-    ]
-    for system in shown:
-        system["summary"] = _summary(system, parts)
-    return {
-        "format": FORMAT,
-        "version": __version__,
-        "title": title,
-        "systems": shown,
-        "parts": parts,
-        "configuration": [asdict(row) for row in configuration(systems)],
-        "about": dict(about or {}),
-        "warnings": [*learned_nothing(shown), *warnings(systems)],
-        "lacks": [asdict(lack) for lack in (*missing(known.values()), *lacks, *_not_asked(parts, lacks))],
-    }
+class RunScores(ResultPart):
+    """The mean of the scores of runs, with their standard deviation if there are several."""
+
+    value: Number
+    deviation: Number | None
+    runs: list[Number] | None
 
 
-@dataclass(frozen=True)
-class RecipeRow:
+class ComparedScore(TestedScore, RunScores):
+    """The score of a system by one metric, with its interval and its comparison with the baseline."""
+
+
+class SystemContrast(ResultPart):
+    """The accuracy of a system on contrastive items as a fraction, and p against the first system."""
+
+    name: str
+    accuracy: Number
+    deviation: Number | None
+    low: Number
+    high: Number
+    difference: Number | None
+    won: int | None
+    lost: int | None
+    p: Number | None
+
+
+class BestLayer(ResultPart):
+    """The decoder layer with the lowest alignment error rate (a fraction), heads averaged."""
+
+    layer: Number
+    method: str
+    aer: Number
+
+
+class Summary(ResultPart):
+    """The figures of a system in the first table; None: unknown. The last five are set if the report has such a part.
+
+    `runs`: their number; `scores`: by metric; `subset`: the first metric on the lines of `--mwt`; `speed`: sentences / s.
+    """
+
+    runs: int
+    seeds: list[int | None]
+    parameters: OverRuns | None
+    updates: OverRuns | None
+    seconds: OverRuns | None
+    tokens_per_second: OverRuns | None
+    valid_perplexity: OverRuns | None
+    valid_bleu: OverRuns | None
+    scores: dict[str, ComparedScore] = pydantic.Field(default_factory=dict)
+    subset: ComparedScore | None = None
+    contrastive: SystemContrast | None = None
+    alignment: BestLayer | None = None
+    speed: OverRuns | None = None
+
+
+class ReportedSystem(SystemFacts):
+    """A system with its summary. `known`: a run or model folder of it was given, not translations alone."""
+
+    known: bool
+    summary: Summary
+
+
+class RecipeRow(ResultPart):
     """A key of the recipes, the value of each system as text, and whether they are equal."""
 
     key: str
@@ -80,14 +105,63 @@ class RecipeRow:
     same: bool
 
 
-def configuration(systems: Sequence[Mapping[str, Any]]) -> list[RecipeRow]:
+class RunReport(ResultPart):
+    """The document. `about`: the files that were read, by use; `lacks`: what it could show and does not, with the reason."""
+
+    format: int
+    version: str
+    title: str
+    systems: list[ReportedSystem]
+    parts: list[Part]
+    configuration: list[RecipeRow]
+    about: dict[str, str | None]
+    warnings: list[str]
+    lacks: list[Missing]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, without the keys of `Summary` and `SystemFacts` that were not set."""
+        return self.model_dump(exclude_unset=True)
+
+
+def build(
+    systems: Sequence[SystemFacts],
+    parts: Sequence[Part] = (),
+    *,
+    lacks: Sequence[Missing] = (),
+    about: Mapping[str, str | None] | None = None,
+    title: str = "Report on runs",
+) -> RunReport:
+    """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts."""
+    order = [*ORDER, "speed"]
+    parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part["kind"]))
+    known = {system.name: system for system in systems}
+    names = list(dict.fromkeys([*known, *(e["name"] for p in parts for e in p["systems"])]))
+    shown = []
+    for look, name in enumerate(names):
+        facts = known.get(name) or SystemFacts(name=name, runs=[], curves={})
+        own = {"look": look, "known": name in known, "summary": _summary(facts, parts)}
+        shown.append(ReportedSystem.model_validate({**facts.model_dump(exclude_unset=True), **own}))
+    return RunReport(
+        format=FORMAT,
+        version=__version__,
+        title=title,
+        systems=shown,
+        parts=parts,
+        configuration=configuration([system.runs for system in systems]),
+        about=dict(about or {}),
+        warnings=[*learned_nothing(shown), *warnings(systems)],
+        lacks=[*missing(known.values()), *lacks, *_not_asked(parts, lacks)],
+    )
+
+
+def configuration(systems: Sequence[Sequence[RunFacts]]) -> list[RecipeRow]:
     """Every key of the recipes with the value of each system. If its runs differ, their values are separated by commas."""
-    flats = [[dict(leaves(run["config"] or {})) for run in system["runs"]] for system in systems]
+    flats = [[dict(leaves(run.config or {})) for run in runs] for runs in systems]
     keys = list(dict.fromkeys(key for runs in flats for flat in runs for key in flat))
     rows = []
     for key in keys:
         values = [", ".join(dict.fromkeys(_value_text(flat.get(key)) for flat in runs)) for runs in flats]
-        rows.append(RecipeRow(key, values, len(set(values)) == 1))
+        rows.append(RecipeRow(key=key, values=values, same=len(set(values)) == 1))
     return rows
 
 
@@ -102,26 +176,24 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, value
 
 
-def warnings(systems: Sequence[Mapping[str, Any]]) -> list[str]:
+def warnings(systems: Sequence[SystemFacts]) -> list[str]:
     """Reasons why systems, or the runs of one system, are hard to compare."""
     result = []
     for system in systems:
-        rows = configuration([{"runs": [run]} for run in system["runs"]])
+        rows = configuration([[run] for run in system.runs])
         different = [row.key for row in rows if not row.same and row.key not in OF_A_SEED]
         if different:
             keys = ", ".join(different[:5]) + (", …" if len(different) > 5 else "")
-            result.append(
-                f"The runs of {system['name']} differ in more than their seed ({keys}): ± is not that of seeds."
-            )
-        seeds = [run["seed"] for run in system["runs"]]
+            result.append(f"The runs of {system.name} differ in more than their seed ({keys}): ± is not that of seeds.")
+        seeds = [run.seed for run in system.runs]
         if not different and len(set(seeds)) < len(seeds) and None not in seeds:
-            result.append(f"Runs of {system['name']} have the same seed: they are no independent repetitions.")
-    runs = [run for system in systems for run in system["runs"]]
-    if len({run["facts"]["dataset"] for run in runs if run["facts"] and run["facts"].get("dataset")}) > 1:
+            result.append(f"Runs of {system.name} have the same seed: they are no independent repetitions.")
+    runs = [run for system in systems for run in system.runs]
+    if len({run.facts.dataset for run in runs if run.facts and run.facts.dataset}) > 1:
         result.append(
             "Not all runs were trained on the same dataset: perplexities cannot be compared where subwords differ."
         )
-    if len({run["output"] for run in runs if run["output"]}) > 1:
+    if len({run.output for run in runs if run.output}) > 1:
         result.append(
             "Not all models have the same kind of output: losses and perplexities of different ones do not compare."
         )
@@ -134,12 +206,12 @@ def _value_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _renamed(part: Part, systems: Sequence[Mapping[str, Any]]) -> Part:
+def _renamed(part: Part, systems: Sequence[SystemFacts]) -> Part:
     """The part with the names of the report, if a file names a system by the path of its run or translation."""
     names = {}
     for system in systems:
-        for path in (*(run["folder"] for run in system["runs"]), *system.get("outputs", ())):
-            names[str(path).rstrip("/")] = system["name"]
+        for path in (*(run.folder for run in system.runs), *system.outputs):
+            names[path.rstrip("/")] = system.name
 
     def name(entry: Any) -> Any:
         if isinstance(entry, dict):
@@ -159,14 +231,12 @@ def _renamed(part: Part, systems: Sequence[Mapping[str, Any]]) -> Part:
     return renamed
 
 
-def _summary(system: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
-    """The figures of the first table; None for unknown ones."""
-    runs = system["runs"]
-    summary: dict[str, Any] = {"runs": len(runs), "seeds": [run["seed"] for run in runs]}
+def _summary(system: SystemFacts, parts: Sequence[Part]) -> Summary:
+    summary: dict[str, Any] = {"runs": len(system.runs), "seeds": [run.seed for run in system.runs]}
     keys = ("parameters", "updates", "seconds", "tokens_per_second", "valid_perplexity", "valid_bleu")
-    summary |= {key: over_runs(dict(system), key) for key in keys}
+    summary |= {key: system.over_runs(key) for key in keys}
     for part in parts:
-        entry = next((e for e in part["systems"] if e["name"] == system["name"]), None)
+        entry = next((e for e in part["systems"] if e["name"] == system.name), None)
         if entry is None:
             continue
         if part["kind"] == "scores" and part["of"] is None:
@@ -184,18 +254,18 @@ def _summary(system: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]
             summary.setdefault("alignment", {k: best[k] for k in ("layer", "method", "aer")})
         elif part["kind"] == "speed":
             summary.setdefault("speed", entry["sentences_per_second"])
-    return summary
+    return Summary.model_validate(summary)
 
 
-def missing(systems: Iterable[Mapping[str, Any]]) -> list[Missing]:
+def missing(systems: Iterable[SystemFacts]) -> list[Missing]:
     """What the folders of each system lack."""
     lacks = []
     for system in systems:
-        name, runs, curves = system["name"], system["runs"], system["curves"]
-        models = [run["folder"] for run in runs if run["kind"] != "run"]
+        name, runs, curves = system.name, system.runs, system.curves
+        models = [run.folder for run in runs if run.kind != "run"]
 
         def lack(what: str, why: str, name: str = name) -> None:
-            lacks.append(Missing(name, what, why))
+            lacks.append(Missing(system=name, what=what, why=why))
 
         if not runs:
             lack("everything but its translations", "no run or model folder of it was given")
@@ -206,19 +276,17 @@ def missing(systems: Iterable[Mapping[str, Any]]) -> list[Missing]:
             lack("learning curves", "metrics.jsonl has no update yet")
         elif not any(key in curves for key in ("perplexity", "bleu")):
             lack("validation", "no validation was run yet")
-        elif any(len(curves[key]["updates"]) == 1 for key in ("perplexity", "bleu") if key in curves):
+        elif any(len(curves[key].updates) == 1 for key in ("perplexity", "bleu") if key in curves):
             lack("a validation curve", "only one validation was run: the chart has a single marker")
-        if "perplexity" in curves and "bleu" not in curves and translates(system):
+        if "perplexity" in curves and "bleu" not in curves and system.translates:
             lack("validation BLEU", "the recipe did not ask for it (training.bleu_every: 0)")
-        if any(curve["seconds"] is None for curve in curves.values()):
+        if any(curve.seconds is None for curve in curves.values()):
             lack("wall time", "timing.jsonl is missing or empty")
         for run in runs:
-            if not run["has_model"]:
-                lack("model", f"{run['folder']} has no checkpoint yet")
-            if run["unreadable_lines"]:
-                lack(
-                    f"{plural(run['unreadable_lines'], 'line')} of the log", f"{run['folder']}: they could not be read"
-                )
+            if not run.has_model:
+                lack("model", f"{run.folder} has no checkpoint yet")
+            if run.unreadable_lines:
+                lack(f"{plural(run.unreadable_lines, 'line')} of the log", f"{run.folder}: they could not be read")
     return lacks
 
 
@@ -227,7 +295,9 @@ def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]
         k for k, name in NAMES.items() if any(lack.what == name for lack in lacks)
     }
     return [
-        Missing(None, what, f"not measured; {how}") for kind, (what, how) in NOT_ASKED.items() if kind not in present
+        Missing(system=None, what=what, why=f"not measured; {how}")
+        for kind, (what, how) in NOT_ASKED.items()
+        if kind not in present
     ]
 
 

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import numpy as np
+import pydantic
 
 from phraseloom.config import read_yaml
-from phraseloom.errors import FileProblem, UsageError
+from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.files import read_json
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
-from phraseloom.report.run.history import Curve, RunHistory, read_history, training_speed
+from phraseloom.report.run.history import Curve, RunHistory, is_finite, read_history, training_speed
 from phraseloom.report.run.learning import unigram_level
+from phraseloom.results import Number, ResultPart
 
 FACTS = "run.json"
 CURVES = {
@@ -34,7 +36,8 @@ CURVES = {
     "bleu": "validation",
     "cosine_loss": "validation",
 }
-Facts = dict[str, Any]
+
+R = TypeVar("R", bound=ResultPart)
 
 
 @dataclass(frozen=True)
@@ -45,13 +48,101 @@ class System:
     folders: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True)
-class Missing:
+class Missing(ResultPart):
     """What a report or a comparison lacks of a system (None: of all), and why."""
 
     system: str | None
     what: str
     why: str
+
+
+class Provenance(ResultPart):
+    """`run.json` of a run (training/run_folder.py): the versions and the machine it began with, and its dataset's sha256."""
+
+    format: int = 1
+    phraseloom: str | None = None
+    torch: str | None = None
+    python: str | None = None
+    machine: str | None = None
+    dataset: str | None = None
+
+
+class BestValidation(ResultPart):
+    """The best value of a validation metric and the update it is from."""
+
+    value: Number
+    update: int
+
+
+class RunFacts(ResultPart):
+    """What a run or model folder says of itself. None: unknown, such as all training facts of a model folder.
+
+    `parts`: parameters by part of the model; `config`: the recipe of the run, of any version, else that of the model;
+    `unigram_perplexity`: see `learning.py`; `seconds`: wall time of training; `tokens_per_second`: of target subwords.
+    """
+
+    folder: str
+    kind: Literal["run", "model", "checkpoint"]
+    has_model: bool
+    parameters: int | None
+    parts: dict[str, int] | None
+    languages: dict[str, str] | None
+    output: str | None
+    task: str | None
+    seed: int | None
+    config: dict[str, Any] | None
+    facts: Provenance | None
+    unigram_perplexity: Number | None
+    updates: int | None
+    checkpoint: str | None
+    unreadable_lines: int
+    seconds: Number | None
+    tokens_per_second: Number | None
+    valid_perplexity: BestValidation | None
+    valid_bleu: BestValidation | None
+
+
+class LearningCurve(ResultPart):
+    """The mean of a value over runs by update. `deviation`: None for one run; `seconds`: wall time, None without timing."""
+
+    updates: list[float]
+    values: list[float]
+    deviation: list[float] | None
+    seconds: list[float] | None = None
+
+
+class OverRuns(ResultPart):
+    """A number of each run, their mean and standard deviation (None for one run)."""
+
+    mean: Number
+    deviation: Number | None
+    values: list[Number]
+
+
+class SystemFacts(ResultPart):
+    """The runs of a system and their curves, by key of `CURVES`.
+
+    `look`: its colour and marker, from 0; `outputs`: files with its translations, one for each run.
+    """
+
+    name: str
+    look: int = 0
+    runs: list[RunFacts]
+    curves: dict[str, LearningCurve]
+    outputs: list[str] = pydantic.Field(default_factory=list)
+
+    @property
+    def translates(self) -> bool:
+        """Whether the runs are translation models (unknown tasks count as such)."""
+        return all(run.task in (None, "translation") for run in self.runs)
+
+    def over_runs(self, key: str) -> OverRuns | None:
+        """The number `key` of `RunFacts` over runs; None if a run lacks it."""
+        values = [getattr(run, key) for run in self.runs]
+        if not values or None in values:
+            return None
+        values = [value.value if isinstance(value, BestValidation) else value for value in values]
+        return OverRuns(mean=mean(values), deviation=deviation(values), values=values)
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
@@ -90,19 +181,19 @@ def _names(texts: Sequence[str]) -> list[str]:
     ]
 
 
-def read_system(system: System) -> dict[str, Any]:
-    """`{name, runs, curves}`: the facts of every run, and their curves as one.
+def read_system(system: System) -> SystemFacts:
+    """The facts of every run, and their curves as one.
 
     Raises FileProblem or CorruptError for a folder that phraseloom did not write or that cannot be read.
     """
     histories = [read_history(folder) for folder in system.folders]
     runs = [_facts(folder, h) for folder, h in zip(system.folders, histories, strict=True)]
-    return {"name": system.name, "runs": runs, "curves": curves_of(histories)}
+    return SystemFacts(name=system.name, runs=runs, curves=curves_of(histories))
 
 
-def curves_of(histories: Sequence[RunHistory]) -> dict[str, Any]:
-    """The curves of the runs as {key: {updates, values, deviation, seconds}}; seconds is None without timing."""
-    result: dict[str, Any] = {}
+def curves_of(histories: Sequence[RunHistory]) -> dict[str, LearningCurve]:
+    """The curves of the runs by key of `CURVES`, without empty ones."""
+    result: dict[str, LearningCurve] = {}
     last = max((max([*h.training, *h.validation, 0]) for h in histories), default=0)
     for key, of in CURVES.items():
         curves = [h.curve(key, of=of) for h in histories]
@@ -110,16 +201,16 @@ def curves_of(histories: Sequence[RunHistory]) -> dict[str, Any]:
             curves = [c if len(c[0]) else h.curve("loss") for c, h in zip(curves, histories, strict=True)]
         if of == "training":
             curves = [thin(c, last) for c in curves]
-        curve: dict[str, Any] = common_curve(curves)
-        if curve["updates"]:
-            clocks = [h.at_time(np.array(curve["updates"])) for h in histories]
+        curve = common_curve(curves)
+        if curve.updates:
+            clocks = [h.at_time(np.array(curve.updates)) for h in histories]
             known = [c for c in clocks if c is not None]
-            curve["seconds"] = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
-            result[key] = curve
+            seconds = np.mean(known, axis=0).tolist() if len(known) == len(histories) else None
+            result[key] = curve.model_copy(update={"seconds": seconds})
     return result
 
 
-def _facts(folder: Path, history: RunHistory) -> Facts:
+def _facts(folder: Path, history: RunHistory) -> RunFacts:
     description = describe(folder, verify=False)
     if description["kind"] not in ("run", "model", "checkpoint"):
         raise FileProblem(f"a run or a model was expected, but this is a {description['kind']} folder", file=folder)
@@ -128,8 +219,8 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         raise FileProblem(what, file=folder, hint="phraseloom inspect describes the damage")
     model = description if description["kind"] != "run" else description.get("model_folder")
     config = _config(folder)
-    made = _run_facts(folder)
-    facts: Facts = {
+    made = _provenance(folder)
+    facts = {
         "folder": str(folder),
         "kind": description["kind"],
         "has_model": model is not None,
@@ -141,19 +232,30 @@ def _facts(folder: Path, history: RunHistory) -> Facts:
         "seed": ((config or {}).get("training") or {}).get("seed"),
         "config": config if config is not None else _of_model(model),
         "facts": made,
-        "unigram_perplexity": unigram_level(config, (made or {}).get("dataset")),
+        "unigram_perplexity": unigram_level(config, made.dataset if made else None),
         "updates": description.get("updates"),
         "checkpoint": description.get("best") or description.get("last"),
         "unreadable_lines": history.unreadable,
+        **training_speed(folder),
+        **{f"valid_{key}": _best(history, key, choose) for key, choose in (("perplexity", min), ("bleu", max))},
     }
-    return facts | training_speed(folder) | _best(history)
+    return _checked(RunFacts, facts, folder)
 
 
-def _run_facts(folder: Path) -> Any:
+def _checked(kind: type[R], value: Any, file: Path) -> R:
+    try:
+        return kind.model_validate(value)
+    except pydantic.ValidationError as failure:
+        first = failure.errors(include_url=False)[0]
+        raise CorruptError(f"{'.'.join(map(str, first['loc'])) or 'facts'}: {first['msg']}", file=file) from failure
+
+
+def _provenance(folder: Path) -> Provenance | None:
     """The content of `run.json`; None if there is no such file."""
     if not os.path.lexists(folder / FACTS):
         return None
-    return read_json(inside(folder, FACTS, "facts of the run"), "facts of the run", limit=MIB)
+    value = read_json(inside(folder, FACTS, "facts of the run"), "facts of the run", limit=MIB)
+    return _checked(Provenance, value, folder / FACTS)
 
 
 def _config(folder: Path) -> dict[str, Any] | None:
@@ -177,28 +279,13 @@ def _output_kind(config: dict[str, Any] | None) -> str | None:
     return output.get("kind") if isinstance(output, dict) else None
 
 
-def _best(history: RunHistory) -> dict[str, Any]:
-    """The lowest validation perplexity and the highest BLEU, each with its update."""
-    result: dict[str, Any] = {}
-    for name, choose in (("perplexity", min), ("bleu", max)):
-        values = [(v[name], u) for u, v in sorted(history.validation.items()) if isinstance(v.get(name), int | float)]
-        best = choose(values, key=lambda pair: pair[0]) if values else None
-        result[f"valid_{name}"] = best and {"value": best[0], "update": best[1]}
-    return result
-
-
-def over_runs(system: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """Mean, deviation and values of a number over runs; None if a run lacks it."""
-    values = [run.get(key) for run in system["runs"]]
-    values = [v["value"] if isinstance(v, dict) else v for v in values]
-    if not values or any(v is None for v in values):
+def _best(history: RunHistory, key: str, choose: Callable[..., Any]) -> BestValidation | None:
+    """The value of the best validation by `choose`, min or max; None without a finite one."""
+    values = [(v[key], u) for u, v in sorted(history.validation.items()) if is_finite(v.get(key))]
+    if not values:
         return None
-    return {"mean": mean(values), "deviation": deviation(values), "values": values}
-
-
-def translates(system: Mapping[str, Any]) -> bool:
-    """Whether the runs of a system are translation models (unknown tasks count as such)."""
-    return all(run["task"] in (None, "translation") for run in system["runs"])
+    value, update = choose(values, key=lambda pair: pair[0])
+    return BestValidation(value=value, update=update)
 
 
 MOST_POINTS = 120
@@ -251,16 +338,16 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def common_curve(curves: Sequence[Curve]) -> dict[str, list[float] | None]:
-    """The mean curve of several runs at the updates that all of them have: updates, values, deviation."""
+def common_curve(curves: Sequence[Curve]) -> LearningCurve:
+    """The mean curve of several runs at the updates that all of them have, without wall time."""
     curves = [c for c in curves if len(c[0])]
     if not curves:
-        return {"updates": [], "values": [], "deviation": None}
+        return LearningCurve(updates=[], values=[], deviation=None)
     places = sorted(set.intersection(*(set(updates.tolist()) for updates, _ in curves)))
     rows = [[dict(zip(u.tolist(), v.tolist(), strict=True))[p] for p in places] for u, v in curves]
     columns = list(zip(*rows, strict=True))
     spreads = [deviation(c) or 0.0 for c in columns] if len(curves) > 1 else None
-    return {"updates": places, "values": [mean(c) for c in columns], "deviation": spreads}
+    return LearningCurve(updates=places, values=[mean(c) for c in columns], deviation=spreads)
 
 
 def thin(curve: Curve, last: float, *, points: int = MOST_POINTS) -> Curve:

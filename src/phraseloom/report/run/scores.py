@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import plural
 from phraseloom.metrics.seeds import LEVEL
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, p_text, section, table
 from phraseloom.report.run.parts import PLACES, Part
+
+if TYPE_CHECKING:
+    from phraseloom.report.run.report import ReportedSystem
 
 Styles = Mapping[str, int]  # system → number of its colour and marker
 TESTS = "p: two-sided, of no difference"
@@ -201,16 +204,16 @@ def _line(
     return svg.Series(name, points, styles[name], low, high, tips=tips)
 
 
-def speed_section(part: Part, systems: Sequence[Mapping[str, Any]]) -> str:
+def speed_section(part: Part, systems: Sequence[ReportedSystem]) -> str:
     """Parameters, time of training and speed of translation."""
     speeds = {s["name"]: s for s in part["systems"]}
     rows = []
     for system in systems:
-        s, fast = system["summary"], speeds.get(system["name"])
-        parameters, seconds, rate = (s[k] for k in ("parameters", "seconds", "tokens_per_second"))
-        row: list[object] = [system["name"], None if parameters is None else int(parameters["mean"])]
-        row.append(None if seconds is None else TableCell(duration(seconds["mean"]), seconds["mean"]))
-        row.append(None if rate is None else TableCell(f"{rate['mean']:,.0f}", rate["mean"]))
+        s, fast = system.summary, speeds.get(system.name)
+        parameters, seconds, rate = s.parameters, s.seconds, s.tokens_per_second
+        row: list[object] = [system.name, None if parameters is None else int(parameters.mean)]
+        row.append(None if seconds is None else TableCell(duration(seconds.mean), seconds.mean))
+        row.append(None if rate is None else TableCell(f"{rate.mean:,.0f}", rate.mean))
         if fast:
             row += [_rate(fast["sentences_per_second"], 1), _rate(fast["tokens_per_second"], 0), fast["beam"]]
         rows.append(row + [None] * (7 - len(row)))
