@@ -26,7 +26,16 @@ from phraseloom.layers.feedforward import FeedForward, Residual
 from phraseloom.models.decoder import TransformerDecoderLayer
 from phraseloom.options import attention as naming
 
-QUICK = {"width": 16, "heads": 2, "lengths": [16], "memory_lengths": [16, 32], "tokens": 16, "seconds": 0.01}
+QUICK = {
+    "structures": ["queryk heterogeneous 1-2"],
+    "width": 16,
+    "heads": 2,
+    "lengths": [16],
+    "memory_lengths": [16, 32],
+    "explicit_to": 16,
+    "tokens": 16,
+    "seconds": 0.01,
+}
 BACKENDS = ("explicit", "fused", "auto")
 # At the most: fused / explicit memory at 2,048 tokens; fused / explicit time from 1,024 tokens; auto / the better one.
 BARS = {"memory": 0.25, "time": 0.8, "auto": 1.05}

@@ -46,8 +46,8 @@ class BenchmarkParser(argparse.ArgumentParser):
 
     def __init__(self, text: str | None, quick: Mapping[str, Any]) -> None:
         super().__init__(description=(text or "").split("\n")[0], allow_abbrev=False)
-        self.quick = {"cores": 1, **quick}
-        self.add_argument("--cores", type=int, default=2, help="processor cores to use")
+        self.quick = {"cores": 0, **quick}
+        self.add_argument("--cores", type=int, default=2, help="processor cores to use; 0: one, whichever is free")
         self.add_argument("--json", type=Path, help="write the figures and ratios to this file")
         self.add_argument(
             "--quick", action="store_true", help="the smallest size, to check that it runs; the ratios mean nothing"
@@ -73,7 +73,9 @@ def reference_shape(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def take_cores(count: int) -> int:
-    """Keep this process and its children on `count` cores; return the number that exists."""
+    """Keep this process and its children on `count` cores; return the number that exists. 0: one, whichever is free."""
+    if count == 0:
+        return 1
     if not hasattr(os, "sched_setaffinity"):
         return min(count, os.cpu_count() or 1)
     cores = sorted(os.sched_getaffinity(0))[:count]

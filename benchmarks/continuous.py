@@ -36,7 +36,7 @@ from corpora import add_data_options
 from phrasal import take_turns
 
 QUICK = {
-    "types": [50],
+    "types": [50, 100],
     "words": 50,
     "phrases": 30,
     "rivals": 10,

@@ -24,7 +24,8 @@ from corpora import add_data_options
 from phrasal import take_turns
 
 QUICK = {
-    "rows": ["max_attn_ta"],
+    "rows": ["max_attn_ta", "narrow"],
+    "parts": ["train", "greedy"],
     "vocabulary": 50,
     "width": 16,
     "heads": 2,

@@ -31,7 +31,7 @@ from corpora import add_data_options
 from phrasal import take_turns
 
 QUICK = {
-    "rows": ["lstm mlp", "onmt mlp", "transformer"],
+    "rows": ["lstm mlp", "gru mlp", "lstm mlp without feeding", "onmt mlp"],
     "vocabulary": 50,
     "widths": [16],
     "layers": 1,

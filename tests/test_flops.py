@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +19,6 @@ from phraseloom.models.build import build_model
 from phraseloom.npmt.flops import segmental_parts
 from phraseloom.options.model import ModelConfig
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 VOCABULARY = 29
 SOFTMAX = {"glance": "max", "attention": "softmax"}
 PHRASES: dict[str, dict[str, Any]] = {
@@ -345,65 +339,6 @@ def test_phrases_of_a_dataset_are_not_known_from_lengths() -> None:
     )
     with pytest.raises(ValueError, match="dataset"):
         flops.training_flop(model_config, VOCABULARY, [(3, 3)])
-
-
-def test_the_benchmark_of_phrases_runs(tmp_path: Path) -> None:
-    """At a size at which its figures mean nothing; times are divided by those of the base, and by FLOP."""
-    file = tmp_path / "phrases.json"
-    sizes = "--width 16 --ffn-width 64 --heads 2 --layers 1 --tokens 60 --sentences 4 --rounds 1 --vocabulary 50"
-    chosen = "--rows max_attn_ta narrow queryk_ta --parts train greedy --threads 1"
-    command = [sys.executable, BENCHMARKS / "phrases.py", *sizes.split(), *chosen.split(), "--json", file]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    ratios = json.loads(file.read_bytes())["ratios"]
-    for part in ("train", "greedy"):
-        narrow, full, more = (ratios[f"{part}: {r}, FLOP / base"] for r in ("narrow", "max_attn_ta", "queryk_ta"))
-        assert 1 < narrow < full < more
-    for kind, _ in (key.split(", ") for key in ratios):
-        time, flop = ratios[f"{kind}, time / base"], ratios[f"{kind}, FLOP / base"]
-        assert ratios[f"{kind}, time ratio / FLOP ratio"] == pytest.approx(
-            time / flop, abs=1e-3
-        )  # written with 4 digits
-
-
-def run_benchmark(name: str, arguments: str, file: Path) -> dict[str, float]:
-    command = [sys.executable, BENCHMARKS / f"{name}.py", *arguments.split(), "--rounds", "1", "--json", file]
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("PHRASELOOM_PEER")}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env={**environment, "OMP_NUM_THREADS": "1"})
-    ratios: dict[str, float] = json.loads(file.read_bytes())["ratios"]
-    return ratios
-
-
-def test_the_benchmark_of_recurrent_models_runs(tmp_path: Path) -> None:
-    """Without the peer, at a size at which its figures mean nothing."""
-    sizes = "--widths 16 --layers 1 --tokens 60 --updates 1 --vocabulary 50 --threads 1"
-    ratios = run_benchmark("recurrent", sizes, tmp_path / "found.json")
-    assert ratios["16: gru mlp / lstm mlp, FLOP"] < 1
-    assert ratios["16: lstm mlp without feeding / lstm mlp, FLOP"] < 1
-    assert all(value > 0 for value in ratios.values())
-    assert not any("OpenNMT" in name for name in ratios)
-
-
-def test_the_benchmark_of_continuous_output_runs(tmp_path: Path) -> None:
-    """In training only the products of a softmax grow with the types; in search those of both do."""
-    types = "--types 60 120 --words 60 --phrases 40 --table-width 12"
-    sizes = "--width 16 --layers 1 --tokens 60 --updates 1 --sentences 3 --threads 1"
-    ratios = run_benchmark("continuous", f"{types} {sizes}", tmp_path / "found.json")
-    of_train, of_greedy = (
-        [ratios[f"{what}: softmax {n} / continuous, FLOP"] for n in (60, 120)] for what in ("train", "greedy")
-    )
-    assert of_train[0] < of_train[1] and of_greedy[0] == pytest.approx(of_greedy[1], rel=0.1)
-    assert {f"beam 5: word_or_phrase 60+40 gate / without, {what}" for what in ("time", "FLOP")} < ratios.keys()
-    assert 0 < ratios["profile: continuous 60, loss / update"] < 1
-    assert all(value > 0 for value in ratios.values())
-    assert {f"memory: {kind}, scoring / rows × types" for kind in ("softmax", "continuous")} < ratios.keys()
-
-
-def test_the_benchmark_of_forced_decoding_runs(tmp_path: Path) -> None:
-    rows = ["token", "queryk interleaved 1-2", "no encoder", "lstm"]
-    ratios = run_benchmark(
-        "forced", "--width 16 --layers 1 --sentences 3 --vocabulary 50 --cores 1", tmp_path / "found.json"
-    )
-    assert {f"{row}: attention / scores, time" for row in rows} < ratios.keys()
 
 
 def test_padding_and_length_are_counted() -> None:
