@@ -38,7 +38,7 @@ class SearchModel(Protocol):
     """An incremental model; row r = sentence · beam + hypothesis."""
 
     writes: str
-    output: Any
+    output: OutputScorer
 
     def start(self, memory: Any, *, beam: int, max_length: int) -> Any:
         """The state before the first target token, with `beam` rows per sentence, for `max_length` steps."""

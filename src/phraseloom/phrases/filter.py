@@ -193,11 +193,6 @@ class Filters:
             if value not in allowed:
                 raise UsageError(f"no filter {value!r}", hint=f"choose from {', '.join(allowed)}")
 
-    @property
-    def needs_text(self) -> bool:
-        """Whether the filters read the target text."""
-        return self.min_pmi is not None or self.parts_of_speech
-
     def reason(self, candidate: PhraseCandidate) -> str | None:
         """The first filter that a candidate fails, among those that need no text, else None."""
         words = candidate.words
@@ -268,8 +263,8 @@ def filter_candidates(
 ) -> Filtered:
     """The candidates that pass all filters.
 
-    `text` has the lines of the target text, read once if `filters.needs_text`. `tags` is needed for `parts_of_speech`. Memory
-    grows with the candidates that pass the filters without text.
+    `text` has the lines of the target text, read once if `filters.min_pmi` is set. `tags` is needed for `parts_of_speech`.
+    Memory grows with the candidates that pass the filters without text.
     """
     result, left = Filtered(), list[PhraseCandidate]()
     for candidate in candidates:
