@@ -7,11 +7,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 from phraseloom import results
 from phraseloom.errors import DataError
-from phraseloom.report.run.parts import ORDER, read_part
+from phraseloom.report.run.parts import (
+    ORDER,
+    LayerEntropies,
+    Part,
+    SizeCount,
+    SystemNeighbours,
+    layer_parts,
+    read_part,
+)
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}
@@ -158,39 +167,54 @@ def test_every_kind_has_an_example() -> None:
 @pytest.mark.parametrize("kind", EXAMPLES)
 def test_each_form_is_known(kind: str, tmp_path: Path) -> None:
     part = read_part("m", write(tmp_path / "r.json", EXAMPLES[kind]))
-    assert (part["kind"], part["name"], part["origin"]) == (kind, "m", "r.json")
-    assert [system["name"] for system in part["systems"]] == ["m"]
-    json.dumps(part, allow_nan=False)
+    assert (part.kind, part.name, part.origin) == (kind, "m", "r.json")
+    assert [system.name for system in part.systems] == ["m"]
+    json.dumps(part.model_dump(), allow_nan=False)
 
 
 def test_numbers_are_those_of_the_file(tmp_path: Path) -> None:
     def of(kind: str) -> Any:
         return read_part("m", write(tmp_path / "r.json", EXAMPLES[kind]))
 
-    assert of("scores")["systems"][0]["scores"]["BLEU"]["value"] == 30.0
-    assert of("entropy")["systems"][0]["tokens"] == {"layers": [1.5, 1.5], "whole": 1.5, "uniform": 1.5}
-    assert of("alignment")["systems"][0]["settings"][0]["aer"] == 0.3
-    assert of("contrastive")["groups"][0]["systems"][0]["low"] == 0.3
-    assert of("fertility")["systems"][0]["classes"]["1"]["f1"] == 0.66
-    assert of("coverage")["systems"][0]["rows"][0]["lift"] == 0.5
+    assert of("scores").systems[0].scores["BLEU"].value == 30.0
+    assert of("entropy").systems[0].tokens == LayerEntropies(layers=[1.5, 1.5], whole=1.5, uniform=1.5)
+    assert of("alignment").systems[0].settings[0].aer == 0.3
+    assert of("contrastive").groups[0].systems[0].low == 0.3
+    assert of("fertility").systems[0].classes["1"].f1 == 0.66
+    assert of("coverage").systems[0].rows[0].lift == 0.5
     segments = of("segments")
-    assert (segments["sentences"], segments["left_out"], segments["forced"]) == (1, 2, True)
-    assert segments["systems"][0]["lengths"][2] == {"size": 7, "count": 1}
-    assert segments["systems"][0]["phrases"][1]["segment"] is None
-    phrases = of("source_phrases")["systems"][0]
-    assert phrases["sizes"] == [{"size": 1, "count": 1}, {"size": 2, "count": 2}]
-    assert phrases["levels"] == [{"level": 0, "phrases": 2, "greatest": pytest.approx(0.8), "even": 0.5}]
-    assert of("neighbours")["systems"] == [{"name": "m", "cosines": [0.75, 0.5]}]
-    two = read_part("x", write(tmp_path / "two.json", TWO_MODELS))
-    assert [system["cosines"] for system in two["systems"]] == [[0.5, 0.5], [0.5, 0.5]]
-    assert two["agreement"]["overlap"] == 0.5 and two["agreement"]["spearman"] is None
+    assert (segments.sentences, segments.left_out, segments.forced) == (1, 2, True)
+    assert segments.systems[0].lengths[2] == SizeCount(size=7, count=1)
+    assert segments.systems[0].phrases[1].segment is None
+    phrases = of("source_phrases").systems[0]
+    assert phrases.sizes == [SizeCount(size=1, count=1), SizeCount(size=2, count=2)]
+    (level,) = phrases.levels
+    assert (level.level, level.phrases, level.greatest, level.even) == (0, 2, pytest.approx(0.8), 0.5)
+    assert of("neighbours").systems == [SystemNeighbours(name="m", cosines=[0.75, 0.5])]
+    two: Any = read_part("x", write(tmp_path / "two.json", TWO_MODELS))
+    assert [system.cosines for system in two.systems] == [[0.5, 0.5], [0.5, 0.5]]
+    assert two.agreement.overlap == 0.5 and two.agreement.spearman is None
 
 
 def test_segments_of_own_translations(tmp_path: Path) -> None:
     """They have lengths and nothing else."""
     value = {"lengths": {"1": 5}, "sentences": [None]}
-    part = read_part("m", write(tmp_path / "r.json", value))
-    assert (part["forced"], part["left_out"], part["systems"][0]["phrases"]) == (False, 0, [])
+    part: Any = read_part("m", write(tmp_path / "r.json", value))
+    assert (part.forced, part.left_out, part.systems[0].phrases) == (False, 0, [])
+
+
+def test_keys_are_written_in_the_order_in_which_they_were_given() -> None:
+    """The parts that were measured have `origin` last; a mean over runs has `runs` and `deviation` last."""
+    setting = {key: SETTING[key] for key in ("layer", "head", "method", "aer", "precision", "recall")}
+    made = layer_parts({"alignment": {"m": [{"model": "x", "settings": [SETTING]}] * 2}}, "gold", 9)
+    system = {"settings": [{**setting, "layer": 1.0}], "name": "m"}
+    deviation = {"settings": [{**setting, "layer": 0.0, "aer": 0.0, "precision": 0.0, "recall": 0.0}], "name": "m"}
+    systems = [{**system, "runs": 2, "deviation": deviation}]
+    part = {"kind": "alignment", "name": "gold", "gold": "gold", "sentences": 9, "systems": systems}
+    text = json.dumps([{**part, "origin": "measured"}])
+    assert json.dumps([one.model_dump(exclude_unset=True) for one in made]) == text
+    again = pydantic.TypeAdapter(list[Part]).validate_json(text)
+    assert json.dumps([one.model_dump(exclude_unset=True) for one in again]) == text
 
 
 def damaged(value: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from phraseloom.report.run.page import report_page
-from phraseloom.report.run.parts import ScoredOn, read_part, score_parts
+from phraseloom.report.run.parts import Part, ScoredOn, ScoresPart, read_part, score_parts
 from phraseloom.report.run.report import RunReport, build
 from phraseloom.report.run.runs import Missing, OverRuns, SystemFacts, parse_systems, read_system
 
@@ -72,7 +72,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def document(folder: Path) -> RunReport:
     """Two systems, one of two runs, a third with translations only, and a part of every kind."""
     outputs = {"base": [BASE], "wide": [NEW, OTHER], "elsewhere": [OTHER]}
-    parts = score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40, subset=("mwt.txt", range(30))))
+    parts: list[Part] = [
+        *score_parts(outputs, ScoredOn(REFERENCE, REFERENCE, samples=40, subset=("mwt.txt", range(30))))
+    ]
     for kind, value in EXAMPLES.items():
         parts.append(read_part("base", write(Path(f"{kind}.json"), value)))
     return build(systems_of("base", "wide=s1,s2"), parts)
@@ -110,14 +112,15 @@ def test_every_section_and_number_is_on_the_page(document: RunReport) -> None:
     text = "".join(page.texts)
     titles = re.findall(r"<h2>(.*?)</h2>", html)
     for part in document.parts:
-        assert any(part["kind"] in anchor for anchor in page.ids), part["kind"]
+        assert any(part.kind in anchor for anchor in page.ids), part.kind
     for start in ("Overview", "Learning curves", "Translation quality: test", "Some lines alone: mwt.txt", "Fertility"):
         assert any(title.startswith(start) for title in titles), start
     for part in document.parts[:2]:
-        for system in part["systems"]:
-            for entry in system["scores"].values():
-                assert f"{entry['value']:.2f}" in text
-                assert f"{entry['low']:.2f} … {entry['high']:.2f}" in text
+        assert isinstance(part, ScoresPart)
+        for system in part.systems:
+            for entry in system.scores.values():
+                assert f"{entry.value:.2f}" in text
+                assert f"{entry.low:.2f} … {entry.high:.2f}" in text
     assert "nrefs:1|case:mixed|eff:no|tok:13a" in text
     assert len(page.ids) == len(set(page.ids))
     assert {f"#{i}" for i in page.ids} >= {link for link in page.links if link.startswith("#")}
@@ -181,7 +184,7 @@ def test_files_of_other_verbs_find_their_system(folder: Path) -> None:
     value["systems"].append({**value["systems"][0], "model": "stranger"})
     part = read_part("mine", write(Path("e.json"), value))
     document = build(systems_of("first=base", "wide=s1"), [part])
-    assert [s["name"] for s in document.parts[0]["systems"]] == ["first", "wide", "stranger"]
+    assert [s.name for s in document.parts[0].systems] == ["first", "wide", "stranger"]
     assert [s.name for s in document.systems] == ["first", "wide", "stranger"]
 
 
@@ -232,6 +235,6 @@ def test_the_format_is_on_its_page(document: RunReport) -> None:
     told = set(re.findall(r"\w+", page[page.index("\n## Report\n") : page.index("\n## Table\n")]))
     value = document.as_json()
     keys = {*value, *value["systems"][0], *value["configuration"][0], *value["lacks"][0]}
-    for part in document.parts:
+    for part in value["parts"]:
         keys |= {part["kind"], *part["systems"][0]}
     assert keys | {"speed"} <= told, keys - told

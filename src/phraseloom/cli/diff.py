@@ -17,7 +17,7 @@ from phraseloom.files import atomic_write_json, atomic_write_text
 if TYPE_CHECKING:
     from phraseloom.cli.report_input import ParallelText
     from phraseloom.report.diff.diff import ComparedSentences, RunComparison, SystemSide
-    from phraseloom.report.run.parts import Part
+    from phraseloom.report.run.parts import ScoresPart
     from phraseloom.report.run.runs import Missing, System, SystemFacts
 
 ENDINGS = (".html", ".htm", ".json", ".txt")
@@ -151,7 +151,7 @@ def _sides(
 
 def _compare(
     sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
-) -> tuple[Part | None, ComparedSentences]:
+) -> tuple[ScoresPart | None, ComparedSentences]:
     from phraseloom.report.diff.diff import compare_sentences
     from phraseloom.report.run.parts import ScoredOn, score_parts
 

@@ -18,7 +18,7 @@ from phraseloom import __version__
 from phraseloom.errors import PhraseloomError, plural
 from phraseloom.metrics.bleu import make_scorer
 from phraseloom.report.run.folders import INDEX
-from phraseloom.report.run.parts import Part
+from phraseloom.report.run.parts import ScoresPart
 from phraseloom.report.run.report import configuration, missing, warnings
 from phraseloom.report.run.runs import LearningCurve, Missing, OverRuns, SystemFacts, mean
 from phraseloom.results import Number, ResultPart
@@ -147,7 +147,7 @@ class RunComparison(ResultPart):
     versions: list[ComparedText]
     training: list[ComparedNumber]
     curves: list[ComparedCurve]
-    scores: Part | None
+    scores: ScoresPart | None
     sentences: ComparedSentences | None
     warnings: list[str]
     lacks: list[Missing]
@@ -160,7 +160,7 @@ class RunComparison(ResultPart):
 def build(
     systems: Sequence[SystemFacts],
     *,
-    scores: Part | None = None,
+    scores: ScoresPart | None = None,
     sentences: ComparedSentences | None = None,
     lacks: Sequence[Missing] = (),
 ) -> RunComparison:

@@ -16,7 +16,7 @@ from phraseloom.report.diff.diff import (
     SystemSentence,
 )
 from phraseloom.report.markup import p_text, terminal
-from phraseloom.report.run.parts import Part
+from phraseloom.report.run.parts import ScoresPart
 from phraseloom.report.run.runs import OverRuns
 from phraseloom.report.run.scores import ONE_RUN, duration
 
@@ -107,23 +107,22 @@ def reached(name: str, other: str, target: ReachedValue) -> str:
     return f"{name} reaches the best of {other} ({target.value:.2f}) {place}"
 
 
-def _scores(part: Part) -> str:
+def _scores(part: ScoresPart) -> str:
     rows = []
-    for metric in part["metrics"]:
-        for system in part["systems"]:
-            e = system["scores"][metric["metric"]]
-            score = f"{e['value']:.2f}" + (f" ± {e['deviation']:.2f}" if e["deviation"] is not None else "")
-            row: list[object] = [metric["metric"], system["name"], score]
-            row.append(None if e["low"] is None else f"{e['low']:.2f} … {e['high']:.2f}")
-            known = e["difference"] is not None
-            ends = None if e["difference_low"] is None else f"{e['difference_low']:+.2f} … {e['difference_high']:+.2f}"
-            p = None if e["p"] is None else p_text(e["p"])
-            row += [f"{e['difference']:+.2f}", ends, p] if known else [None, None, None]
+    for metric in part.metrics:
+        for system in part.systems:
+            e = system.scores[metric.metric]
+            score = f"{e.value:.2f}" + (f" ± {e.deviation:.2f}" if e.deviation is not None else "")
+            row: list[object] = [metric.metric, system.name, score]
+            row.append(None if e.low is None else f"{e.low:.2f} … {e.high:.2f}")
+            ends = None if e.difference_low is None else f"{e.difference_low:+.2f} … {e.difference_high:+.2f}"
+            p = None if e.p is None else p_text(e.p)
+            row += [None, None, None] if e.difference is None else [f"{e.difference:+.2f}", ends, p]
             rows.append(row)
-    signatures = "\n".join(f"  {m['metric']}: {m['signature']}" for m in part["metrics"])
-    title = f"Scores on {plural(part['sentences'], 'sentence')}"
+    signatures = "\n".join(f"  {m.metric}: {m.signature}" for m in part.metrics)
+    title = f"Scores on {plural(part.sentences, 'sentence')}"
     headers = ["metric", "system", "score", "95 %", "difference", "95 % of it", "p"]
-    one_run = any(e["one_seed"] for system in part["systems"] for e in system["scores"].values())
+    one_run = any(e.one_seed for system in part.systems for e in system.scores.values())
     note = f"\n\n  {ONE_RUN}." if one_run else ""
     return f"{_titled(title, headers, rows)}{note}\n\n{signatures}"
 

@@ -6,14 +6,24 @@ and phrases). The sections on scores and speed are in `scores.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any
 
 from phraseloom.errors import escape_controls, plural
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, mono, note, page, section, table
-from phraseloom.report.run.parts import METHOD, Part
+from phraseloom.report.run.parts import (
+    METHOD,
+    ActivationPart,
+    AlignmentPart,
+    AlignmentSetting,
+    EntropyPart,
+    LayerEntropies,
+    LinksPart,
+    ScoresPart,
+    SpeedPart,
+)
 from phraseloom.report.run.report import (
     RunReport,
     contrastive_section,
@@ -37,43 +47,33 @@ from phraseloom.report.run.scores import (
 QUADRANTS = ("token-to-token", "token-to-phrase", "phrase-to-token", "phrase-to-phrase")
 
 
-def alignment_section(part: Part, styles: Styles, number: int) -> str:
+def alignment_section(part: AlignmentPart, styles: Styles, number: int) -> str:
     """Alignment error rate by layer: the mean of the heads, and the best head."""
     series, rows = [], []
-    for system in part["systems"]:
-        by_layer = list(_alignment_layers(system["settings"]))
-        style = styles[system["name"]]
-        means = [(layer, 100 * mean["aer"]) for layer, mean, _ in by_layer]
-        tips = [f"{system['name']}, layer {layer}: {aer:.2f} %" for layer, aer in means]
-        series.append(svg.Series(system["name"], means, style, tips=tips))
-        bests = [(float(layer), 100 * best["aer"]) for layer, _, best in by_layer if best is not None]
-        faint = [
-            f"{system['name']}, layer {layer}, head {best['head']}: {100 * best['aer']:.2f} %"
-            for layer, _, best in by_layer
-            if best
-        ]
-        series.append(svg.Series(system["name"], bests, style, joined=False, faint=True, tips=faint))
+    for system in part.systems:
+        by_layer = list(_alignment_layers(system.settings))
+        style = styles[system.name]
+        means = [(layer, 100 * mean.aer) for layer, mean, _ in by_layer]
+        tips = [f"{system.name}, layer {layer}: {aer:.2f} %" for layer, aer in means]
+        series.append(svg.Series(system.name, means, style, tips=tips))
+        bests = [(layer, best) for layer, _, best in by_layer if best is not None]
+        points = [(float(layer), 100 * best.aer) for layer, best in bests]
+        faint = [f"{system.name}, layer {layer}, head {best.head}: {100 * best.aer:.2f} %" for layer, best in bests]
+        series.append(svg.Series(system.name, points, style, joined=False, faint=True, tips=faint))
         lowest = min(means, key=lambda pair: pair[1])[0]
         for layer, mean, best in by_layer:
-            row: list[object] = [
-                system["name"],
-                layer,
-                TableCell(f"{100 * mean['aer']:.2f}", mean["aer"], strong=layer == lowest),
-            ]
-            row += [TableCell(f"{100 * mean[k]:.2f}", mean[k]) for k in ("precision", "recall")]
-            row += (
-                [None, None]
-                if best is None
-                else [int(best["head"]), TableCell(f"{100 * best['aer']:.2f}", best["aer"])]
-            )
+            row: list[object] = [system.name, layer]
+            row.append(TableCell(f"{100 * mean.aer:.2f}", mean.aer, strong=layer == lowest))
+            row += [TableCell(f"{100 * share:.2f}", share) for share in (mean.precision, mean.recall)]
+            row += [int(best.head or 0), TableCell(f"{100 * best.aer:.2f}", best.aer)] if best else [None, None]
             rows.append(row)
     axes = svg.Axes(
         x="decoder layer",
         y="AER (%)",
-        places=_layers([layer for s in part["systems"] for layer in {m["layer"] for m in s["settings"]}]),
+        places=_layers([m.layer for s in part.systems for m in s.settings]),
     )
     text = (
-        f"Gold links of {part['gold']}, {part['sentences']:,.0f} sentences. Target forced, words linked by the {METHOD} of "
+        f"Gold links of {part.gold}, {part.sentences:,.0f} sentences. Target forced, words linked by the {METHOD} of "
         "both directions; less is better. Lines: mean of the heads; pale marks: the head with the lowest rate, which was "
         "chosen on these sentences."
     )
@@ -90,60 +90,54 @@ def alignment_section(part: Part, styles: Styles, number: int) -> str:
 
 
 def _alignment_layers(
-    settings: Sequence[Mapping[str, Any]],
-) -> Iterator[tuple[int, Mapping[str, Any], Mapping[str, Any] | None]]:
-    chosen = [m for m in settings if m["method"] == METHOD] or list(settings)
-    for layer in sorted({m["layer"] for m in chosen}):
-        of_layer = [m for m in chosen if m["layer"] == layer]
-        heads = [m for m in of_layer if m["head"] is not None]
-        best = min(heads, key=lambda m: m["aer"]) if len(heads) > 1 else None
-        yield int(layer), next(m for m in of_layer if m["head"] is None), best
+    settings: Sequence[AlignmentSetting],
+) -> Iterator[tuple[int, AlignmentSetting, AlignmentSetting | None]]:
+    chosen = [m for m in settings if m.method == METHOD] or settings
+    for layer in sorted({m.layer for m in chosen}):
+        of_layer = [m for m in chosen if m.layer == layer]
+        heads = [m for m in of_layer if m.head is not None]
+        best = min(heads, key=lambda m: m.aer) if len(heads) > 1 else None
+        yield int(layer), next(m for m in of_layer if m.head is None), best
 
 
-def links_section(part: Part, styles: Styles, number: int) -> str:
+def links_section(part: LinksPart, styles: Styles, number: int) -> str:
     """Links of files against gold links."""
-    keys = ("aer", "precision", "recall", "f1")
-    rows = [[s["name"], *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in keys)] for s in part["systems"]]
-    text = f"Gold links of {part['gold']}, {plural(part['sentences'], 'sentence')}."
+    rows = [
+        [s.name, *(TableCell(f"{100 * share:.2f}", share) for share in (s.aer, s.precision, s.recall, s.f1))]
+        for s in part.systems
+    ]
+    text = f"Gold links of {part.gold}, {plural(part.sentences, 'sentence')}."
     return section(
         f"links-{number}",
-        f"Word alignments: {part['name']}",
+        f"Word alignments: {part.name}",
         note(text),
         table(["system", "AER %", "precision %", "recall %", "F1 %"], rows),
     )
 
 
-def entropy_section(part: Part, styles: Styles, number: int) -> str:
+def entropy_section(part: EntropyPart, styles: Styles, number: int) -> str:
     """Entropy of cross-attention by layer, over tokens and over slots if there are any."""
-    figures, rows = [], []
+    figures = []
+    rows: list[tuple[str, str, list[TableCell], TableCell, TableCell]] = []
     for over in ("tokens", "slots"):
         series = []
-        for system in part["systems"]:
-            reading = system[over]
+        for system in part.systems:
+            reading: LayerEntropies | None = getattr(system, over)
             if reading is None:
                 continue
-            spread = (system.get("deviation") or {}).get(over)
-            points = [(float(i), v) for i, v in enumerate(reading["layers"], 1)]
+            spread: LayerEntropies | None = getattr(system.deviation, over, None)
+            points = [(float(i), v) for i, v in enumerate(reading.layers, 1)]
             low, high = [], []
             if spread:
                 low, high = (
-                    [v + sign * d for (_, v), d in zip(points, spread["layers"], strict=True)] for sign in (-1, 1)
+                    [v + sign * d for (_, v), d in zip(points, spread.layers, strict=True)] for sign in (-1, 1)
                 )
-            tips = [f"{system['name']}, layer {i:.0f}: {v:.3f} nats" for i, v in points]
-            series.append(svg.Series(system["name"], points, styles[system["name"]], low, high, tips=tips))
-            cells = [
-                plus_minus(v, d, 3)
-                for v, d in zip(reading["layers"], spread["layers"] if spread else [None] * len(points), strict=True)
-            ]
-            rows.append(
-                [
-                    system["name"],
-                    over,
-                    cells,
-                    plus_minus(reading["whole"], spread and spread["whole"], 3),
-                    TableCell(f"{reading['uniform']:.3f}", reading["uniform"]),
-                ]
-            )
+            tips = [f"{system.name}, layer {i:.0f}: {v:.3f} nats" for i, v in points]
+            series.append(svg.Series(system.name, points, styles[system.name], low, high, tips=tips))
+            deviations = spread.layers if spread else [None] * len(points)
+            cells = [plus_minus(v, d, 3) for v, d in zip(reading.layers, deviations, strict=True)]
+            whole = plus_minus(reading.whole, spread.whole if spread else None, 3)
+            rows.append((system.name, over, cells, whole, TableCell(f"{reading.uniform:.3f}", reading.uniform)))
         layers = [x for s in series for x, _ in s.points]
         if series:
             axes = svg.Axes(x="decoder layer", y="entropy (nats)", places=_layers(layers), y_zero=True)
@@ -153,10 +147,10 @@ def entropy_section(part: Part, styles: Styles, number: int) -> str:
     shown = [
         [name, over, *cells, *[None] * (most - len(cells)), whole, even] for name, over, cells, whole, even in rows
     ]
-    first = part["systems"][0]
-    targets = "each model's own translations" if first["own"] else "the reference, forced"
+    first = part.systems[0]
+    targets = "each model's own translations" if first.own else "the reference, forced"
     text = (
-        f"Cross-attention, heads averaged, mean over the steps of {first['sentences']:,.0f} sentences ({targets}). uniform: "
+        f"Cross-attention, heads averaged, mean over the steps of {first.sentences:,.0f} sentences ({targets}). uniform: "
         "attention spread evenly, the greatest there is over tokens."
     )
     return section(
@@ -164,48 +158,35 @@ def entropy_section(part: Part, styles: Styles, number: int) -> str:
     )
 
 
-def activation_section(part: Part, styles: Styles, number: int) -> str:
+def activation_section(part: ActivationPart, styles: Styles, number: int) -> str:
     """Shares of attention mass among tokens and phrases, by use, system and layer."""
-    uses = list(dict.fromkeys(use for s in part["systems"] for use in s["uses"]))
+    uses = list(dict.fromkeys(use for s in part.systems for use in s.uses))
     figures, rows = [], []
     for use in uses:
         names = [
             q
             for q in QUADRANTS
-            if any(layer["joint"].get(q) is not None for s in part["systems"] for layer in s["uses"].get(use, ()))
+            if any(layer.joint.get(q) is not None for s in part.systems for layer in s.uses.get(use, ()))
         ]
         bars: list[svg.Bar] = []
-        for system in part["systems"]:
-            for i, layer in enumerate(system["uses"].get(use, ())):
-                label = (
-                    f"{system['name']}, {layer['layer']:.0f}"
-                    if len(part["systems"]) > 1
-                    else f"layer {layer['layer']:.0f}"
-                )
-                bars.append(svg.Bar(label, [layer["joint"].get(q) or 0.0 for q in names], gap=i == 0 and bool(bars)))
-                row: list[object] = [system["name"], use, int(layer["layer"])]
-                row += [
-                    None if layer["mass"].get(q) is None else TableCell(f"{layer['mass'][q]:.1f}", layer["mass"][q])
-                    for q in QUADRANTS
-                ]
-                row += [
-                    None
-                    if layer["activation"].get(q) is None
-                    else TableCell(f"{layer['activation'][q]:.1f}", layer["activation"][q])
-                    for q in QUADRANTS
-                ]
-                rows.append(row)
+        for system in part.systems:
+            for i, layer in enumerate(system.uses.get(use, ())):
+                label = f"{system.name}, {layer.layer:.0f}" if len(part.systems) > 1 else f"layer {layer.layer:.0f}"
+                bars.append(svg.Bar(label, [layer.joint.get(q) or 0.0 for q in names], gap=i == 0 and bool(bars)))
+                shares = [of.get(q) for of in (layer.mass, layer.activation) for q in QUADRANTS]
+                cells = [None if share is None else TableCell(f"{share:.1f}", share) for share in shares]
+                rows.append([system.name, use, int(layer.layer), *cells])
         figures.append(svg.bars(f"Attention mass, {use} (% by layer)", bars, names))
-    tau = part["systems"][0]["tau"]
+    tau = part.systems[0].tau
     short = [f"{a} → {b}" for a in "TP" for b in "TP"]
     headers = ["system", "attention", "layer", *(f"mass {s}" for s in short), *(f"active {s}" for s in short)]
     text = (
-        f"Mean over {part['systems'][0]['sentences']:,.0f} sentences, target forced. Bars: of all mass. Table: mass within the "
+        f"Mean over {part.systems[0].sentences:,.0f} sentences, target forced. Bars: of all mass. Table: mass within the "
         f"queries of tokens (T) and of phrases (P), and cells above {tau:g}; in per cent."
     )
     return section(
         f"activation-{number}",
-        f"Token and phrase attention: {part['name']}",
+        f"Token and phrase attention: {part.name}",
         note(text),
         charts(*figures),
         details("The numbers", table(headers, rows)),
@@ -242,11 +223,11 @@ CURVES = (
 def report_page(document: RunReport) -> str:
     """The whole page."""
     styles = {s.name: s.look for s in document.systems}
-    speed: Part = next((p for p in document.parts if p["kind"] == "speed"), {"systems": []})
+    speed = next((p for p in document.parts if isinstance(p, SpeedPart)), None)
     sections = [
         section("overview", "Overview", overview(document)),
         section("curves", "Learning curves", curves(document.systems)),
-        *(SECTIONS[p["kind"]](p, styles, i) for i, p in enumerate(document.parts, 1) if p["kind"] in SECTIONS),
+        *(SECTIONS[p.kind](p, styles, i) for i, p in enumerate(document.parts, 1) if p.kind in SECTIONS),
         speed_section(speed, [s for s in document.systems if s.runs]),
         section("provenance", "Configuration and provenance", provenance(document)),
         section("lacks", "Missing from this report", lacks(document)),
@@ -262,8 +243,8 @@ def overview(document: RunReport) -> str:
     rows = []
     base = document.systems[0].name if document.systems else ""
     several = any(s.summary.runs > 1 for s in document.systems)
-    scores = next((p for p in document.parts if p["kind"] == "scores" and p["of"] is None), None)
-    metrics = [m["metric"] for m in scores["metrics"]] if scores else []
+    scores = next((p for p in document.parts if isinstance(p, ScoresPart) and p.of is None), None)
+    metrics = [m.metric for m in scores.metrics] if scores else []
     for system in document.systems:
         s = system.summary
         row: dict[str, object] = {

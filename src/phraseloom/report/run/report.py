@@ -8,7 +8,7 @@ It also has the sections of the page on accuracy: contrastive items, phenomena, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -17,12 +17,28 @@ from phraseloom.errors import UsageError, plural
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
-from phraseloom.report.run.parts import METHOD, NAMES, ORDER, Part
+from phraseloom.report.run.parts import (
+    METHOD,
+    NAMES,
+    ORDER,
+    AlignmentPart,
+    ComparedScore,
+    ContrastivePart,
+    CoveragePart,
+    FertilityPart,
+    GroupAccuracy,
+    Part,
+    PhenomenaPart,
+    ScoresPart,
+    ShownSystem,
+    SpeedPart,
+)
 from phraseloom.report.run.runs import Missing, OverRuns, RunFacts, SystemFacts
 from phraseloom.report.run.scores import Styles, p_value, plus_minus
-from phraseloom.results import Number, ResultPart, TestedScore
+from phraseloom.results import Number, ResultPart
 
 FORMAT = 1
+S = TypeVar("S", bound=ShownSystem)
 OF_A_SEED = {"name", "training.seed"}
 NOT_ASKED = {
     "scores": ("test scores", "give --test-source and --reference, or --outputs with --reference"),
@@ -33,32 +49,6 @@ NOT_ASKED = {
     "fertility": ("fertility scores", "give --fertility-source and --fertility-labels"),
     "speed": ("speed of translation", "give --test-source without --outputs: it is measured while translating"),
 }
-
-
-class RunScores(ResultPart):
-    """The mean of the scores of runs, with their standard deviation if there are several."""
-
-    value: Number
-    deviation: Number | None
-    runs: list[Number] | None
-
-
-class ComparedScore(TestedScore, RunScores):
-    """The score of a system by one metric, with its interval and its comparison with the baseline."""
-
-
-class SystemContrast(ResultPart):
-    """The accuracy of a system on contrastive items as a fraction, and p against the first system."""
-
-    name: str
-    accuracy: Number
-    deviation: Number | None
-    low: Number
-    high: Number
-    difference: Number | None
-    won: int | None
-    lost: int | None
-    p: Number | None
 
 
 class BestLayer(ResultPart):
@@ -85,7 +75,7 @@ class Summary(ResultPart):
     valid_bleu: OverRuns | None
     scores: dict[str, ComparedScore] = pydantic.Field(default_factory=dict)
     subset: ComparedScore | None = None
-    contrastive: SystemContrast | None = None
+    contrastive: GroupAccuracy | None = None
     alignment: BestLayer | None = None
     speed: OverRuns | None = None
 
@@ -133,9 +123,9 @@ def build(
 ) -> RunReport:
     """The document on systems as returned by `runs.read_system` (the first is the baseline), with measured and added parts."""
     order = [*ORDER, "speed"]
-    parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part["kind"]))
+    parts = sorted((_renamed(part, systems) for part in parts), key=lambda part: order.index(part.kind))
     known = {system.name: system for system in systems}
-    names = list(dict.fromkeys([*known, *(e["name"] for p in parts for e in p["systems"])]))
+    names = list(dict.fromkeys([*known, *(e.name for p in parts for e in p.systems)]))
     shown = []
     for look, name in enumerate(names):
         facts = known.get(name) or SystemFacts(name=name, runs=[], curves={})
@@ -223,10 +213,10 @@ def _renamed(part: Part, systems: Sequence[SystemFacts]) -> Part:
             }
         return [name(e) for e in entry] if isinstance(entry, list) else entry
 
-    renamed: Part = {**name(part), "name": part["name"]}
-    seen = [entry["name"] for entry in renamed["systems"]]
+    renamed = type(part).model_validate({**name(part.model_dump(exclude_unset=True)), "name": part.name})
+    seen = [entry.name for entry in renamed.systems]
     if len(set(seen)) != len(seen):
-        what = f"{part['name']} has two systems that are runs of one system of this report"
+        what = f"{part.name} has two systems that are runs of one system of this report"
         raise UsageError(what, hint="give each run as a system of its own")
     return renamed
 
@@ -236,25 +226,28 @@ def _summary(system: SystemFacts, parts: Sequence[Part]) -> Summary:
     keys = ("parameters", "updates", "seconds", "tokens_per_second", "valid_perplexity", "valid_bleu")
     summary |= {key: system.over_runs(key) for key in keys}
     for part in parts:
-        entry = next((e for e in part["systems"] if e["name"] == system.name), None)
-        if entry is None:
-            continue
-        if part["kind"] == "scores" and part["of"] is None:
-            summary.setdefault("scores", entry["scores"])
-        elif part["kind"] == "scores":
-            summary.setdefault("subset", next(iter(entry["scores"].values())))
-        elif part["kind"] == "contrastive":
-            summary.setdefault(
-                "contrastive", next(e for e in part["groups"][0]["systems"] if e["name"] == entry["name"])
-            )
-        elif part["kind"] == "alignment":
-            means = [m for m in entry["settings"] if m["head"] is None]
-            chosen = [m for m in means if m["method"] == METHOD] or means
-            best = min(chosen, key=lambda m: m["aer"])
-            summary.setdefault("alignment", {k: best[k] for k in ("layer", "method", "aer")})
-        elif part["kind"] == "speed":
-            summary.setdefault("speed", entry["sentences_per_second"])
+        if isinstance(part, ScoresPart):
+            for scored in _of(system, part.systems):
+                if part.of is None:
+                    summary.setdefault("scores", scored.scores)
+                else:
+                    summary.setdefault("subset", next(iter(scored.scores.values())))
+        elif isinstance(part, ContrastivePart):
+            for accuracy in _of(system, part.groups[0].systems):
+                summary.setdefault("contrastive", accuracy)
+        elif isinstance(part, AlignmentPart):
+            for aligned in _of(system, part.systems):
+                means = [m for m in aligned.settings if m.head is None]
+                best = min([m for m in means if m.method == METHOD] or means, key=lambda m: m.aer)
+                summary.setdefault("alignment", BestLayer(layer=best.layer, method=best.method, aer=best.aer))
+        elif isinstance(part, SpeedPart):
+            for fast in _of(system, part.systems):
+                summary.setdefault("speed", fast.sentences_per_second)
     return Summary.model_validate(summary)
+
+
+def _of(system: SystemFacts, entries: Iterable[S]) -> list[S]:
+    return [entry for entry in entries if entry.name == system.name]
 
 
 def missing(systems: Iterable[SystemFacts]) -> list[Missing]:
@@ -291,7 +284,7 @@ def missing(systems: Iterable[SystemFacts]) -> list[Missing]:
 
 
 def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]:
-    present = {part["kind"] for part in parts} | {
+    present = {part.kind for part in parts} | {
         k for k, name in NAMES.items() if any(lack.what == name for lack in lacks)
     }
     return [
@@ -304,43 +297,40 @@ def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]
 TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
 
 
-def contrastive_section(part: Part, styles: Styles, number: int) -> str:
+def contrastive_section(part: ContrastivePart, styles: Styles, number: int) -> str:
     """Accuracy by distance, a chart for each category that has distances, and the table of all groups."""
     figures = []
-    for category in dict.fromkeys(g["category"] for g in part["groups"]):
-        groups = [g for g in part["groups"] if g["category"] == category and g["distance"] is not None]
+    for category in dict.fromkeys(g.category for g in part.groups):
+        of_category = [g for g in part.groups if g.category == category]
+        groups = [(g.distance, g.items, g.systems) for g in of_category if g.distance is not None]
         if groups:
             title = f"Accuracy by distance: {category}" if category else "Accuracy by distance"
-            figures.append(
-                _by_place(title, [(g["distance"], g["items"], g) for g in groups], styles, "distance in words")
-            )
+            figures.append(_by_place(title, groups, styles, "distance in words"))
     rows = [
         [
-            "all" if g["category"] is None else g["category"] or "–",
-            g["distance"] or "all",
-            g["items"],
-            e["name"],
-            _percent(e["accuracy"], e["deviation"]),
-            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
-            None if e["difference"] is None else TableCell(f"{100 * e['difference']:+.1f}", e["difference"]),
-            p_value(e["p"]),
+            "all" if g.category is None else g.category or "–",
+            g.distance or "all",
+            g.items,
+            e.name,
+            _percent(e.accuracy, e.deviation),
+            TableCell(f"{100 * e.low:.1f} … {100 * e.high:.1f}", e.low),
+            None if e.difference is None else TableCell(f"{100 * e.difference:+.1f}", e.difference),
+            p_value(e.p),
         ]
-        for g in part["groups"]
-        for e in g["systems"]
+        for g in part.groups
+        for e in g.systems
     ]
     headers = ["category", "distance", "items", "system", "right %", "95 %", "difference", "p"]
     whole = [
-        row
-        for row, g in zip(rows, (g for g in part["groups"] for _ in g["systems"]), strict=True)
-        if g["distance"] is None
+        row for row, g in zip(rows, (g for g in part.groups for _ in g.systems), strict=True) if g.distance is None
     ]
     estimate = (
-        " (distance estimated by the position of the first word that differs)" if part["distance"] == "position" else ""
+        " (distance estimated by the position of the first word that differs)" if part.distance == "position" else ""
     )
-    text = f"{part['items']:,} items{estimate}; right: the correct translation is likelier than the wrong one. {TESTS}"
+    text = f"{part.items:,} items{estimate}; right: the correct translation is likelier than the wrong one. {TESTS}"
     return section(
         f"contrastive-{number}",
-        f"Contrastive accuracy: {part['name']}",
+        f"Contrastive accuracy: {part.name}",
         note(text),
         charts(*figures),
         table(headers, whole),
@@ -348,87 +338,88 @@ def contrastive_section(part: Part, styles: Styles, number: int) -> str:
     )
 
 
-def phenomena_section(part: Part, styles: Styles, number: int) -> str:
+def phenomena_section(part: PhenomenaPart, styles: Styles, number: int) -> str:
     """Accuracy of the phenomena of the built-in world."""
     rows = [
         [
-            g["phenomenon"],
-            g["instances"],
-            e["name"],
-            _percent(e["accuracy"]),
-            TableCell(f"{100 * e['low']:.1f} … {100 * e['high']:.1f}", e["low"]),
-            p_value(e["p"]),
+            g.phenomenon,
+            g.instances,
+            e.name,
+            _percent(e.accuracy),
+            TableCell(f"{100 * e.low:.1f} … {100 * e.high:.1f}", e.low),
+            p_value(e.p),
         ]
-        for g in part["groups"]
-        for e in g["systems"]
+        for g in part.groups
+        for e in g.systems
     ]
-    groups = [(g["phenomenon"], g["instances"], g) for g in part["groups"]]
+    groups = [(g.phenomenon, g.instances, g.systems) for g in part.groups]
     figure = _by_place("Accuracy by phenomenon", groups, styles, "", joined=False)
     headers = ["phenomenon", "instances", "system", "right %", "95 %", "p"]
-    text = f"{plural(part['sentences'], 'sentence')} of {part['split']}. {TESTS}"
-    return section(
-        f"phenomena-{number}", f"Phenomena: {part['name']}", note(text), charts(figure), table(headers, rows)
-    )
+    text = f"{plural(part.sentences, 'sentence')} of {part.split}. {TESTS}"
+    return section(f"phenomena-{number}", f"Phenomena: {part.name}", note(text), charts(figure), table(headers, rows))
 
 
-def fertility_section(part: Part, styles: Styles, number: int) -> str:
+def fertility_section(part: FertilityPart, styles: Styles, number: int) -> str:
     """Precision, recall and F1 of the classes of the fertility module."""
     rows = [
         [
-            system["name"],
+            system.name,
             of,
             name,
-            int(s["total"]),
-            *(TableCell(f"{100 * s[k]:.2f}", s[k]) for k in ("precision", "recall", "f1")),
+            int(s.total),
+            *(TableCell(f"{100 * share:.2f}", share) for share in (s.precision, s.recall, s.f1)),
         ]
-        for system in part["systems"]
-        for of, scored in (("fertility", system["classes"]), ("word or phrase", system["gate"]))
+        for system in part.systems
+        for of, scored in (("fertility", system.classes), ("word or phrase", system.gate))
         for name, s in scored.items()
     ]
     headers = ["system", "about", "class", "tokens", "precision %", "recall %", "F1 %"]
-    accuracy = "; ".join(
-        f"{s['name']}: accuracy {100 * s['accuracy']:.2f} %, loss {s['loss']:.4f}" for s in part["systems"]
-    )
-    return section(f"fertility-{number}", f"Fertility: {part['name']}", table(headers, rows), note(accuracy + "."))
+    accuracy = "; ".join(f"{s.name}: accuracy {100 * s.accuracy:.2f} %, loss {s.loss:.4f}" for s in part.systems)
+    return section(f"fertility-{number}", f"Fertility: {part.name}", table(headers, rows), note(accuracy + "."))
 
 
-def coverage_section(part: Part, styles: Styles, number: int) -> str:
+def coverage_section(part: CoveragePart, styles: Styles, number: int) -> str:
     """The share of attention to phrase slots that is on gold phrases."""
     rows = [
         [
-            s["name"],
-            r["use"],
-            int(r["layer"]),
-            int(r["order"]),
-            *(None if r[k] is None else TableCell(f"{100 * r[k]:.1f}", r[k]) for k in ("covered", "chance")),
-            r["lift"],
-            None if not r["interval"] else TableCell("{:.2f} … {:.2f}".format(*r["interval"]), r["interval"][0]),
+            s.name,
+            r.use,
+            r.layer,
+            int(r.order),
+            *(None if share is None else TableCell(f"{100 * share:.1f}", share) for share in (r.covered, r.chance)),
+            r.lift,
+            None if not r.interval else TableCell("{:.2f} … {:.2f}".format(*r.interval), r.interval[0]),
         ]
-        for s in part["systems"]
-        for r in s["rows"]
+        for s in part.systems
+        for r in s.rows
     ]
     headers = ["system", "attention", "layer", "order", "on gold phrases %", "by chance %", "lift", "95 %"]
     return section(
         f"coverage-{number}",
-        f"Gold phrases under phrase slots: {part['name']}",
-        note(f"{plural(part['phrases'], 'phrase')} in {plural(part['sentences'], 'sentence')}."),
+        f"Gold phrases under phrase slots: {part.name}",
+        note(f"{plural(part.phrases, 'phrase')} in {plural(part.sentences, 'sentence')}."),
         table(headers, rows),
     )
 
 
 def _by_place(
-    title: str, groups: Sequence[tuple[str, int, Mapping[str, Any]]], styles: Styles, x: str, *, joined: bool = True
+    title: str,
+    groups: Sequence[tuple[str, int, Sequence[GroupAccuracy]]],
+    styles: Styles,
+    x: str,
+    *,
+    joined: bool = True,
 ) -> str:
-    names = list(dict.fromkeys(e["name"] for _, _, g in groups for e in g["systems"]))
+    names = list(dict.fromkeys(e.name for _, _, entries in groups for e in entries))
     series = []
     for i, name in enumerate(names):
         aside = 0.5 * (i - (len(names) - 1) / 2) / max(1, len(names))
         points, low, high, tips = [], [], [], []
-        for place, (label, items, group) in enumerate(groups):
-            e = next(e for e in group["systems"] if e["name"] == name)
-            points.append((place + aside, 100 * e["accuracy"]))
-            low.append(100 * e["low"])
-            high.append(100 * e["high"])
+        for place, (label, items, entries) in enumerate(groups):
+            e = next(e for e in entries if e.name == name)
+            points.append((place + aside, 100 * e.accuracy))
+            low.append(100 * e.low)
+            high.append(100 * e.high)
             tips.append(f"{name}, {label} ({items:,}): {points[-1][1]:.1f} % ({low[-1]:.1f} … {high[-1]:.1f})")
         series.append(svg.Series(name, points, styles[name], low, high, joined=joined, tips=tips))
     places = [(float(i), label) for i, (label, _, _) in enumerate(groups)]

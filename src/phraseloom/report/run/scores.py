@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from phraseloom.errors import plural
 from phraseloom.metrics.seeds import LEVEL
 from phraseloom.report.charts import svg
 from phraseloom.report.markup import TableCell, charts, details, note, p_text, section, table
-from phraseloom.report.run.parts import PLACES, Part
+from phraseloom.report.run.parts import (
+    PLACES,
+    ListedToken,
+    NeighboursPart,
+    ScoredLengthGroup,
+    ScoresPart,
+    SegmentsPart,
+    SizeCount,
+    SourcePhrasesPart,
+    SpeedPart,
+    SystemPhrases,
+)
+from phraseloom.report.run.runs import OverRuns
 
 if TYPE_CHECKING:
     from phraseloom.report.run.report import ReportedSystem
@@ -25,13 +37,9 @@ def plus_minus(value: float, deviation: float | None, digits: int = 2) -> TableC
     return TableCell(text if deviation is None else f"{text} ± {deviation:.{digits}f}", value)
 
 
-def ends(
-    entry: Mapping[str, Any], low: str = "low", high: str = "high", digits: int = 2, sign: str = ""
-) -> TableCell | None:
+def ends(low: float | None, high: float | None, sign: str = "") -> TableCell | None:
     """An interval as text, sorted by its lower end."""
-    if entry.get(low) is None or entry.get(high) is None:
-        return None
-    return TableCell(f"{entry[low]:{sign}.{digits}f} … {entry[high]:{sign}.{digits}f}", entry[low])
+    return None if low is None or high is None else TableCell(f"{low:{sign}.2f} … {high:{sign}.2f}", low)
 
 
 def p_value(p: float | None) -> TableCell | None:
@@ -39,26 +47,24 @@ def p_value(p: float | None) -> TableCell | None:
     return None if p is None else TableCell(p_text(p), p)
 
 
-def score_section(part: Part, styles: Styles, number: int) -> str:
+def score_section(part: ScoresPart, styles: Styles, number: int) -> str:
     """One test set or subset: dots, differences to the baseline, tables and signatures."""
-    boot, several = part["bootstrap"], len(part["systems"]) > 1
-    chosen = part["of"]
-    title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part['name']}"
-    text = plural(part["sentences"], "sentence") + (
-        f", those of {chosen['file']} among {chosen['sentences']:,}" if chosen else ""
+    boot, several = part.bootstrap, len(part.systems) > 1
+    chosen = part.of
+    title = f"{'Some lines alone' if chosen else 'Translation quality'}: {part.name}"
+    text = plural(part.sentences, "sentence") + (
+        f", those of {chosen.file} among {chosen.sentences:,}" if chosen else ""
     )
     if boot:
-        text += f". Intervals: 95 %, from {boot['samples']:,} resamples of the sentences (seed {boot['seed']}) and the seeds"
-        text += f"; differences are paired, against {boot['baseline']}; {TESTS}" if several else ""
-    if any(_several(e) for system in part["systems"] for e in system["scores"].values()):
+        text += f". Intervals: 95 %, from {boot.samples:,} resamples of the sentences (seed {boot.seed}) and the seeds"
+        text += f"; differences are paired, against {boot.baseline}; {TESTS}" if several else ""
+    if any(e.deviation is not None for system in part.systems for e in system.scores.values()):
         text += ". ±: standard deviation over runs with other seeds, which is in the intervals"
-    if any(e["one_seed"] for system in part["systems"] for e in system["scores"].values()):
+    if any(e.one_seed for system in part.systems for e in system.scores.values()):
         text += f". {ONE_RUN}"
-    figures = []
-    for metric in part["metrics"]:
-        figures.append(_dots(part, metric["metric"], styles))
-    differences = [_difference_dots(part, metric["metric"], styles) for metric in part["metrics"]]
-    signatures = "; ".join(f"{m['metric']}: {m['signature']}" for m in part["metrics"])
+    figures = [_dots(part, metric.metric, styles) for metric in part.metrics]
+    differences = [_difference_dots(part, metric.metric, styles) for metric in part.metrics]
+    signatures = "; ".join(f"{m.metric}: {m.signature}" for m in part.metrics)
     return section(
         f"scores-{number}",
         title,
@@ -71,65 +77,56 @@ def score_section(part: Part, styles: Styles, number: int) -> str:
     )
 
 
-def _several(entry: Mapping[str, Any]) -> bool:
-    return entry["deviation"] is not None
-
-
-def _dots(part: Part, metric: str, styles: Styles) -> str:
+def _dots(part: ScoresPart, metric: str, styles: Styles) -> str:
     rows = [
-        svg.Dot(s["name"], e["value"], e["low"], e["high"], styles[s["name"]])
-        for s in part["systems"]
-        if (e := s["scores"].get(metric))
+        svg.Dot(s.name, e.value, e.low, e.high, styles[s.name]) for s in part.systems if (e := s.scores.get(metric))
     ]
-    return svg.dots(metric + (" with 95 % intervals" if part["bootstrap"] else ""), rows, x=metric)
+    return svg.dots(metric + (" with 95 % intervals" if part.bootstrap else ""), rows, x=metric)
 
 
-def _difference_dots(part: Part, metric: str, styles: Styles) -> str:
+def _difference_dots(part: ScoresPart, metric: str, styles: Styles) -> str:
     rows = [
-        svg.Dot(s["name"], e["difference"], e["difference_low"], e["difference_high"], styles[s["name"]])
-        for s in part["systems"]
-        if (e := s["scores"].get(metric)) and e["difference"] is not None
+        svg.Dot(s.name, e.difference, e.difference_low, e.difference_high, styles[s.name])
+        for s in part.systems
+        if (e := s.scores.get(metric)) and e.difference is not None
     ]
-    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    base = part.bootstrap.baseline if part.bootstrap else ""
     return svg.dots(f"{metric}: difference to {base}", rows, x=f"{metric} − {metric} of {base}", zero=True)
 
 
-def _table(part: Part) -> str:
-    boot, rows = part["bootstrap"], []
-    compared = boot is not None and len(part["systems"]) > 1
+def _table(part: ScoresPart) -> str:
+    boot, rows = part.bootstrap, []
+    compared = boot is not None and len(part.systems) > 1
     headers = ["system", "metric", "score"] + ["95 %"] * bool(boot)
     headers += ["difference", "95 % of it", "p"] if compared else []
-    for metric in part["metrics"]:
-        values = [s["scores"][metric["metric"]]["value"] for s in part["systems"]]
-        best = max(values) if metric["higher_is_better"] else min(values)
-        for system in part["systems"]:
-            e = system["scores"][metric["metric"]]
-            score = plus_minus(e["value"], e["deviation"])
-            row: list[object] = [system["name"], metric["metric"]]
-            row.append(TableCell(score.text, score.value, strong=compared and e["value"] == best))
-            row += [ends(e)] if boot else []
-            if compared and e["difference"] is not None:
-                row += [
-                    TableCell(f"{e['difference']:+.2f}", e["difference"]),
-                    ends(e, "difference_low", "difference_high", sign="+"),
-                ]
-                row.append(p_value(e["p"]))
+    for metric in part.metrics:
+        values = [s.scores[metric.metric].value for s in part.systems]
+        best = max(values) if metric.higher_is_better else min(values)
+        for system in part.systems:
+            e = system.scores[metric.metric]
+            score = plus_minus(e.value, e.deviation)
+            row: list[object] = [system.name, metric.metric]
+            row.append(TableCell(score.text, score.value, strong=compared and e.value == best))
+            row += [ends(e.low, e.high)] if boot else []
+            if compared and e.difference is not None:
+                row.append(TableCell(f"{e.difference:+.2f}", e.difference))
+                row += [ends(e.difference_low, e.difference_high, "+"), p_value(e.p)]
             rows.append(row + [None] * (len(headers) - len(row)))
     return table(headers, rows, name="Scores")
 
 
-def _pairs(part: Part) -> str:
-    pairs = part["pairs"] or []
+def _pairs(part: ScoresPart) -> str:
+    pairs = part.pairs or []
     if len(pairs) < 2:
         return ""
     rows = [
         [
-            f"{p['system']} − {p['other']}",
-            p["metric"],
-            TableCell(f"{p['difference']:+.2f}", p["difference"]),
-            ends(p, "difference_low", "difference_high", sign="+"),
-            p_value(p["p"]),
-            TableCell(p_value(p["p_holm"]).text + (" *" if p["p_holm"] < LEVEL else ""), p["p_holm"]),  # type: ignore[union-attr]
+            f"{p.system} − {p.other}",
+            p.metric,
+            TableCell(f"{p.difference:+.2f}", p.difference),
+            ends(p.difference_low, p.difference_high, "+"),
+            p_value(p.p),
+            TableCell(p_text(p.p_holm) + (" *" if p.p_holm < LEVEL else ""), p.p_holm),
         ]
         for p in pairs
     ]
@@ -141,40 +138,40 @@ def _pairs(part: Part) -> str:
     )
 
 
-def _lengths(part: Part, styles: Styles) -> str:
-    lengths = part["by_length"]
+def _lengths(part: ScoresPart, styles: Styles) -> str:
+    lengths = part.by_length
     if not lengths:
         return ""
-    groups = [g for g in lengths["groups"] if any(e["value"] is not None for e in g["systems"])]
+    groups = [g for g in lengths.groups if any(e.value is not None for e in g.systems)]
     if not groups:
         return ""
-    places = [(float(i), f"{g['label']} ({g['sentences']:,})") for i, g in enumerate(groups)]
-    metric = lengths["metric"]
+    places = [(float(i), f"{g.label} ({g.sentences:,})") for i, g in enumerate(groups)]
+    metric = lengths.metric
     axes = svg.Axes(x="source tokens (sentences)", y=metric, places=places)
-    names = [s["name"] for s in part["systems"]]
+    names = [s.name for s in part.systems]
     main = [_line(groups, n, i, len(names), styles, ("value", "low", "high")) for i, n in enumerate(names)]
     others = [
         _line(groups, n, i, len(names), styles, ("difference", "difference_low", "difference_high"))
         for i, n in enumerate(names)
     ]
-    base = part["bootstrap"]["baseline"] if part["bootstrap"] else ""
+    base = part.bootstrap.baseline if part.bootstrap else ""
     below = svg.Axes(x="source tokens (sentences)", y="difference", places=places, level=(0.0, base), y_zero=True)
     rows = [
         [
-            g["label"],
-            g["sentences"],
-            e["name"],
-            None if e["value"] is None else plus_minus(e["value"], e["deviation"]),
-            ends(e),
-            None if e["difference"] is None else TableCell(f"{e['difference']:+.2f}", e["difference"]),
-            ends(e, "difference_low", "difference_high", sign="+"),
-            p_value(e["p"]),
+            g.label,
+            g.sentences,
+            e.name,
+            None if e.value is None else plus_minus(e.value, e.deviation),
+            ends(e.low, e.high),
+            None if e.difference is None else TableCell(f"{e.difference:+.2f}", e.difference),
+            ends(e.difference_low, e.difference_high, "+"),
+            p_value(e.p),
         ]
         for g in groups
-        for e in g["systems"]
+        for e in g.systems
     ]
     headers = ["source tokens", "sentences", "system", metric, "95 %", "difference", "95 % of it", "p"]
-    small = any(e["value"] is not None and e["low"] is None for g in groups for e in g["systems"]) and part["bootstrap"]
+    small = any(e.value is not None and e.low is None for g in groups for e in g.systems) and part.bootstrap
     return (
         f"<h3>{metric} by source length</h3>"
         + charts(
@@ -187,26 +184,27 @@ def _lengths(part: Part, styles: Styles) -> str:
 
 
 def _line(
-    groups: Sequence[Mapping[str, Any]], name: str, i: int, number: int, styles: Styles, keys: tuple[str, str, str]
+    groups: Sequence[ScoredLengthGroup], name: str, i: int, number: int, styles: Styles, keys: tuple[str, str, str]
 ) -> svg.Series:
     """A system over the groups, shifted a little so that whiskers do not overlap."""
     aside = 0.6 * (i - (number - 1) / 2) / max(1, number)
     points, low, high, tips = [], [], [], []
     for place, group in enumerate(groups):
-        entry = next((e for e in group["systems"] if e["name"] == name), None)
-        if entry is None or entry[keys[0]] is None:
+        entry = next((e for e in group.systems if e.name == name), None)
+        value, below, above = (getattr(entry, key, None) for key in keys)
+        if value is None:
             continue
-        points.append((place + aside, entry[keys[0]]))
-        low.append(entry[keys[1]])
-        high.append(entry[keys[2]])
-        interval = "" if entry[keys[1]] is None else f" ({entry[keys[1]]:.2f} … {entry[keys[2]]:.2f})"
-        tips.append(f"{name}, {group['label']}: {entry[keys[0]]:.2f}{interval}")
+        points.append((place + aside, value))
+        low.append(below)
+        high.append(above)
+        interval = "" if below is None else f" ({below:.2f} … {above:.2f})"
+        tips.append(f"{name}, {group.label}: {value:.2f}{interval}")
     return svg.Series(name, points, styles[name], low, high, tips=tips)
 
 
-def speed_section(part: Part, systems: Sequence[ReportedSystem]) -> str:
+def speed_section(part: SpeedPart | None, systems: Sequence[ReportedSystem]) -> str:
     """Parameters, time of training and speed of translation."""
-    speeds = {s["name"]: s for s in part["systems"]}
+    speeds = {s.name: s for s in part.systems} if part else {}
     rows = []
     for system in systems:
         s, fast = system.summary, speeds.get(system.name)
@@ -215,7 +213,7 @@ def speed_section(part: Part, systems: Sequence[ReportedSystem]) -> str:
         row.append(None if seconds is None else TableCell(duration(seconds.mean), seconds.mean))
         row.append(None if rate is None else TableCell(f"{rate.mean:,.0f}", rate.mean))
         if fast:
-            row += [_rate(fast["sentences_per_second"], 1), _rate(fast["tokens_per_second"], 0), fast["beam"]]
+            row += [_rate(fast.sentences_per_second, 1), _rate(fast.tokens_per_second, 0), fast.beam]
         rows.append(row + [None] * (7 - len(row)))
     headers = [
         "system",
@@ -228,19 +226,19 @@ def speed_section(part: Part, systems: Sequence[ReportedSystem]) -> str:
     ]
     headers = headers if speeds else headers[:4]
     text = ""
-    if speeds:
-        first = part["systems"][0]
-        threads = f"{first['workers']} thread" + "s" * (first["workers"] != 1)
-        text = f"Translation: {plural(part['sentences'], 'sentence')} at once on {first['device']}, {threads}; measured once."
-    warnings = [note(f"{s['name']}: {w}") for s in part["systems"] for w in s["warnings"]]
+    if part and part.systems:
+        first = part.systems[0]
+        threads = plural(first.workers, "thread")
+        text = f"Translation: {plural(part.sentences, 'sentence')} at once on {first.device}, {threads}; measured once."
+    warnings = [note(f"{s.name}: {w}") for s in speeds.values() for w in s.warnings]
     return section(
         "speed", "Size and speed", table(headers, [row[: len(headers)] for row in rows]), note(text), *warnings
     )
 
 
-def _rate(value: Mapping[str, Any], digits: int) -> TableCell:
-    text = f"{value['mean']:,.{digits}f}"
-    return TableCell(text if value["deviation"] is None else f"{text} ± {value['deviation']:.{digits}f}", value["mean"])
+def _rate(value: OverRuns, digits: int) -> TableCell:
+    text = f"{value.mean:,.{digits}f}"
+    return TableCell(text if value.deviation is None else f"{text} ± {value.deviation:.{digits}f}", value.mean)
 
 
 def duration(seconds: float) -> str:
@@ -256,46 +254,44 @@ LONGEST = 6  # larger sizes are part of the same bar
 SHOWN = 20  # tokens that are visible at first
 
 
-def segments_section(part: Part, styles: Styles, number: int) -> str:
+def segments_section(part: SegmentsPart, styles: Styles, number: int) -> str:
     """The lengths of segments, and whether known phrases are segments."""
-    about = "given translations, forced" if part["forced"] else "the model's own translations"
-    text = f"{plural(part['sentences'], 'sentence')}, {about}" + (
-        f"; {part['left_out']:,} left out" if part["left_out"] else ""
-    )
+    about = "given translations, forced" if part.forced else "the model's own translations"
+    text = f"{plural(part.sentences, 'sentence')}, {about}" + (f"; {part.left_out:,} left out" if part.left_out else "")
     kinds, rows = [], []
-    for system in part["systems"]:
-        for entry in system["phrases"]:
-            kind = entry["kind"] or "all"
-            if entry["segment"] is not None:
-                kinds.append(svg.Bar(kind, [100 * entry[place] for place in PLACES]))
-            cells = [_percent(entry[key]) for key in ("chance", "inside", "split", "posterior", "from_its_source")]
-            interval = TableCell(f"{100 * entry['low']:.1f} … {100 * entry['high']:.1f}", entry["low"])
-            rows.append([system["name"], kind, entry["phrases"], _percent(entry["segment"]), interval, *cells])
+    for system in part.systems:
+        for entry in system.phrases:
+            kind = entry.kind or "all"
+            if entry.segment is not None:
+                kinds.append(svg.Bar(kind, [100 * getattr(entry, place) for place in PLACES]))
+            cells = [
+                _percent(getattr(entry, key)) for key in ("chance", "inside", "split", "posterior", "from_its_source")
+            ]
+            interval = TableCell(f"{100 * entry.low:.1f} … {100 * entry.high:.1f}", entry.low)
+            rows.append([system.name, kind, entry.phrases, _percent(entry.segment), interval, *cells])
     headers = ["system", "kind", "phrases", "one segment %", "95 %", "by chance %", "inside one %", "split %"]
     headers += ["posterior %", "from its source %"]
     legend = "Known phrases of two or more target words in the likeliest segmentation. Intervals: Wilson; by chance: the same "
     legend += "segments elsewhere in their sentence; posterior: p(the phrase is a segment | both sides)."
     return section(
         f"segments-{number}",
-        f"Segments: {part['name']}",
+        f"Segments: {part.name}",
         note(text + "."),
         charts(
-            _sizes("Subwords that a source subword writes (%)", part, "lengths"),
+            _sizes("Subwords that a source subword writes (%)", {s.name: s.lengths for s in part.systems}),
             svg.bars("Known phrases (%)", kinds, ("one segment", "inside one", "split")) if kinds else "",
         ),
         table(headers, rows) + note(legend) if rows else "",
     )
 
 
-def source_phrases_section(part: Part, styles: Styles, number: int) -> str:
+def source_phrases_section(part: SourcePhrasesPart, styles: Styles, number: int) -> str:
     """The lengths of source phrases, the weight of their heaviest subword, and the levels that decoder layers read."""
-    text = plural(part["sentences"], "sentence") + (
-        f", of which {part['cropped']:,} were cropped" if part["cropped"] else ""
-    )
+    text = plural(part.sentences, "sentence") + (f", of which {part.cropped:,} were cropped" if part.cropped else "")
     rows = [
-        [system["name"], _level(entry["level"]), entry["phrases"], _percent(entry["greatest"]), _percent(entry["even"])]
-        for system in part["systems"]
-        for entry in system["levels"]
+        [system.name, _level(entry.level), entry.phrases, _percent(entry.greatest), _percent(entry.even)]
+        for system in part.systems
+        for entry in system.levels
     ]
     headers = ["system", "level", "phrases", "greatest weight %", "1 / size %"]
     legend = (
@@ -304,29 +300,32 @@ def source_phrases_section(part: Part, styles: Styles, number: int) -> str:
     legend += "if all counted the same."
     return section(
         f"source_phrases-{number}",
-        f"Source phrases: {part['name']}",
-        note(f"{text}; {plural(sum(s['phrases'] for s in part['systems']), 'phrase')}."),
-        charts(_sizes("Subwords of a phrase (%)", part, "sizes"), *map(_levels_read, part["systems"])),
+        f"Source phrases: {part.name}",
+        note(f"{text}; {plural(sum(s.phrases for s in part.systems), 'phrase')}."),
+        charts(
+            _sizes("Subwords of a phrase (%)", {s.name: s.sizes for s in part.systems}),
+            *map(_levels_read, part.systems),
+        ),
         table(headers, rows) + note(legend) if rows else "",
     )
 
 
-def neighbours_section(part: Part, styles: Styles, number: int) -> str:
+def neighbours_section(part: NeighboursPart, styles: Styles, number: int) -> str:
     """Cosines of the nearest embeddings by rank, how far two models agree, and the neighbours themselves."""
     series = []
-    for system in part["systems"]:
-        points = [(float(rank), cosine) for rank, cosine in enumerate(system["cosines"], 1)]
-        tips = [f"{system['name']}, neighbour {rank:.0f}: {cosine:.3f}" for rank, cosine in points]
-        series.append(svg.Series(system["name"], points, styles[system["name"]], tips=tips))
-    places = [(float(rank), str(rank)) for rank in range(1, part["neighbours"] + 1)]
+    for system in part.systems:
+        points = [(float(rank), cosine) for rank, cosine in enumerate(system.cosines, 1)]
+        tips = [f"{system.name}, neighbour {rank:.0f}: {cosine:.3f}" for rank, cosine in points]
+        series.append(svg.Series(system.name, points, styles[system.name], tips=tips))
+    places = [(float(rank), str(rank)) for rank in range(1, part.neighbours + 1)]
     axes = svg.Axes(x="neighbour, nearest first", y="cosine", places=places)
-    text = f"{len(part['tokens']):,} {part['side']} tokens, neighbours among {part['candidates']:,} pieces."
-    counted, two = any(t["count"] is not None for t in part["tokens"]), part["agreement"] is not None
-    headers = ["token", *["count"] * counted, *["shared"] * two, *(system["name"] for system in part["systems"])]
-    rows = [_token(token, counted=counted, two=two) for token in part["tokens"]]
+    text = f"{len(part.tokens):,} {part.side} tokens, neighbours among {part.candidates:,} pieces."
+    counted, two = any(t.count is not None for t in part.tokens), part.agreement is not None
+    headers = ["token", *["count"] * counted, *["shared"] * two, *(system.name for system in part.systems)]
+    rows = [_token(token, counted=counted, two=two) for token in part.tokens]
     return section(
         f"neighbours-{number}",
-        f"Nearest embeddings: {part['name']}",
+        f"Nearest embeddings: {part.name}",
         note(text + _agreement(part)),
         charts(svg.lines("Mean cosine of neighbours", series, axes)),
         table(headers, rows[:SHOWN]),
@@ -334,20 +333,20 @@ def neighbours_section(part: Part, styles: Styles, number: int) -> str:
     )
 
 
-def _sizes(title: str, part: Part, key: str) -> str:
+def _sizes(title: str, systems: Mapping[str, Sequence[SizeCount]]) -> str:
     """Stacked shares of sizes, one bar per system."""
-    sizes = sorted({min(entry["size"], LONGEST) for system in part["systems"] for entry in system[key]})
+    sizes = sorted({min(entry.size, LONGEST) for entries in systems.values() for entry in entries})
     rows = []
-    for system in part["systems"]:
-        total = sum(entry["count"] for entry in system[key])
-        counts = [sum(e["count"] for e in system[key] if min(e["size"], LONGEST) == size) for size in sizes]
+    for name, entries in systems.items():
+        total = sum(entry.count for entry in entries)
+        counts = [sum(e.count for e in entries if min(e.size, LONGEST) == size) for size in sizes]
         if total:
-            rows.append(svg.Bar(system["name"], [100 * count / total for count in counts]))
+            rows.append(svg.Bar(name, [100 * count / total for count in counts]))
     return svg.bars(title, rows, [f"{size} and more" if size == LONGEST else str(size) for size in sizes])
 
 
-def _levels_read(system: Mapping[str, Any]) -> str:
-    shares: Sequence[Sequence[float]] = system["shares"] or []
+def _levels_read(system: SystemPhrases) -> str:
+    shares = system.shares or []
     layers = list(zip(*shares, strict=True))
     bars = [svg.Bar(f"decoder layer {j}", [100 * share for share in layer]) for j, layer in enumerate(layers, 1)]
     return svg.bars(
@@ -359,23 +358,23 @@ def _level(level: int) -> str:
     return f"level {level}" if level else "embeddings"
 
 
-def _agreement(part: Part) -> str:
-    agreement = part["agreement"]
+def _agreement(part: NeighboursPart) -> str:
+    agreement = part.agreement
     if agreement is None:
         return ""
-    named = (("Pearson", agreement["pearson"]), ("Spearman", agreement["spearman"]))
+    named = (("Pearson", agreement.pearson), ("Spearman", agreement.spearman))
     values = ", ".join(f"{name} {value:.3f}" for name, value in named if value is not None)
-    cosines = f" Cosines of {plural(agreement['pairs'], 'pair')} of tokens: {values}." if values else ""
+    cosines = f" Cosines of {plural(agreement.pairs, 'pair')} of tokens: {values}." if values else ""
     return (
-        f" Overlap: {agreement['overlap']:.3f} of {part['neighbours']} neighbours are the same, by chance "
-        f"{agreement['chance']:.2g}.{cosines} *: a neighbour that only this model has."
+        f" Overlap: {agreement.overlap:.3f} of {part.neighbours} neighbours are the same, by chance "
+        f"{agreement.chance:.2g}.{cosines} *: a neighbour that only this model has."
     )
 
 
-def _token(token: Mapping[str, Any], *, counted: bool, two: bool) -> list[object]:
-    row: list[object] = [token["piece"], *[token["count"]] * counted, *[token["shared"]] * two]
-    for i, own in enumerate(token["neighbours"]):
-        others = [{piece for piece, _ in pairs} for j, pairs in enumerate(token["neighbours"]) if j != i]
+def _token(token: ListedToken, *, counted: bool, two: bool) -> list[object]:
+    row: list[object] = [token.piece, *[token.count] * counted, *[token.shared] * two]
+    for i, own in enumerate(token.neighbours):
+        others = [{piece for piece, _ in pairs} for j, pairs in enumerate(token.neighbours) if j != i]
         marks = ["*" if any(piece not in pieces for pieces in others) else "" for piece, _ in own]
         row.append(", ".join(f"{mark}{piece} {cosine:.2f}" for mark, (piece, cosine) in zip(marks, own, strict=True)))
     return row
