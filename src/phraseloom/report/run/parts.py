@@ -54,16 +54,6 @@ def read_part(name: str, path: Path) -> Part:
 class ReportItem(results.ResultPart, from_attributes=True):
     """The base of parts and their items. Validation also takes a result, of which it reads the declared attributes."""
 
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def _keep_order(cls, value: Any, validate: Callable[[Any], Any]) -> Any:
-        """Keep the order of the keys of `value`, so that an item is written as it was read."""
-        item = validate(value)
-        for key in value if isinstance(value, dict) else ():
-            if key in vars(item):
-                vars(item)[key] = vars(item).pop(key)
-        return item
-
 
 class ShownSystem(ReportItem):
     """A system, by its name in the report."""
