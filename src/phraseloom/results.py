@@ -116,7 +116,7 @@ class MetricScore(ResultPart):
     runs: list[Number] | None = None
     signature: str
     detail: str = ""
-    higher_is_better: bool | None = None
+    higher_is_better: bool | None = None  # None in files of earlier versions
 
 
 class SystemScores(ResultPart):

@@ -97,12 +97,12 @@ class ScoringOptions:
 
     def scorers(self) -> list[Scorer]:
         """The metrics. Raises UsageError for an unknown one, or none."""
-        from phraseloom.metrics.bleu import make_scorer
+        from phraseloom.metrics.bleu import CHOICE, make_scorer
 
         names = list(dict.fromkeys(n.strip().lower() for n in self.metrics.split(",") if n.strip()))
         names += ["tokenized"] if self.tokenized and "tokenized" not in names else []
         if not names and not self.scores:
-            raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
+            raise UsageError("--metrics names no metric", hint=f"choose from {CHOICE}")
         return [make_scorer(name, tokenize=self.tokenize, lowercase=self.lowercase) for name in names]
 
 

@@ -73,7 +73,7 @@ class ReportInputs:
             metavar="NAME=FILE", help="NAME=FILE: JSON written by evaluate, analyse, align or fertility. Repeatable."
         ),
     ] = None
-    metrics: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated: bleu, chrf, ter.")] = "bleu,chrf"
+    metrics: Annotated[str, typer.Option(metavar="NAMES", help="Comma-separated, as for evaluate.")] = "bleu,chrf"
     scores: Annotated[
         list[str] | None,
         typer.Option(
@@ -269,12 +269,12 @@ def _read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]
 
 def _read_test(text: ParallelText, options: ReportInputs) -> ScoredOn | None:
     """The reference and metrics that score translations; None without a reference. Raises UsageError, DataError."""
-    from phraseloom.metrics.bleu import make_scorer, read_line_numbers
+    from phraseloom.metrics.bleu import CHOICE, make_scorer, read_line_numbers
     from phraseloom.report.run.parts import ScoredOn
 
     names = list(dict.fromkeys(n.strip().lower() for n in options.metrics.split(",") if n.strip()))
     if not names:
-        raise UsageError("--metrics names no metric", hint="choose from bleu, chrf, ter, tokenized, t2t-LANGUAGE")
+        raise UsageError("--metrics names no metric", hint=f"choose from {CHOICE}")
     for name in names:
         make_scorer(name)
     if text.references is None or options.reference is None:

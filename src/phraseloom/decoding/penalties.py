@@ -18,7 +18,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from phraseloom.options.decoding import NoPenaltyConfig, PenaltyConfig, SockeyePenaltyConfig, WuPenaltyConfig
+from phraseloom.options.decoding import PenaltyConfig
 
 
 class LengthPenalty(Protocol):
@@ -64,7 +64,7 @@ class NoPenalty:
 PENALTIES: dict[str, Callable[..., LengthPenalty]] = {"wu": WuPenalty, "sockeye": SockeyePenalty, "none": NoPenalty}
 
 
-def build_penalty(config: WuPenaltyConfig | SockeyePenaltyConfig | NoPenaltyConfig) -> LengthPenalty:
+def build_penalty(config: PenaltyConfig) -> LengthPenalty:
     """The penalty of a configuration."""
     return PENALTIES[config.kind](**config.model_dump(exclude={"kind"}))
 

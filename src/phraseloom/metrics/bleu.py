@@ -64,8 +64,8 @@ class LengthGroup:
 class Scorer:
     """One metric: sentences → rows of counts → score of a sum of rows.
 
-    `metric` is a sacreBLEU metric; `prepare` is applied to every line before it, and `tokens` says in the signature which
-    tokens it makes.
+    `metric` is a metric of sacreBLEU (`given.py` has a scorer without one). `prepare` is applied to every line before it, and
+    `tokens` says in the signature which tokens it makes.
     """
 
     def __init__(

@@ -52,7 +52,6 @@ LongLines = Literal["crop", "split"]
 StopRule = Literal["finished", "exact", "transformers"]
 Kernels = Literal["auto", "eager", "native"]
 Precision = Literal["fp32", "bf16", "fp16"]
-PenaltyName = Literal["wu", "sockeye", "none"]
 EnsembleMean = Literal["probabilities", "log_probabilities"]
 MbrMetric = Literal["chrf", "bleu"]
 
@@ -153,7 +152,7 @@ class DecodingConfig(Config):
     ensemble_mean: EnsembleMean = Field(
         "probabilities", description="What an ensemble averages: the probabilities of its models, or their logarithms."
     )
-    length_penalty: PenaltyConfig = Field(WuPenaltyConfig(), description="Kind of length penalty.")
+    length_penalty: PenaltyConfig = Field(WuPenaltyConfig(), description="Length penalty: wu, sockeye or none.")
     stop: StopRule = Field(
         "finished",
         description="Stopping rule. finished: when as many hypotheses as the beam size have finished; exact: when no better "

@@ -86,7 +86,10 @@ def read_records(path: Path) -> tuple[list[dict[str, Any]], int]:
 
 
 def training_speed(folder: Path) -> dict[str, float | None]:
-    """`seconds` of wall time of a training and its target `tokens_per_second`; None without timing."""
+    """`seconds` of wall time of a training and its target `tokens_per_second`; None without timing.
+
+    `reproduce` stores all of them in `table.json`.
+    """
     records, _ = read_records(folder / TIMING)
     seconds = max((float(r["seconds"]) for r in records if is_finite(r.get("seconds"))), default=0.0)
     tokens = max((r["target_tokens"] for r in records if is_finite(r.get("target_tokens"))), default=0)

@@ -347,7 +347,7 @@ def _unit(systems: Sequence[SystemFacts]) -> tuple[str, float]:
 
 
 def provenance(document: RunReport) -> str:
-    """Recipes, data, versions and machines: differences first; what is the same is folded."""
+    """Recipes, the table of runs, and what the report was made from; settings that all systems share are folded."""
     systems = [s for s in document.systems if s.runs]
     names = [s.name for s in systems]
     rows = document.configuration
@@ -363,9 +363,12 @@ def provenance(document: RunReport) -> str:
             table(["key", "value"], same, sortable=False),
         )
     )
-    facts = [[system.name, mono_cell(run.folder), *_facts(run)] for system in systems for run in system.runs]
-    headers = ["system", "folder", "checkpoint", "seed", "phraseloom", "torch", "Python", "machine", "dataset"]
-    parts += ["<h3>Runs</h3>", table(headers, facts)] if facts else []
+    runs = [
+        [system.name, *(cell(run, run.facts or Provenance()) for cell in RUN_COLUMNS.values())]
+        for system in systems
+        for run in system.runs
+    ]
+    parts += ["<h3>Runs</h3>", table(["system", *RUN_COLUMNS], runs)] if runs else []
     files = [[key, mono_cell(value)] for key, value in document.about.items() if value is not None]
     parts += ["<h3>Made from</h3>", table(["", "what"], files, sortable=False)] if files else []
     return "".join(parts)
@@ -382,11 +385,17 @@ def mono_cell(text: str) -> TableCell:
     return TableCell(text, html=mono(text))
 
 
-def _facts(run: RunFacts) -> list[object]:
-    facts = run.facts or Provenance()
-    seed = "–" if run.seed is None else str(run.seed)
-    versions = [version or "–" for version in (facts.phraseloom, facts.torch, facts.python, facts.machine)]
-    return [run.checkpoint or "–", seed, *versions, mono_cell((facts.dataset or "–")[:12])]
+# The table of runs: the header and the cell of each column after the system.
+RUN_COLUMNS: dict[str, Callable[[RunFacts, Provenance], object]] = {
+    "folder": lambda run, _: mono_cell(run.folder),
+    "checkpoint": lambda run, _: run.checkpoint or "–",
+    "seed": lambda run, _: "–" if run.seed is None else str(run.seed),
+    "phraseloom": lambda _, made: made.phraseloom or "–",
+    "torch": lambda _, made: made.torch or "–",
+    "Python": lambda _, made: made.python or "–",
+    "machine": lambda _, made: made.machine or "–",
+    "dataset": lambda _, made: mono_cell((made.dataset or "–")[:12]),
+}
 
 
 def lacks(document: RunReport) -> str:

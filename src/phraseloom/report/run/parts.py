@@ -164,7 +164,11 @@ def scores(result: results.ScoresResult, name: str, origin: str) -> ScoresPart:
         "sentences": result.sentences,
         "of": result.lines and {"file": result.lines.file, "sentences": result.lines.of},
         "metrics": [
-            {"metric": score.name, "signature": score.signature, "higher_is_better": score.name != "TER"}
+            {
+                "metric": score.name,
+                "signature": score.signature,
+                "higher_is_better": score.name != "TER" if score.higher_is_better is None else score.higher_is_better,
+            }
             for score in result.systems[0].scores
         ],
         "systems": [
