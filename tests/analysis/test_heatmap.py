@@ -279,12 +279,12 @@ def test_characters_without_a_font_are_said_once(tmp_path: Path, caplog: pytest.
 
 def test_other_endings_and_no_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
-    from phraseloom.report.charts import heatmap, plots
+    from phraseloom.report.charts import heatmap, picture
 
     found = map_of(INTERLEAVED, "a", "b")
     with pytest.raises(UsageError, match=r"not 'x\.jpeg'"):
         heatmap.draw(found, tmp_path / "x.jpeg")
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"phraseloom\[plot\]"):
         heatmap.draw(found, tmp_path / "x.png")
     assert not list(tmp_path.iterdir())

@@ -173,8 +173,8 @@ def test_what_makes_runs_hard_to_compare(folder: Path) -> None:
     two = build(systems_of("base", "other")).warnings
     assert ["dataset" in two[0], "kind of output" in two[1]] == [True, True]
     html = report_page(build(systems_of("base", "other")))
-    assert "Training loss: softmax output" in html
-    assert "Training loss: continuous output" in html
+    assert "Training loss; pale: validation (softmax output)" in html
+    assert "Training loss (continuous output)" in html
 
 
 def test_files_of_other_verbs_find_their_system(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -11,12 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phraseloom.report.charts import svg
+from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.charts.svg import number, scale_of
 
 
 def tree(html: str) -> ElementTree.Element:
     """The figure, which must be well-formed."""
     return ElementTree.fromstring(html)
+
+
+def lines(series: list[Series], **axes: Any) -> str:
+    return svg.lines(Chart("t", series, Axes("x", "y", **axes)))
 
 
 def circles(html: str) -> list[tuple[float, float]]:
@@ -59,7 +65,7 @@ def test_ticks_of_known_scales() -> None:
 
 
 def test_points_are_where_the_axes_say() -> None:
-    html = svg.lines("t", [svg.Series("a", [(0, 0), (10, 5), (20, 10)])], svg.Axes("x", "y"))
+    html = lines([Series("a", [(0, 0), (10, 5), (20, 10)])])
     (x0, y0), (x1, y1), (x2, y2) = circles(html)
     assert x1 == pytest.approx((x0 + x2) / 2, abs=0.1)
     assert y1 == pytest.approx((y0 + y2) / 2, abs=0.1)
@@ -70,18 +76,16 @@ def test_points_are_where_the_axes_say() -> None:
 
 
 def test_whiskers_and_bands_reach_their_ends() -> None:
-    series = svg.Series("a", [(1, 5), (2, 6)], low=[4, None], high=[7, None])
-    html = svg.lines("t", [series], svg.Axes("x", "y", places=[(1, "1"), (2, "2")]))
+    html = lines([Series("a", [(1, 5), (2, 6)], intervals=[(4, 7), None])], places=[(1, "1"), (2, "2")])
     assert len([e for e in tree(html).iter("line") if e.get("class") == "whisker"]) == 1
-    banded = svg.Series("a", [(1, 5), (2, 6)], low=[4, 5], high=[7, 8], band=True)
-    html = svg.lines("t", [banded], svg.Axes("x", "y"))
+    assert html.count('class="hollow"') == 1
+    html = lines([Series("a", [(1, 5), (2, 6)], intervals=[(4, 7), (5, 8)], band=True)])
     (band,) = (e for e in tree(html).iter("path") if e.get("class") == "band")
     assert len(re.findall(r"[ML]", band.get("d", ""))) == 4
 
 
 def test_every_number_stands_in_a_title() -> None:
-    series = svg.Series("a", [(1, 5.123)], low=[4], high=[7])
-    titles = [e.text for e in tree(svg.lines("t", [series], svg.Axes("x", "y"))).iter("title")]
+    titles = [e.text for e in tree(lines([Series("a", [(1, 5.123)], intervals=[(4, 7)])])).iter("title")]
     assert titles == ["a, 1: 5.12 (4.00 … 7.00)"]
     html = svg.dots("t", [svg.Dot("b", 2, 1, 3)], x="BLEU", zero=True)
     assert [e.text for e in tree(html).iter("title")] == ["b: 2.00 (1.00 … 3.00)"]
@@ -102,9 +106,9 @@ def test_more_series_than_colours_still_look_different() -> None:
 
 def test_texts_are_escaped() -> None:
     bad = '</title><script>alert(1)</script>"&'
-    series = [svg.Series(bad, [(1, 2)], style=n) for n in range(2)]
+    series = [Series(bad, [(1, 2)], style=n, level=1.0) for n in range(2)]
     for html in (
-        svg.lines(bad, series, svg.Axes(bad, bad, places=[(1, bad)], level=(2, bad))),
+        svg.lines(Chart(bad, series, Axes(bad, bad, places=[(1, bad)], level=(2, bad), levels=bad))),
         svg.dots(bad, [svg.Dot(bad, 1)], x=bad),
         svg.bars(bad, [svg.Bar(bad, [100])], [bad]),
     ):
@@ -113,20 +117,37 @@ def test_texts_are_escaped() -> None:
 
 
 def test_nothing_to_draw() -> None:
-    assert svg.lines("t", [svg.Series("a", [])], svg.Axes("x", "y")) == ""
+    assert lines([Series("a", [])]) == ""
     assert svg.dots("t", [], x="x") == ""
     assert svg.bars("t", [], []) == ""
 
 
 def test_many_places_take_the_whole_width() -> None:
     places = [(float(i), str(i)) for i in range(17)]
-    series = [svg.Series(str(n), [(p, 1.0) for p, _ in places], style=n) for n in range(3)]
-    assert 'class="chart wide"' in svg.lines("t", series, svg.Axes("x", "y", places=places))
-    assert 'class="chart"' in svg.lines("t", series[:1], svg.Axes("x", "y", places=places))
+    series = [Series(str(n), [(p, 1.0) for p, _ in places], style=n) for n in range(3)]
+    assert 'class="chart wide"' in lines(series, places=places)
+    assert 'class="chart"' in lines(series[:1], places=places)
 
 
 def test_a_series_of_one_point_has_a_mark() -> None:
     """Also where marks are not asked for: there is no line that would show it."""
-    alone = svg.lines("t", [svg.Series("a", [(1.0, 2.0)], marked=False)], svg.Axes(x="x", y="y"))
-    several = svg.lines("t", [svg.Series("a", [(1.0, 2.0), (2.0, 2.0)], marked=False)], svg.Axes(x="x", y="y"))
+    alone = lines([Series("a", [(1.0, 2.0)], marked=False)])
+    several = lines([Series("a", [(1.0, 2.0), (2.0, 2.0)], marked=False)])
     assert (alone.count('class="mark"'), several.count('class="mark"')) == (1, 0)
+
+
+def test_no_line_crosses_a_break() -> None:
+    series = [Series("a", [(1, 1), (2, 2), (4, 3), (5, 4)], level=2.5)]
+    html = lines(series, places=[(float(n), str(n)) for n in range(1, 6)], breaks=[3.0], levels="uniform")
+    paths = [e.get("d", "") for e in tree(html).iter("path") if e.get("class") == "line"]
+    assert [len(re.findall(r"[ML]", path)) for path in paths] == [2, 2]
+    assert "uniform" in {e.text for e in tree(html).iter("text")}
+    heights = {e.get("y1") for e in tree(html).iter("line") if e.get("class") == "line"}
+    assert len(heights) == 1
+
+
+def test_a_label_of_two_lines_makes_room_for_the_second() -> None:
+    plain, two = (lines([Series("a", [(1, 1)])], places=[(1.0, label)]) for label in ("short", "short\n40 sentences"))
+    assert "40 sentences" in {e.text for e in tree(two).iter("text")}
+    heights = [int(re.findall(r'viewBox="0 0 \d+ (\d+)"', html)[0]) for html in (plain, two)]
+    assert heights[0] < heights[1]

@@ -86,7 +86,7 @@ def stored(folder: Path, *, curves: bool = True) -> Path:
 
 
 def titles(svg: Path) -> set[str]:
-    """The panels that a picture has; matplotlib writes the text of each into a comment."""
+    """The panels that a picture has."""
     text = svg.read_text()
     return {
         what for what in ("by updates", "by minutes of training", "Gain over attn", "by parameters") if what in text

@@ -219,7 +219,7 @@ def test_a_failed_row_is_shown(make: Callable[..., Any]) -> None:
 def test_the_page_shows_the_plot_where_there_is_one(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     _, target, _ = make()
     assert "\n\n![A table](table.svg)\n\n" in (target / "table.md").read_text()
-    monkeypatch.setattr("phraseloom.reproduce.writing.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("phraseloom.report.charts.picture.importlib.util.find_spec", lambda _: None)
     _, target, _ = make()
     assert "table.svg" not in (target / "table.md").read_text()
 

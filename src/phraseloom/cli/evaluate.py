@@ -13,12 +13,13 @@ import typer
 from phraseloom.cli.options import ReportForm, ResampleSeed, check_form, grouped, once, rising_numbers
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.streams import note
-from phraseloom.errors import UsageError, plural
+from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.text.lines import LineReport, check_parallel, read_lines, read_stream
 
 if TYPE_CHECKING:
     from phraseloom.metrics.bleu import Scorer
+    from phraseloom.results import LengthScores
 
 STDIN = "-"
 PAPER = "paper"  # the edges of P001, Figure 3
@@ -127,7 +128,6 @@ def command(
     Example: phraseloom evaluate -r test.de --bootstrap 1000 base=b1.de,b2.de,b3.de new=n1.de,n2.de,n3.de
     """
     from phraseloom import results
-    from phraseloom.report.charts import lengths
     from phraseloom.report.evaluation import ByLength, evaluate, render
 
     runs = _runs(texts.hypotheses)
@@ -157,13 +157,35 @@ def command(
     if texts.lines is not None:
         result = result.model_copy(update={"lines": results.LineSubset(file=texts.lines, of=read.total)})
     if scoring.plot is not None and result.by_length is not None:
-        lengths.draw(result.by_length, scoring.plot)
+        _draw(result.by_length, scoring.plot)
     print(results.line(result) + "\n" if output == "json" else render(result), end="")
+
+
+def _draw(lengths: LengthScores, output: str) -> None:
+    """Draw scores by source length and, with resamples, the differences to the first system."""
+    from phraseloom.metrics.compare import FEWEST
+    from phraseloom.report.charts.picture import draw
+    from phraseloom.report.charts.places import by_length, without_endings
+    from phraseloom.report.run.parts import length_scores
+
+    names = without_endings([system.name for system in lengths.systems])
+    systems = [system.model_copy(update={"name": names[system.name]}) for system in lengths.systems]
+    part = length_scores(lengths.model_copy(update={"systems": systems}))
+    styles = {name: i for i, name in enumerate(names.values())}
+    charts = by_length(part, next(iter(styles)) if lengths.samples is not None else None, styles)
+    text = f"{lengths.metric}: {lengths.signature}"
+    if lengths.samples is not None:
+        text += f"\nwhiskers: central 95 % of {lengths.samples:,} resamples of the sentences of each group, seed {lengths.seed}"
+        if any(group.score and not group.bootstrap for group in lengths.systems[0].groups):
+            text += f"; hollow: fewer than {FEWEST} sentences, not resampled"
+    if not any(chart.shown for chart in charts):
+        raise DataError("no group of source lengths holds a sentence")
+    draw(charts, output, title=charts[0].title, note=text)
 
 
 def _check(texts: TextOptions, scoring: ScoringOptions, bleu: str | None) -> list[int]:
     """Check options that need others, before anything is read. Returns the edges of the length groups; `bleu` scores them."""
-    from phraseloom.report.charts.plots import can_draw
+    from phraseloom.report.charts.picture import can_draw
 
     if scoring.pairs and (not scoring.bootstrap or len(texts.hypotheses) < 2):
         need = "at least two systems" if scoring.bootstrap else "resamples; give --bootstrap 1000"

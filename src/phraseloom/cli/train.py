@@ -51,7 +51,7 @@ def command(
 
     loaded = load_recipe(recipe, overrides)
     first_sign("train", f"{loaded.name}: loading torch and the dataset {loaded.data.folder}")
-    from phraseloom.report.charts.plots import draw_after_training
+    from phraseloom.report.charts.curves import draw_after_training
     from phraseloom.training.distributed import LostProcess, is_child
     from phraseloom.training.run import run_recipe
 

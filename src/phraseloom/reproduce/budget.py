@@ -12,17 +12,14 @@ table.json, so the picture can be made without the runs. One seed has no band. N
 
 from __future__ import annotations
 
-import importlib.util
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from phraseloom.files import atomic_write_bytes
-from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, MARKERS, STYLE
+from phraseloom.report.charts.chart import Axes, Chart, Series
+from phraseloom.report.charts.picture import draw, has_matplotlib
 from phraseloom.reproduce.measure import ValidationCurves
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
 
@@ -33,7 +30,6 @@ TITLES = {
     "gain": "Gain over {base} at the same update",
     "parameters": "{what} by parameters",
 }
-PANEL_SIZE = (5.4, 3.5)
 NAMES = {"bleu": "BLEU", "perplexity": "perplexity"}
 
 
@@ -89,36 +85,13 @@ def gain(row: SeedCurves, base: SeedCurves, *, log: bool) -> Band | None:
 
 def draw_budget(result: Result, path: Path) -> bool:
     """Draw the picture as SVG, a row of panels for each task; False where there is nothing to draw (with)."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not has_matplotlib():
         return False
     tasks = {task: panels for task in (list(result.table.tasks) or [""]) if (panels := _panels(result, task))}
     if not tasks:
         return False
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    columns = min(2, max(map(len, tasks.values())))
-    heights = [-(-len(panels) // columns) for panels in tasks.values()]
-    with matplotlib.rc_context(STYLE):
-        size = (PANEL_SIZE[0] * columns, PANEL_SIZE[1] * sum(heights) + 0.8)
-        figure = Figure(figsize=size, layout="constrained")
-        axes: Any = figure.subplots(sum(heights), columns, squeeze=False)
-        for ax in axes.flat:
-            ax.set_visible(False)
-        above = 0
-        for (task, panels), height in zip(tasks.items(), heights, strict=True):
-            for place, panel in enumerate(panels):
-                ax = axes[above + place // columns][place % columns]
-                ax.set_visible(True)
-                DRAW[panel](ax, result, task)
-                if len(tasks) > 1 and task:
-                    ax.set_title(f"{task}: {ax.get_title(loc='left')}")
-            above += height
-        _legend(figure, axes.flat)
-        figure.suptitle(f"{result.table.title} — scale {result.scale}", fontsize=10)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    atomic_write_bytes(path, buffer.getvalue())
+    charts = [_chart(result, task, panel, len(tasks) > 1) for task, panels in tasks.items() for panel in panels]
+    draw(charts, path, title=f"{result.table.title} — scale {result.scale}", columns=2)
     return True
 
 
@@ -161,89 +134,41 @@ def _score(result: Result) -> str | None:
     return next((key for key in singles if any(result.numbers(c) for c in result.measured if c[2] == key)), None)
 
 
-def _look(result: Result, row: str) -> dict[str, Any]:
-    number = list(result.table.rows).index(row)
-    turn = number + number // len(COLOURS)  # a second row of one colour has another marker
-    look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[turn % len(MARKERS)]}
-    return {**look, "label": result.table.rows[row].label}
-
-
-def _line(ax: Any, result: Result, row: str, band: Band) -> None:
-    number = list(result.table.rows).index(row)
-    look = _look(result, row)
-    ax.plot(band.places, band.values, linestyle=DASHES[number % len(DASHES)], **look)
-    if band.reach is not None:
-        low, high = band.values - band.reach, band.values + band.reach
-        ax.fill_between(band.places, low, high, color=look["color"], alpha=0.18, linewidth=0)
-
-
-def _by_updates(ax: Any, result: Result, task: str) -> None:
+def _chart(result: Result, task: str, panel: str, named: bool) -> Chart:
+    """One panel; `named`: with the name of the task."""
     key, curves = _curves(result, task)
-    for row, curve in curves.items():
-        _line(ax, result, row, Band(curve.updates, curve.values.mean(0), curve.deviation))
-    _validation_axes(ax, key, "updates")
+    base, numbers = result.table.baseline, {row: i for i, row in enumerate(result.table.rows)}
+    bands: dict[str, Band | None] = {}
+    score = _score(result)
+    if panel == "updates":
+        bands = {row: Band(curve.updates, curve.values.mean(0), curve.deviation) for row, curve in curves.items()}
+    elif panel == "minutes":
+        for row, curve in curves.items():
+            if curve.minutes is not None:
+                bands[row] = Band(curve.minutes.mean(0), curve.values.mean(0), curve.deviation)
+    elif panel == "gain" and base is not None:
+        bands = {row: gain(c, curves[base], log=key == "perplexity") for row, c in curves.items() if row != base}
+    series = [
+        _line(result.table.rows[row].label, band, numbers[row]) for row, band in bands.items() if band is not None
+    ]
+    if panel == "gain":
+        axes = Axes("updates", "BLEU" if key == "bleu" else "nats a token", x_zero=True, y_zero=True, level=(0.0, ""))
+    elif panel == "parameters" and score is not None:
+        what = result.table.metrics[score].title
+        for row, (millions, mean, deviation) in _sized(result, task).items():
+            ends = [(mean - deviation, mean + deviation)] if deviation is not None else []
+            series.append(Series(result.table.rows[row].label, [(millions, mean)], numbers[row], ends, joined=False))
+        axes = Axes("parameters, millions", what)
+    else:
+        log = key == "perplexity"
+        axes = Axes(panel, NAMES[key] + " (log scale)" * log, x_zero=True, y_log=log)
+    what = axes.y if panel == "parameters" else NAMES[key]
+    title = TITLES[panel].format(what=what, base=base)
+    return Chart(f"{task}: {title}" if named and task else title, series, axes)
 
 
-def _by_minutes(ax: Any, result: Result, task: str) -> None:
-    key, curves = _curves(result, task)
-    for row, curve in curves.items():
-        if curve.minutes is not None:
-            _line(ax, result, row, Band(curve.minutes.mean(0), curve.values.mean(0), curve.deviation))
-    _validation_axes(ax, key, "minutes")
-
-
-def _validation_axes(ax: Any, key: str, by: str) -> None:
-    ax.set_title(TITLES[by].format(what=NAMES[key]))
-    ax.set_xlabel(by)
-    ax.set_ylabel(NAMES[key] + (" (log scale)" if key == "perplexity" else ""))
-    ax.set_xlim(left=0)
-    if key == "perplexity":
-        _log_ticks(ax)
-
-
-def _log_ticks(ax: Any) -> None:
-    from matplotlib import ticker
-
-    ax.set_yscale("log")
-    ax.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
-    ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    ax.yaxis.set_minor_locator(ticker.NullLocator())
-
-
-def _gains(ax: Any, result: Result, task: str) -> None:
-    key, curves = _curves(result, task)
-    base = result.table.baseline
-    assert base is not None
-    ax.axhline(0, color=GREY, linewidth=1)
-    for row, curve in curves.items():
-        band = None if row == base else gain(curve, curves[base], log=key == "perplexity")
-        if band is not None:
-            _line(ax, result, row, band)
-    ax.set_title(TITLES["gain"].format(base=base))
-    ax.set_xlabel("updates")
-    ax.set_ylabel("BLEU" if key == "bleu" else "nats a token")
-    ax.set_xlim(left=0)
-
-
-def _by_parameters(ax: Any, result: Result, task: str) -> None:
-    key = _score(result)
-    assert key is not None
-    for row, (millions, mean, deviation) in _sized(result, task).items():
-        ax.errorbar(millions, mean, yerr=deviation, capsize=3, linestyle="none", **_look(result, row))
-    title = result.table.metrics[key].title
-    ax.set_title(TITLES["parameters"].format(what=title))
-    ax.set_xlabel("parameters, millions")
-    ax.set_ylabel(title)
-
-
-DRAW = {"updates": _by_updates, "minutes": _by_minutes, "gain": _gains, "parameters": _by_parameters}
-
-
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend for all panels."""
-    handles: dict[str, Any] = {}
-    for ax in axes:
-        if ax.get_visible():
-            for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
-                handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=2, fontsize=8)
+def _line(label: str, band: Band, style: int) -> Series:
+    points = list(zip(band.places.tolist(), band.values.tolist(), strict=True))
+    reach = () if band.reach is None else band.reach.tolist()
+    ends = [(value - r, value + r) for (_, value), r in zip(points, reach, strict=False)]
+    return Series(label, points, style, ends, band=True)

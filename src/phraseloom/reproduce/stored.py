@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import pydantic
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.files import read_json, require_folder, sha256_file
+from phraseloom.report.charts.picture import INSTALL, has_matplotlib
 from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.measure import MeasuredValue, scorer_of
 from phraseloom.reproduce.result import Result, compare
@@ -103,8 +103,8 @@ def draw_pictures(folder: Path) -> list[Path]:
     Tables of scale tiny are left out, because they say nothing about quality.
     Raises UsageError without a table or matplotlib, CorruptError for a damaged table.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UsageError("pictures need matplotlib", hint="pip install 'phraseloom[plot]'")
+    if not has_matplotlib():
+        raise UsageError("pictures need matplotlib", hint=INSTALL)
     drawn = []
     for path in stored_tables(require_folder(folder)):
         if path.parent.parent.name == "tiny":

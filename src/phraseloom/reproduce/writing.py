@@ -9,8 +9,6 @@ The plot of a table: numbers here beside those of the paper, row by row; series 
 
 from __future__ import annotations
 
-import importlib.util
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,7 +17,6 @@ from typing import Any, get_args
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.files import (
-    atomic_write_bytes,
     atomic_write_json,
     atomic_write_text,
     read_json,
@@ -27,7 +24,8 @@ from phraseloom.files import (
     sha256_file,
 )
 from phraseloom.metrics.seeds import SeedDifference
-from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, MARKERS, STYLE
+from phraseloom.report.charts import picture as charts
+from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.markup import markdown
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.result import PARAMETERS, Result, mean_and_deviation
@@ -157,28 +155,23 @@ ROW_HEIGHT, WIDTH = 0.34, 9.0
 
 def draw(result: Result, path: Path) -> bool:
     """Draw the first metric that has numbers here, for each task, as SVG; False where there is nothing to draw (with)."""
-    if importlib.util.find_spec("matplotlib") is None:
+    if not charts.has_matplotlib():
         return False
     key = next((k for k in result.table.metrics if _has(result, k)), None)
     if key is None:
         return False
-    import matplotlib
-    from matplotlib.figure import Figure
-
     metric = result.table.metrics[key]
-    series = metric.is_series
     tasks = [task for task in (list(result.table.tasks) or [""]) if _has(result, key, task)]
-    with matplotlib.rc_context(STYLE):
-        height = 3.6 if series else max(2.0, 1.1 + ROW_HEIGHT * max(len(_rows(result, task, key)) for task in tasks))
-        figure = Figure(figsize=(WIDTH, height * len(tasks)), layout="constrained")
-        axes: Any = figure.subplots(len(tasks), 1, squeeze=False)
+    title = f"{result.table.title} — scale {result.scale}"
+    if metric.is_series:
+        charts.draw([_lines(result, task, key) for task in tasks], path, title=title, columns=2)
+        return True
+    height = max(2.0, 1.1 + ROW_HEIGHT * max(len(_rows(result, task, key)) for task in tasks))
+    with charts.figure(len(tasks), 1, title, size=(WIDTH, height * len(tasks))) as (drawn, axes):
         for task, ax in zip(tasks, axes[:, 0], strict=True):
-            (_lines if series else _dots)(ax, result, task, key)
+            _dots(ax, result, task, key)
             ax.set_title(f"{task}: {metric.title}".removeprefix(": "))
-        figure.suptitle(f"{result.table.title} — scale {result.scale}", fontsize=10)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="svg", metadata={"Date": None})
-    atomic_write_bytes(path, buffer.getvalue())
+        charts.save(drawn, path)
     return True
 
 
@@ -208,8 +201,10 @@ def _dots(ax: Any, result: Result, task: str, key: str) -> None:
     for place, row in zip(places, rows, strict=True):
         found = mean_and_deviation(result.numbers((task, row, key)))
         if found is not None:
-            ax.errorbar(found[0], place, xerr=found[1] or 0, color=COLOURS[0], marker=MARKERS[0], capsize=3)
-    ax.set_xlabel("here", color=COLOURS[0])
+            ax.errorbar(
+                found[0], place, xerr=found[1] or 0, color=charts.COLOURS[0], marker=charts.MARKERS[0], capsize=3
+            )
+    ax.set_xlabel("here", color=charts.COLOURS[0])
     told = [(place, result.table.paper_of(row, task).get(key)) for place, row in zip(places, rows, strict=True)]
     points = [(place, value) for place, value in told if isinstance(value, float | int)]
     if points:
@@ -217,23 +212,31 @@ def _dots(ax: Any, result: Result, task: str, key: str) -> None:
         above.grid(visible=False)
         above.spines["top"].set_visible(True)
         above.plot(
-            [v for _, v in points], [p for p, _ in points], color=COLOURS[1], marker=MARKERS[1], linestyle="none"
+            [v for _, v in points],
+            [p for p, _ in points],
+            color=charts.COLOURS[1],
+            marker=charts.MARKERS[1],
+            linestyle="none",
         )
-        above.set_xlabel("paper", color=COLOURS[1])
+        above.set_xlabel("paper", color=charts.COLOURS[1])
 
 
-def _lines(ax: Any, result: Result, task: str, key: str) -> None:
-    """One line a row over the labels; the paper's in grey where it gives numbers."""
+def _lines(result: Result, task: str, key: str) -> Chart:
+    """One line a row over the labels, and a pale one of the paper where it gives numbers."""
+    values: dict[str, tuple[int, dict[str, float], dict[str, float]]] = {}
     for number, row in enumerate(_rows(result, task, key)):
         here = {label: sum(v) / len(v) for label, v in result.series((task, row, key)).items()}
-        look = {"marker": MARKERS[number % len(MARKERS)], "linestyle": DASHES[number % len(DASHES)]}
-        if here:
-            label, colour = result.table.rows[row].label, COLOURS[number % len(COLOURS)]
-            ax.plot(list(here), list(here.values()), label=label, color=colour, **look)
         told = result.table.paper_of(row, task).get(key)
-        if isinstance(told, dict):
-            ax.plot(list(told), list(told.values()), label=f"{result.table.rows[row].label}, paper", color=GREY, **look)
-    ax.legend(fontsize=8)
+        values[result.table.rows[row].label] = (number, here, told if isinstance(told, dict) else {})
+    labels = list(dict.fromkeys(label for _, *both in values.values() for one in both for label in one))
+    series = []
+    for name, (number, here, told) in values.items():
+        for found, of_paper in ((here, False), (told, True)):
+            points = [(float(labels.index(label)), value) for label, value in found.items()]
+            series.append(Series(name, points, number, faint=of_paper))
+    title = f"{task}: {result.table.metrics[key].title}".removeprefix(": ")
+    pale = "; pale: the paper" if any(told for _, _, told in values.values()) else ""
+    return Chart(title, series, Axes("", result.table.metrics[key].title + pale, places=list(enumerate(labels))))
 
 
 FORMAT = 2

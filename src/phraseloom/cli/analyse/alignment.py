@@ -76,7 +76,7 @@ def command(
     once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, gold, trees], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.plots import can_draw
+        from phraseloom.report.charts.picture import can_draw
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
@@ -168,17 +168,17 @@ def _aer(measured: MeasuredAlignment) -> str:
 def _draw(
     measured: Mapping[str, Sequence[MeasuredAlignment]], method: str, heads: Heads, output: Path, about: str
 ) -> None:
-    from phraseloom.report.charts.layers import LayerSeries, draw
+    from phraseloom.report.charts.picture import draw
+    from phraseloom.report.charts.places import LayerValues, by_layer, last_parts
 
     aer = {
         name: [100 * _together(of_model, layer, method, heads).score.aer for _, layer in _layers({name: of_model})]
         for name, of_model in measured.items()
     }
+    names = last_parts(list(aer))
+    styles = {name: i for i, name in enumerate(names.values())}
+    systems = [LayerValues(names[name], values) for name, values in aer.items()]
+    title = "Alignment error rate by decoder layer"
     links = method if "-to-" in method else f"{method} of both directions"
-    draw(
-        [LayerSeries(name, values) for name, values in aer.items()],
-        output,
-        quantity="alignment error rate (%)",
-        title="Alignment error rate by decoder layer",
-        note=f"cross-attention, {HEADS_IN_WORDS[heads]}; {links}\n{about}",
-    )
+    note = f"cross-attention, {HEADS_IN_WORDS[heads]}; {links}\n{about}"
+    draw([by_layer(title, systems, styles, y="alignment error rate (%)", digits=2)], output, title=title, note=note)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,9 +24,10 @@ from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
     from phraseloom.analysis.contrastive import JudgedItem
-    from phraseloom.results import ContrastiveGroup, SystemAccuracy
+    from phraseloom.results import ContrastiveGroup, ContrastiveResult, SystemAccuracy
 
 MOST_BINS = 1000
+MOST_CHARTS = 12
 
 
 @dataclass(frozen=True)
@@ -209,15 +210,29 @@ def command(
     else:
         print(_table(result.groups, DISTANCE[kind], several=len(models) > 1, markdown=output == "markdown"))
     if plot is not None:
-        from phraseloom.report.charts.contrastive import draw
+        _draw(result, plot)
 
-        draw(result.groups, plot, estimate=kind == "position")
+
+def _draw(result: ContrastiveResult, output: Path) -> None:
+    """Draw accuracy by distance, a chart for each category that has distances."""
+    from phraseloom.report.charts.picture import draw
+    from phraseloom.report.charts.places import by_distance, last_parts
+    from phraseloom.report.run.parts import contrastive
+
+    part = contrastive(result, "", "")
+    names = last_parts([system.name for system in part.systems])
+    charts = by_distance(part, {system: i for i, system in enumerate(names)})
+    if len(charts) > MOST_CHARTS:
+        raise UsageError(f"{len(charts)} categories have distances, a picture holds {MOST_CHARTS}")
+    renamed = [replace(c, series=[replace(s, name=names[s.name]) for s in c.series]) for c in charts]
+    title = "Contrastive accuracy by distance"
+    draw(renamed, output, title=title, note="95 % intervals (Wilson)", columns=1 if len(charts) == 1 else 2)
 
 
 def _can_draw(plot: Path | None, measured: bool) -> None:
     """Refuse a plot that would fail at the end, before the models run."""
     if plot is not None:
-        from phraseloom.report.charts.plots import can_draw
+        from phraseloom.report.charts.picture import can_draw
 
         if not measured:
             hint = "--distances gives them, --estimate-distance position estimates them"

@@ -67,7 +67,7 @@ def command(
     once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, source, target, trees], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.plots import can_draw
+        from phraseloom.report.charts.picture import can_draw
 
         can_draw(plot, len(models))
     require_json(by_sentence, json is not None, "--json FILE")
@@ -145,24 +145,22 @@ def _cells(reading: Reading, layers: int, mean: str) -> list[str]:
 
 
 def _draw(measured: Mapping[str, AttentionEntropy], mean: str, output: Path) -> None:
-    from phraseloom.report.charts.layers import LayerSeries, draw
+    from phraseloom.report.charts.picture import draw
+    from phraseloom.report.charts.places import LayerValues, by_layer, last_parts
 
     def value(of_model: Any) -> float:
         return float(getattr(of_model, mean))
 
+    names = last_parts(list(measured))
     systems = [
-        LayerSeries(name, [value(m) for m in r.layers], value(r.whole), value(r.uniform))
+        LayerValues(names[name], [value(m) for m in r.layers], value(r.whole), value(r.uniform))
         for name, r in ((name, of_model.tokens) for name, of_model in measured.items())
     ]
+    styles = {name: i for i, name in enumerate(names.values())}
     first = next(iter(measured.values()))
     targets = "each model's own translations" if first.own else "the given translation"
     over = "the steps of " * (mean == "steps") + f"{plural(first.sentences, 'sentence')}"
     note = f"cross-attention to tokens, heads averaged; mean over {over}\n{targets}"
-    draw(
-        systems,
-        output,
-        quantity="attention entropy (nats)",
-        title="Attention entropy by decoder layer",
-        level="uniform",
-        note=note,
-    )
+    title = "Attention entropy by decoder layer"
+    chart = by_layer(title, systems, styles, y="attention entropy (nats)", digits=3, levels="uniform")
+    draw([chart], output, title=title, note=note)

@@ -44,7 +44,7 @@ def command(
 
     Example: phraseloom analyse heatmap runs/mine --sentence "A dog runs." --layer 3 -o map.png
     """
-    from phraseloom.report.charts.plots import can_draw
+    from phraseloom.report.charts.picture import can_draw
 
     check_outputs({"-o": output}, inputs=[model, source], overwrite=overwrite)
     can_draw(output)

@@ -55,7 +55,7 @@ def command(
     once(models)
     check_outputs({"--json": json, "--plot": plot}, inputs=[*models, text], overwrite=overwrite)
     if plot is not None:
-        from phraseloom.report.charts.plots import can_draw
+        from phraseloom.report.charts.picture import can_draw
 
         can_draw(plot)
     from phraseloom.analysis.neighbours import compare, load_embeddings

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from phraseloom.errors import UsageError, escape_controls, plural
-from phraseloom.report.charts.plots import GREY, STYLE, _save, can_draw
+from phraseloom.report.charts.picture import GREY, STYLE, can_draw, save
 
 if TYPE_CHECKING:
     from phraseloom.analysis.heatmap import Axis, HeatMap
@@ -49,7 +49,7 @@ def draw(heat_map: HeatMap, output: str | Path, *, title: str | None = None) -> 
 
     with matplotlib.rc_context(STYLE | _fonts()), warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", "Glyph", UserWarning)
-        path = _save(_figure(heat_map, title or title_of(heat_map)), Path(output))
+        path = save(_figure(heat_map, title or title_of(heat_map)), Path(output))
     missing = {str(w.message) for w in caught if str(w.message).startswith("Glyph")}
     if missing:
         logging.getLogger("phraseloom").warning("%s: %d characters are in no installed font", path, len(missing))
@@ -75,7 +75,6 @@ def _fonts() -> dict[str, Any]:
     there = set(font_manager.get_font_names())
     return {
         "font.family": ["DejaVu Sans", *(f for f in FONTS if f in there)],
-        "svg.fonttype": "none",
         "savefig.bbox": "tight",
         "savefig.pad_inches": 0.08,
         "axes.grid": False,
@@ -100,7 +99,7 @@ def _figure(heat_map: HeatMap, title: str) -> Any:
     _quadrants(ax, heat_map)
     ax.set_xlabel(x_label, color=GREY)
     ax.set_ylabel(y_label, color=GREY)
-    ax.set_title(title, pad=18 if _titled(heat_map.columns) else 8, x=-0.02, parse_math=False)
+    ax.set_title(title, pad=18 if _titled(heat_map.columns) else 8, x=-0.02)
     bar = figure.colorbar(image, ax=ax, shrink=min(0.8, 2.2 / (CELL * rows)), aspect=14, pad=0.02)
     bar.set_label("weight", color=GREY)
     bar.outline.set_linewidth(0.6)
@@ -126,7 +125,7 @@ def _cells(ax: Any, heat_map: HeatMap) -> Any:
 
 def _ticks(axis: Any, labels: Axis, *, rotation: int) -> None:
     texts = [_short(label) for label in labels.labels]
-    axis.set_ticks([i + 0.5 for i in range(len(texts))], texts, rotation=rotation, size=7.5, parse_math=False)
+    axis.set_ticks([i + 0.5 for i in range(len(texts))], texts, rotation=rotation, size=7.5)
     axis.set_tick_params(length=0, pad=2)
 
 

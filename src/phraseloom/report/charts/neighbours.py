@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from phraseloom.errors import escape_controls, plural
-from phraseloom.report.charts.contrastive import _short
-from phraseloom.report.charts.plots import COLOURS, DASHES, GREY, STYLE, _grid, _save, can_draw
+from phraseloom.report.charts.picture import COLOURS, DASHES, GREY, can_draw, figure, save
+from phraseloom.report.charts.places import last_parts
 
 if TYPE_CHECKING:
     from phraseloom.analysis.neighbours import Neighbours
@@ -25,17 +25,14 @@ CELLS = 60  # of the picture of all pairs, a side
 def draw(found: Neighbours, output: str | Path, *, title: str) -> Path:
     """Draw what `analysis.neighbours.compare` found. Raises UsageError without matplotlib and for another kind of file."""
     can_draw(output)
-    import matplotlib
-
-    with matplotlib.rc_context(STYLE):
-        if len(found.models) == 1:
-            figure, axes = _grid(1, 1, title, size=(6.4, 4.2))
+    alone = len(found.models) == 1
+    with figure(1, 1 if alone else 2, title, size=(6.4, 4.2) if alone else (10.4, 4.6)) as (drawn, axes):
+        if alone:
             _cosines(axes[0][0], found)
         else:
-            figure, axes = _grid(1, 2, title, size=(10.4, 4.6))
             _shared(axes[0][0], found)
-            _pairs(figure, axes[0][1], found)
-        return _save(figure, Path(output))
+            _pairs(drawn, axes[0][1], found)
+        return save(drawn, Path(output))
 
 
 def _cosines(ax: Any, found: Neighbours) -> None:
@@ -68,13 +65,13 @@ def _shared(ax: Any, found: Neighbours) -> None:
     ax.grid(visible=False, axis="x")
 
 
-def _pairs(figure: Any, ax: Any, found: Neighbours) -> None:
+def _pairs(drawn: Any, ax: Any, found: Neighbours) -> None:
     """Pairs of tokens by their cosines in both models."""
     first, second = found.pairs
-    names = [escape_controls(name) for name in _short(found.models)]
+    names = [escape_controls(name) for name in last_parts(found.models).values()]
     if len(first):
         cells = ax.hexbin(first, second, gridsize=CELLS, bins="log", mincnt=1, cmap="viridis", linewidths=0)
-        figure.colorbar(cells, ax=ax, label="pairs", shrink=0.8)
+        drawn.colorbar(cells, ax=ax, label="pairs", shrink=0.8)
         low = min(float(first.min()), float(second.min()))
         high = max(float(first.max()), float(second.max()))
         ax.plot([low, high], [low, high], color=GREY, lw=1, ls=(0, (2, 2)))
@@ -82,6 +79,6 @@ def _pairs(figure: Any, ax: Any, found: Neighbours) -> None:
         f"{name} {value:.3f}" for name, value in (("r", found.pearson), ("ρ", found.spearman)) if value is not None
     ]
     ax.set_title(f"{plural(len(first), 'pair')} of tokens" + f": {', '.join(values)}" * bool(values))
-    ax.set_xlabel(f"cosine in {names[0]}", parse_math=False)
-    ax.set_ylabel(f"cosine in {names[1]}", parse_math=False)
+    ax.set_xlabel(f"cosine in {names[0]}")
+    ax.set_ylabel(f"cosine in {names[1]}")
     ax.set_aspect("equal", adjustable="box")

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: lines with bands or whiskers, dots with intervals, stacked bars.
+"""Charts as inline SVG: lines (`chart.py`), dots with intervals, stacked bars.
 
 They print as they are shown, need no script, and say each of their numbers in a `<title>`, for the pointer; the same numbers
 stand in tables beside them. Colours are those of `assets/base.css`; every series also has a dash and a marker of its own.
@@ -14,48 +14,13 @@ from dataclasses import dataclass, field
 from html import escape
 
 from phraseloom.errors import escape_controls
+from phraseloom.report.charts.chart import NUM_STYLES, Axes, Chart, Series
 
 WIDTH, HEIGHT = 560, 300
 TOP, RIGHT, BOTTOM = 14, 14, 46
 CROWDED = 24  # places × series that one column of a page has room for
 LETTER = 6.6  # pixels of a letter of 12 px
-MOST_LOOKS = 7
 DASHES = ("", "7 3", "7 3 1.5 3", "1.5 3", "12 3", "2 2", "9 2 2 2 2 2")
-
-
-@dataclass(frozen=True)
-class Series:
-    """One line: points (x, y), and of each, where known, the ends of an interval (shown as a band or as whiskers).
-
-    `look` numbers colour, dash and marker; two series of one system share it, the second one `faint`. `tips`: what the title
-    of each point says, by default its numbers.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float]]
-    style: int = 0
-    low: Sequence[float | None] = ()
-    high: Sequence[float | None] = ()
-    band: bool = False
-    marked: bool = True
-    joined: bool = True
-    faint: bool = False
-    tips: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class Axes:
-    """What the axes say. `places`: labelled positions in place of a scale of x; `level`: a line across, with what it is."""
-
-    x: str
-    y: str
-    x_log: bool = False
-    y_log: bool = False
-    x_zero: bool = False
-    y_zero: bool = False
-    places: Sequence[tuple[float, str]] = ()
-    level: tuple[float, str] | None = None
-    digits: int = 2
 
 
 @dataclass(frozen=True)
@@ -80,26 +45,26 @@ class Bar:
     tips: Sequence[str] = field(default_factory=tuple)
 
 
-def lines(title: str, series: Sequence[Series], axes: Axes, *, legend: bool = False) -> str:
+def lines(chart: Chart, *, legend: bool = False) -> str:
     """A chart of lines; "" where no series has a point. Many places make it twice as wide. `legend`: also of one series."""
-    series = [s for s in series if s.points]
+    series, axes = chart.shown, chart.axes
     if not series:
         return ""
-    known = [y for s in series for y in _heights(s)] + ([axes.level[0]] if axes.level else [])
-    y = scale_of(known, HEIGHT - BOTTOM, TOP, log=axes.y_log, zero=axes.y_zero)
+    y = scale_of(chart.heights(), HEIGHT - BOTTOM, TOP, log=axes.y_log, zero=axes.y_zero)
     ticks = y.ticks()
     left = 26 + LETTER * max((len(number(t)) for t in ticks), default=1)
     right = (2 * WIDTH if len(axes.places) * len(series) > CROWDED else WIDTH) - RIGHT
     x = _x_scale(series, axes, left, right)
-    parts = [*_y_axis(y, ticks, (left, right), axes.y), *_x_axis(x, axes, (left, right))]
-    if axes.level:
-        at = y(axes.level[0])
-        parts.append(f'<line class="level" x1="{left:.1f}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>')
-        parts.append(f'<text class="small" x="{left + 4:.1f}" y="{at - 4:.1f}">{_text(axes.level[1])}</text>')
+    below = 13 * any("\n" in label for _, label in axes.places)
+    parts = [*_y_axis(y, ticks, (left, right), axes.y)]
+    parts += _x_axis(x, axes, (left, right), height=HEIGHT + below, bottom=BOTTOM + below)
+    for at in axes.breaks:
+        parts.append(f'<line class="grid" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
+    parts += _levels(chart, y, (left, right))
     for one in series:
-        parts += _series(one, x, y, axes.digits)
-    named = [(s.name, s.style) for s in series if not s.faint]
-    return _figure(title, "".join(parts), right + RIGHT, HEIGHT, _legend(named) if legend or len(named) > 1 else "")
+        parts += _series(one, x, y, axes)
+    key = _legend([(s.name, s.style) for s in chart.named]) if legend or len(chart.named) > 1 else ""
+    return _figure(chart.title, "".join(parts), right + RIGHT, HEIGHT + below, key)
 
 
 def dots(title: str, rows: Sequence[Dot], *, x: str, zero: bool = False, digits: int = 2) -> str:
@@ -161,11 +126,6 @@ def _both(low: float | None, high: float | None) -> bool:
     return low is not None and high is not None
 
 
-def _heights(series: Series) -> Iterator[float]:
-    yield from (y for _, y in series.points)
-    yield from (y for y in (*series.low, *series.high) if y is not None)
-
-
 def _x_scale(series: Sequence[Series], axes: Axes, left: float, right: float) -> Scale:
     if axes.places:
         at = [p for p, _ in axes.places]
@@ -184,43 +144,67 @@ def _y_axis(y: Scale, ticks: Sequence[float], ends: tuple[float, float], label: 
     yield f'<text class="mid" transform="translate(11 {middle:.0f}) rotate(-90)">{_text(label)}</text>'
 
 
-def _x_axis(x: Scale, axes: Axes, ends: tuple[float, float], *, height: int = HEIGHT) -> Iterator[str]:
-    (left, right), bottom = ends, height - BOTTOM
+def _x_axis(
+    x: Scale, axes: Axes, ends: tuple[float, float], *, height: int = HEIGHT, bottom: int = BOTTOM
+) -> Iterator[str]:
+    (left, right), bottom = ends, height - bottom
     yield f'<line class="axis" x1="{left:.1f}" x2="{right}" y1="{bottom}" y2="{bottom}"/>'
     ticks = list(axes.places) or [(t, number(t)) for t in x.ticks(7)]
-    room = max((len(t) for _, t in ticks), default=1) * LETTER + 8
+    room = max((len(line) for _, t in ticks for line in t.split("\n")), default=1) * LETTER + 8
     step = max(1, math.ceil(room * len(ticks) / (right - left)))
     for tick, text in ticks[::step]:
         yield f'<line class="axis" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="{bottom}" y2="{bottom + 4}"/>'
-        yield f'<text class="mid" x="{x(tick):.1f}" y="{bottom + 17}">{_text(text)}</text>'
+        for i, line in enumerate(text.split("\n")):
+            kind = "mid small" if i else "mid"
+            yield f'<text class="{kind}" x="{x(tick):.1f}" y="{bottom + 17 + 13 * i}">{_text(line)}</text>'
     yield f'<text class="mid" x="{(left + right) / 2:.1f}" y="{height - 8}">{_text(axes.x)}</text>'
 
 
-def _series(series: Series, x: Scale, y: Scale, digits: int) -> Iterator[str]:
-    places = [(x(a), y(b)) for a, b in series.points]
-    yield f'<g class="s{series.style % MOST_LOOKS}{" faint" if series.faint else ""}">'
-    ends = list(zip(places, series.low, series.high, strict=False))
-    whole = [(at, y(low), y(high)) for (at, _), low, high in ends if low is not None and high is not None]
+def _levels(chart: Chart, y: Scale, ends: tuple[float, float]) -> Iterator[str]:
+    """The lines across: that of the axes with its label, and those of series in their colours, labelled once."""
+    left, right = ends
+    axes = chart.axes
+    labels = [axes.level] if axes.level else []
+    if labels:
+        at = y(labels[0][0])
+        yield f'<line class="level" x1="{left:.1f}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
+    levels = [(series.style, series.level) for series in chart.shown if series.level is not None]
+    for style, level in levels:
+        line = f'<line class="line" x1="{left:.1f}" x2="{right}" y1="{y(level):.1f}" y2="{y(level):.1f}"'
+        yield f'<g class="s{style % NUM_STYLES} faint">{line} stroke-dasharray="3 4"/></g>'
+    labels += [(max(level for _, level in levels), axes.levels)] if levels else []
+    for level, label in labels:
+        yield f'<text class="small" x="{left + 4:.1f}" y="{y(level) - 4:.1f}">{_text(label)}</text>'
+
+
+def _series(series: Series, x: Scale, y: Scale, axes: Axes) -> Iterator[str]:
+    yield f'<g class="s{series.style % NUM_STYLES}{" faint" if series.faint else ""}">'
+    ends = zip(series.points, series.intervals, strict=False)
+    whole = [(x(at), y(interval[0]), y(interval[1])) for (at, _), interval in ends if interval]
     if series.band and len(whole) > 1:
-        around = [(at, high) for at, _, high in whole] + [(at, low) for at, low, _ in reversed(whole)]
-        yield f'<path class="band" d="{_path(around)}Z"/>'
+        border = [(at, high) for at, _, high in whole] + [(at, low) for at, low, _ in reversed(whole)]
+        yield f'<path class="band" d="{_path(border)}Z"/>'
     elif not series.band:
         yield from (f'<line class="whisker" x1="{a:.1f}" x2="{a:.1f}" y1="{b:.1f}" y2="{c:.1f}"/>' for a, b, c in whole)
-    if series.joined and len(places) > 1:
-        dash = _dash(series.style)
-        yield f'<path class="line" d="{_path(places)}"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
-    for i, ((a, b), (value_x, value_y)) in enumerate(zip(places, series.points, strict=True)):
-        tip = series.tips[i] if i < len(series.tips) else _tip(series, i, value_x, value_y, digits)
-        if series.marked or len(places) == 1:
-            yield _mark(a, b, series.style, tip)
+    for part in series.parts(axes.breaks) if series.joined else ():
+        if len(part) > 1:
+            dash = _dash(series.style)
+            line = f'<path class="line" d="{_path([(x(a), y(b)) for a, b in part])}"'
+            yield line + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
+    for i, (value_x, value_y) in enumerate(series.points):
+        a, b = x(value_x), y(value_y)
+        tip = series.tips[i] if i < len(series.tips) else _tip(series, i, value_x, value_y, axes.digits)
+        if series.marked or len(series.points) == 1:
+            mark = _mark(a, b, series.style, tip)
+            yield f'<g class="hollow">{mark}</g>' if series.is_hollow(i) else mark
         elif tip:
             yield f'<circle class="hit" cx="{a:.1f}" cy="{b:.1f}" r="6"><title>{_text(tip)}</title></circle>'
     yield "</g>"
 
 
 def _tip(series: Series, i: int, x: float, y: float, digits: int) -> str:
-    low, high = (ends[i] if i < len(ends) else None for ends in (series.low, series.high))
-    ends = f" ({low:.{digits}f} … {high:.{digits}f})" if low is not None and high is not None else ""
+    interval = series.interval(i)
+    ends = "" if interval is None else f" ({interval[0]:.{digits}f} … {interval[1]:.{digits}f})"
     return f"{series.name}, {number(x)}: {y:.{digits}f}{ends}"
 
 
@@ -232,7 +216,7 @@ def _mark(x: float, y: float, style: int, tip: str = "") -> str:
     """One of seven shapes, with what it says; beyond seven series the shapes go with other colours."""
     r, a = 4.2, 1.4
     title = f"<title>{_text(tip)}</title>" if tip else ""
-    shape = (style + style // MOST_LOOKS) % MOST_LOOKS
+    shape = (style + style // NUM_STYLES) % NUM_STYLES
     if shape == 0:
         return f'<circle class="mark" cx="{x:.1f}" cy="{y:.1f}" r="{r}">{title}</circle>'
     corners: dict[int, list[tuple[float, float]]] = {
@@ -248,7 +232,7 @@ def _mark(x: float, y: float, style: int, tip: str = "") -> str:
 
 
 def _dash(style: int) -> str:
-    return DASHES[(style + 2 * (style // MOST_LOOKS)) % MOST_LOOKS]
+    return DASHES[(style + 2 * (style // NUM_STYLES)) % NUM_STYLES]
 
 
 def _legend(names: Sequence[tuple[str, int]]) -> str:
@@ -260,7 +244,7 @@ def key(name: str, style: int) -> str:
     dash = _dash(style)
     line = '<path class="line" d="M1 8L31 8"' + (f' stroke-dasharray="{dash}"/>' if dash else "/>")
     mark = _mark(16, 8, style)
-    svg = f'<svg class="s{style % MOST_LOOKS}" width="32" height="16" aria-hidden="true">{line}{mark}</svg>'
+    svg = f'<svg class="s{style % NUM_STYLES}" width="32" height="16" aria-hidden="true">{line}{mark}</svg>'
     return f'<span class="key">{svg}{_text(name)}</span>'
 
 

@@ -7,6 +7,7 @@ from html import escape
 
 from phraseloom.errors import escape_controls
 from phraseloom.report.charts import svg
+from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.diff.diff import (
     ComparedCurve,
     ComparedNumber,
@@ -78,9 +79,9 @@ def _differences(parts: Sequence[ComparedCurve]) -> str:
     for curve in parts:
         points = [(row.update, row.difference) for row in curve.rows]
         tips = [f"update {u:,.0f}: {d:+.3f}" for u, d in points]
-        series = svg.Series(CURVES[curve.key], points, 6, marked=len(points) <= 40, tips=tips)
-        axes = svg.Axes(x="updates", y="difference", x_zero=True, y_zero=True, level=(0.0, "the same"))
-        figures.append(svg.lines(f"{CURVES[curve.key]}: difference", [series], axes))
+        series = Series(CURVES[curve.key], points, 6, marked=len(points) <= 40, tips=tips)
+        axes = Axes(x="updates", y="difference", x_zero=True, y_zero=True, level=(0.0, "the same"))
+        figures.append(svg.lines(Chart(f"{CURVES[curve.key]}: difference", [series], axes)))
     return charts(*figures)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from phraseloom.errors import escape_controls, plural
 from phraseloom.report.charts import svg
+from phraseloom.report.charts.curves import curve_charts
+from phraseloom.report.charts.places import LayerValues, by_layer
 from phraseloom.report.markup import TableCell, charts, details, mono, note, page, section, table
 from phraseloom.report.run.parts import (
     METHOD,
@@ -49,29 +51,19 @@ QUADRANTS = ("token-to-token", "token-to-phrase", "phrase-to-token", "phrase-to-
 
 def alignment_section(part: AlignmentPart, styles: Styles, number: int) -> str:
     """Alignment error rate by layer: the mean of the heads, and the best head."""
-    series, rows = [], []
+    values, rows = [], []
     for system in part.systems:
-        by_layer = list(_alignment_layers(system.settings))
-        style = styles[system.name]
-        means = [(layer, 100 * mean.aer) for layer, mean, _ in by_layer]
-        tips = [f"{system.name}, layer {layer}: {aer:.2f} %" for layer, aer in means]
-        series.append(svg.Series(system.name, means, style, tips=tips))
-        bests = [(layer, best) for layer, _, best in by_layer if best is not None]
-        points = [(float(layer), 100 * best.aer) for layer, best in bests]
-        faint = [f"{system.name}, layer {layer}, head {best.head}: {100 * best.aer:.2f} %" for layer, best in bests]
-        series.append(svg.Series(system.name, points, style, joined=False, faint=True, tips=faint))
-        lowest = min(means, key=lambda pair: pair[1])[0]
-        for layer, mean, best in by_layer:
+        layers = list(_alignment_layers(system.settings))
+        bests = [(layer, 100 * best.aer, f"head {best.head}") for layer, _, best in layers if best is not None]
+        values.append(LayerValues(system.name, [100 * mean.aer for _, mean, _ in layers], others=bests))
+        lowest = min(layers, key=lambda row: row[1].aer)[0]
+        for layer, mean, best in layers:
             row: list[object] = [system.name, layer]
             row.append(TableCell(f"{100 * mean.aer:.2f}", mean.aer, strong=layer == lowest))
             row += [TableCell(f"{100 * share:.2f}", share) for share in (mean.precision, mean.recall)]
             row += [int(best.head or 0), TableCell(f"{100 * best.aer:.2f}", best.aer)] if best else [None, None]
             rows.append(row)
-    axes = svg.Axes(
-        x="decoder layer",
-        y="AER (%)",
-        places=_layers([m.layer for s in part.systems for m in s.settings]),
-    )
+    chart = by_layer("Alignment error rate by decoder layer", values, styles, y="AER (%)", digits=2)
     text = (
         f"Gold links of {part.gold}, {part.sentences:,.0f} sentences. Target forced, words linked by the {METHOD} of "
         "both directions; less is better. Lines: mean of the heads; pale marks: the head with the lowest rate, which was "
@@ -84,7 +76,7 @@ def alignment_section(part: AlignmentPart, styles: Styles, number: int) -> str:
         f"alignment-{number}",
         "Alignment error rate by layer",
         note(text),
-        charts(svg.lines("Alignment error rate by decoder layer", series, axes)),
+        charts(svg.lines(chart)),
         table(headers, rows),
     )
 
@@ -120,28 +112,20 @@ def entropy_section(part: EntropyPart, styles: Styles, number: int) -> str:
     figures = []
     rows: list[tuple[str, str, list[TableCell], TableCell, TableCell]] = []
     for over in ("tokens", "slots"):
-        series = []
+        values = []
         for system in part.systems:
             reading: LayerEntropies | None = getattr(system, over)
             if reading is None:
                 continue
             spread: LayerEntropies | None = getattr(system.deviation, over, None)
-            points = [(float(i), v) for i, v in enumerate(reading.layers, 1)]
-            low, high = [], []
-            if spread:
-                low, high = (
-                    [v + sign * d for (_, v), d in zip(points, spread.layers, strict=True)] for sign in (-1, 1)
-                )
-            tips = [f"{system.name}, layer {i:.0f}: {v:.3f} nats" for i, v in points]
-            series.append(svg.Series(system.name, points, styles[system.name], low, high, tips=tips))
-            deviations = spread.layers if spread else [None] * len(points)
+            ends = [*spread.layers, spread.whole] if spread else []
+            values.append(LayerValues(system.name, reading.layers, reading.whole, reading.uniform, ends))
+            deviations = spread.layers if spread else [None] * len(reading.layers)
             cells = [plus_minus(v, d, 3) for v, d in zip(reading.layers, deviations, strict=True)]
             whole = plus_minus(reading.whole, spread.whole if spread else None, 3)
             rows.append((system.name, over, cells, whole, TableCell(f"{reading.uniform:.3f}", reading.uniform)))
-        layers = [x for s in series for x, _ in s.points]
-        if series:
-            axes = svg.Axes(x="decoder layer", y="entropy (nats)", places=_layers(layers), y_zero=True)
-            figures.append(svg.lines(f"Entropy over {over} by decoder layer", series, axes))
+        title = f"Entropy over {over} by decoder layer"
+        figures.append(svg.lines(by_layer(title, values, styles, y="entropy (nats)", digits=3, levels="uniform")))
     most = max(len(row[2]) for row in rows)
     headers = ["system", "over", *(f"layer {i}" for i in range(1, most + 1)), "all layers", "uniform"]
     shown = [
@@ -193,10 +177,6 @@ def activation_section(part: ActivationPart, styles: Styles, number: int) -> str
     )
 
 
-def _layers(layers: Sequence[float]) -> list[tuple[float, str]]:
-    return [(float(n), str(n)) for n in range(1, int(max(layers, default=1)) + 1)]
-
-
 SECTIONS: dict[str, Callable[[Any, Styles, int], str]] = {
     "scores": score_section,
     "contrastive": contrastive_section,
@@ -211,13 +191,6 @@ SECTIONS: dict[str, Callable[[Any, Styles, int], str]] = {
     "source_phrases": source_phrases_section,
     "neighbours": neighbours_section,
 }
-CURVES = (
-    ("perplexity", "Validation perplexity", "perplexity (log scale)", True),
-    ("bleu", "Validation BLEU", "BLEU", False),
-    ("cosine_loss", "Validation cosine loss", "1 − cosine with the vector of the word", False),
-    ("lr", "Learning rate", "learning rate", False),
-    ("grad_norm", "Gradient norm before clipping", "L2 norm (log scale)", True),
-)
 
 
 def report_page(document: RunReport) -> str:
@@ -285,65 +258,14 @@ def overview(document: RunReport) -> str:
 
 def curves(systems: Sequence[SystemFacts]) -> str:
     """Loss, validation perplexity and BLEU by update and by wall time, learning rate and gradient norm."""
-    kinds = list(dict.fromkeys(_kind(s) for s in systems if "nll" in s.curves))
-    losses = [_loss([s for s in systems if _kind(s) == kind], kind, alone=len(kinds) == 1) for kind in kinds]
-    figures = {
-        key: svg.lines(title, _series(systems, key, None), svg.Axes(x="updates", y=label, y_log=log, x_zero=True))
-        for key, title, label, log in CURVES
-    }
-    unit, seconds = _unit(systems)
-    timed = [
-        svg.lines(
-            f"{title} by wall time",
-            _series(systems, key, seconds),
-            svg.Axes(x=f"wall time ({unit})", y=label, y_log=log, x_zero=True),
-        )
-        for key, title, label, log in CURVES[:2]
-    ]
+    found = curve_charts(systems)
     several = any(len(s.runs) > 1 for s in systems)
     band = "Lines of several runs are their mean, the band is one standard deviation. " if several else ""
     text = f"{band}Training values are means over intervals of updates; validation is of the checkpoint that was training then."
-    main = charts(*losses, *(figures[key] for key in ("perplexity", "bleu", "cosine_loss")), *timed)
-    folded = details("Learning rate and gradient norm", charts(figures["lr"], figures["grad_norm"]))
+    losses = [svg.lines(chart, legend=len(found.loss) > 1) for chart in found.loss]
+    main = charts(*losses, *map(svg.lines, (*found.validation, *found.by_time)))
+    folded = details("Learning rate and gradient norm", charts(*map(svg.lines, found.steps)))
     return main + (note(text) if main else "") + folded
-
-
-def _kind(system: SystemFacts) -> str:
-    return next((run.output for run in system.runs if run.output), "")
-
-
-def _loss(systems: Sequence[SystemFacts], kind: str, *, alone: bool) -> str:
-    """The training loss of models with the same kind of output."""
-    label = "nats per target subword" if kind in ("", "softmax") else f"loss of {kind} output"
-    axes = svg.Axes(x="updates", y=label, x_zero=True)
-    title = "Training loss" + ("" if alone else f": {kind or 'other'} output")
-    return svg.lines(title, _series(systems, "nll", None), axes, legend=not alone)
-
-
-def _series(systems: Sequence[SystemFacts], key: str, seconds: float | None) -> list[svg.Series]:
-    result = []
-    for system in systems:
-        curve = system.curves.get(key)
-        if not curve or (seconds and curve.seconds is None):
-            continue
-        places = [s / seconds for s in curve.seconds or ()] if seconds else curve.updates
-        spread = curve.deviation
-        low, high = (
-            [v + sign * d for v, d in zip(curve.values, spread, strict=True)] if spread else [] for sign in (-1, 1)
-        )
-        marked = len(places) <= 40
-        digits = 5 if key == "lr" else 3
-        tips = [
-            f"{system.name}, update {u:,.0f}: {v:.{digits}f}" for u, v in zip(curve.updates, curve.values, strict=True)
-        ]
-        points = list(zip(places, curve.values, strict=True))
-        result.append(svg.Series(system.name, points, system.look, low, high, band=True, marked=marked, tips=tips))
-    return result
-
-
-def _unit(systems: Sequence[SystemFacts]) -> tuple[str, float]:
-    longest = max((max(c.seconds or [0]) for s in systems for c in s.curves.values()), default=0)
-    return ("hours", 3600.0) if longest > 3 * 3600 else ("minutes", 60.0) if longest > 180 else ("seconds", 1.0)
 
 
 def provenance(document: RunReport) -> str:

@@ -188,7 +188,7 @@ def scores(result: results.ScoresResult, name: str, origin: str) -> ScoresPart:
         ],
         "bootstrap": boot,
         "pairs": boot.pairs if boot else None,
-        "by_length": result.by_length and _lengths(result.by_length),
+        "by_length": result.by_length and length_scores(result.by_length),
     }
     return ScoresPart.model_validate(part)
 
@@ -197,7 +197,8 @@ def _compared(test: results.TestedScore | None) -> dict[str, Any]:
     return {key: getattr(test, key, None) for key in COMPARED}
 
 
-def _lengths(part: results.LengthScores) -> ScoresByLength:
+def length_scores(part: results.LengthScores) -> ScoresByLength:
+    """Scores by source length: groups, each with every system."""
     groups = []
     for i, group in enumerate(part.systems[0].groups):
         entries = []

@@ -15,6 +15,7 @@ import pydantic
 from phraseloom import __version__
 from phraseloom.errors import UsageError, plural
 from phraseloom.report.charts import svg
+from phraseloom.report.charts.places import by_distance, by_group
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
 from phraseloom.report.run.parts import (
@@ -299,13 +300,6 @@ TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
 
 def contrastive_section(part: ContrastivePart, styles: Styles, number: int) -> str:
     """Accuracy by distance, a chart for each category that has distances, and the table of all groups."""
-    figures = []
-    for category in dict.fromkeys(g.category for g in part.groups):
-        of_category = [g for g in part.groups if g.category == category]
-        groups = [(g.distance, g.items, g.systems) for g in of_category if g.distance is not None]
-        if groups:
-            title = f"Accuracy by distance: {category}" if category else "Accuracy by distance"
-            figures.append(_by_place(title, groups, styles, "distance in words"))
     rows = [
         [
             "all" if g.category is None else g.category or "–",
@@ -332,7 +326,7 @@ def contrastive_section(part: ContrastivePart, styles: Styles, number: int) -> s
         f"contrastive-{number}",
         f"Contrastive accuracy: {part.name}",
         note(text),
-        charts(*figures),
+        charts(*map(svg.lines, by_distance(part, styles))),
         table(headers, whole),
         details(f"All {plural(len(rows), 'row')}, by distance", table(headers, rows)) if len(whole) < len(rows) else "",
     )
@@ -353,7 +347,7 @@ def phenomena_section(part: PhenomenaPart, styles: Styles, number: int) -> str:
         for e in g.systems
     ]
     groups = [(g.phenomenon, g.instances, g.systems) for g in part.groups]
-    figure = _by_place("Accuracy by phenomenon", groups, styles, "", joined=False)
+    figure = svg.lines(by_group("Accuracy by phenomenon", groups, styles, "below: instances", joined=False))
     headers = ["phenomenon", "instances", "system", "right %", "95 %", "p"]
     text = f"{plural(part.sentences, 'sentence')} of {part.split}. {TESTS}"
     return section(f"phenomena-{number}", f"Phenomena: {part.name}", note(text), charts(figure), table(headers, rows))
@@ -400,31 +394,6 @@ def coverage_section(part: CoveragePart, styles: Styles, number: int) -> str:
         note(f"{plural(part.phrases, 'phrase')} in {plural(part.sentences, 'sentence')}."),
         table(headers, rows),
     )
-
-
-def _by_place(
-    title: str,
-    groups: Sequence[tuple[str, int, Sequence[GroupAccuracy]]],
-    styles: Styles,
-    x: str,
-    *,
-    joined: bool = True,
-) -> str:
-    names = list(dict.fromkeys(e.name for _, _, entries in groups for e in entries))
-    series = []
-    for i, name in enumerate(names):
-        aside = 0.5 * (i - (len(names) - 1) / 2) / max(1, len(names))
-        points, low, high, tips = [], [], [], []
-        for place, (label, items, entries) in enumerate(groups):
-            e = next(e for e in entries if e.name == name)
-            points.append((place + aside, 100 * e.accuracy))
-            low.append(100 * e.low)
-            high.append(100 * e.high)
-            tips.append(f"{name}, {label} ({items:,}): {points[-1][1]:.1f} % ({low[-1]:.1f} … {high[-1]:.1f})")
-        series.append(svg.Series(name, points, styles[name], low, high, joined=joined, tips=tips))
-    places = [(float(i), label) for i, (label, _, _) in enumerate(groups)]
-    level = (50.0, "guessing") if joined else None
-    return svg.lines(title, series, svg.Axes(x=x, y="right (%)", places=places, level=level))
 
 
 def _percent(value: float, deviation: float | None = None) -> TableCell:

@@ -351,15 +351,17 @@ def common_curve(curves: Sequence[Curve]) -> LearningCurve:
 
 
 def thin(curve: Curve, last: float, *, points: int = MOST_POINTS) -> Curve:
-    """The means of a noisy curve over at most `points` equal intervals of 0 … `last`, each placed at the end of its interval.
+    """The means of a noisy curve over at most `points` intervals of 0 … `last`, each placed at the end of its interval.
 
-    Curves of runs of one length get the same places. A short curve is returned unchanged.
+    The intervals have one length, except for the last one, which has what is left too. Curves of runs of one length get the
+    same places. A short curve is returned unchanged.
     """
     updates, values = curve
     if len(updates) <= points:
         return curve
     width = max(1.0, math.ceil(last / points))
-    groups = np.ceil(updates / width)
+    most = max(1.0, last // width)
+    groups = np.minimum(np.ceil(updates / width), most)
     places = np.unique(groups)
     means = np.array([values[groups == g].mean() for g in places])
-    return np.minimum(places * width, last), means
+    return np.where(places == most, last, places * width), means

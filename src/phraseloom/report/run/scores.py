@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from phraseloom.errors import plural
 from phraseloom.metrics.seeds import LEVEL
 from phraseloom.report.charts import svg
+from phraseloom.report.charts.chart import Axes, Chart, Series
+from phraseloom.report.charts.places import by_length
 from phraseloom.report.markup import TableCell, charts, details, note, p_text, section, table
 from phraseloom.report.run.parts import (
     PLACES,
     ListedToken,
     NeighboursPart,
-    ScoredLengthGroup,
     ScoresPart,
     SegmentsPart,
     SizeCount,
@@ -145,17 +146,8 @@ def _lengths(part: ScoresPart, styles: Styles) -> str:
     groups = [g for g in lengths.groups if any(e.value is not None for e in g.systems)]
     if not groups:
         return ""
-    places = [(float(i), f"{g.label} ({g.sentences:,})") for i, g in enumerate(groups)]
     metric = lengths.metric
-    axes = svg.Axes(x="source tokens (sentences)", y=metric, places=places)
-    names = [s.name for s in part.systems]
-    main = [_line(groups, n, i, len(names), styles, ("value", "low", "high")) for i, n in enumerate(names)]
-    others = [
-        _line(groups, n, i, len(names), styles, ("difference", "difference_low", "difference_high"))
-        for i, n in enumerate(names)
-    ]
-    base = part.bootstrap.baseline if part.bootstrap else ""
-    below = svg.Axes(x="source tokens (sentences)", y="difference", places=places, level=(0.0, base), y_zero=True)
+    found = by_length(lengths, part.bootstrap.baseline if part.bootstrap else None, styles)
     rows = [
         [
             g.label,
@@ -174,32 +166,10 @@ def _lengths(part: ScoresPart, styles: Styles) -> str:
     small = any(e.value is not None and e.low is None for g in groups for e in g.systems) and part.bootstrap
     return (
         f"<h3>{metric} by source length</h3>"
-        + charts(
-            svg.lines(f"{metric} by source length", main, axes),
-            svg.lines(f"{metric} by source length: difference to {base}", others, below),
-        )
+        + charts(*map(svg.lines, found))
         + details("The numbers by length", table(headers, rows))
         + (note("Groups of few sentences have no interval: resampling them says nothing.") if small else "")
     )
-
-
-def _line(
-    groups: Sequence[ScoredLengthGroup], name: str, i: int, number: int, styles: Styles, keys: tuple[str, str, str]
-) -> svg.Series:
-    """A system over the groups, shifted a little so that whiskers do not overlap."""
-    aside = 0.6 * (i - (number - 1) / 2) / max(1, number)
-    points, low, high, tips = [], [], [], []
-    for place, group in enumerate(groups):
-        entry = next((e for e in group.systems if e.name == name), None)
-        value, below, above = (getattr(entry, key, None) for key in keys)
-        if value is None:
-            continue
-        points.append((place + aside, value))
-        low.append(below)
-        high.append(above)
-        interval = "" if below is None else f" ({below:.2f} … {above:.2f})"
-        tips.append(f"{name}, {group.label}: {value:.2f}{interval}")
-    return svg.Series(name, points, styles[name], low, high, tips=tips)
 
 
 def speed_section(part: SpeedPart | None, systems: Sequence[ReportedSystem]) -> str:
@@ -316,9 +286,9 @@ def neighbours_section(part: NeighboursPart, styles: Styles, number: int) -> str
     for system in part.systems:
         points = [(float(rank), cosine) for rank, cosine in enumerate(system.cosines, 1)]
         tips = [f"{system.name}, neighbour {rank:.0f}: {cosine:.3f}" for rank, cosine in points]
-        series.append(svg.Series(system.name, points, styles[system.name], tips=tips))
+        series.append(Series(system.name, points, styles[system.name], tips=tips))
     places = [(float(rank), str(rank)) for rank in range(1, part.neighbours + 1)]
-    axes = svg.Axes(x="neighbour, nearest first", y="cosine", places=places)
+    axes = Axes(x="neighbour, nearest first", y="cosine", places=places)
     text = f"{len(part.tokens):,} {part.side} tokens, neighbours among {part.candidates:,} pieces."
     counted, two = any(t.count is not None for t in part.tokens), part.agreement is not None
     headers = ["token", *["count"] * counted, *["shared"] * two, *(system.name for system in part.systems)]
@@ -327,7 +297,7 @@ def neighbours_section(part: NeighboursPart, styles: Styles, number: int) -> str
         f"neighbours-{number}",
         f"Nearest embeddings: {part.name}",
         note(text + _agreement(part)),
-        charts(svg.lines("Mean cosine of neighbours", series, axes)),
+        charts(svg.lines(Chart("Mean cosine of neighbours", series, axes))),
         table(headers, rows[:SHOWN]),
         details(f"All {plural(len(rows), 'token')}", table(headers, rows)) if len(rows) > SHOWN else "",
     )

@@ -1,9 +1,8 @@
-"""Histories and pictures: what a run wrote comes back, whatever a crash did to it."""
+"""Histories of runs: what a run wrote comes back, whatever a crash did to it."""
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from phraseloom.errors import DataError, UsageError
-from phraseloom.report.charts import plots
 from phraseloom.report.run.history import read_history
-
-pytest.importorskip("matplotlib")
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def write_run(folder: Path, updates: int = 60, *, bleu: bool = True, timing: bool = True) -> Path:
@@ -78,56 +72,3 @@ def test_resumed_runs_and_strange_lines(tmp_path: Path) -> None:
     assert nll[1] == 9.0
     assert history.unreadable == 6
     assert history.at_time(np.array([1.0])) is None
-
-
-def test_no_run_no_picture(tmp_path: Path) -> None:
-    assert plots.learning_curves(tmp_path) is None
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("updates", [1, 3, 60])
-@pytest.mark.parametrize("timing", [True, False])
-def test_learning_curves(tmp_path: Path, updates: int, timing: bool) -> None:
-    folder = write_run(tmp_path / "run", updates, timing=timing, bleu=updates == 60)
-    path = plots.learning_curves(folder)
-    assert path == folder / "curves.png"
-    assert path.read_bytes().startswith(PNG)
-    assert not [p for p in folder.iterdir() if ".tmp" in p.name]
-
-
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run")
-    pictures = [plots.learning_curves(folder, tmp_path / name) for name in ("a.png", "b.png")]
-    assert pictures[0] is not None
-    assert pictures[1] is not None
-    assert pictures[0].read_bytes() == pictures[1].read_bytes()
-
-
-def test_comparison_of_runs_with_and_without_timing(tmp_path: Path) -> None:
-    runs = {f"system {i}": write_run(tmp_path / str(i), 40 + i, timing=i != 1, bleu=i != 2) for i in range(4)}
-    assert plots.comparison(runs, tmp_path / "all.svg").read_bytes().lstrip().startswith(b"<?xml")
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no validation"):
-        plots.comparison({"x": tmp_path / "empty"}, tmp_path / "x.png")
-    assert not (tmp_path / "x.png").exists()
-
-
-def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    folder = write_run(tmp_path / "run")
-    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with caplog.at_level(logging.WARNING, "phraseloom"):
-        assert plots.learning_curves(folder) is None
-    assert "phraseloom[plot]" in caplog.text
-    with pytest.raises(UsageError, match=r"phraseloom\[plot\]"):
-        plots.comparison({"x": folder}, tmp_path / "x.png")
-
-
-def test_a_run_of_one_update_has_markers(tmp_path: Path) -> None:
-    from matplotlib import pyplot as plt
-
-    history = read_history(write_run(tmp_path / "run", 1))
-    figure, axes = plt.subplots(1, 2)
-    plots._loss(axes[0], history)
-    plots._training_value(axes[1], history, "lr", "Learning rate", "rate")
-    assert [line.get_marker() for ax in axes for line in ax.lines] == ["o", "o"]
-    plt.close(figure)
