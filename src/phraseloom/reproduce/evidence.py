@@ -2,8 +2,8 @@
 
 The rows come from the stored tables, FOLDER/SCALE/TABLE/table.json, and from nothing else. A claim has one row per scale. If it
 needs several comparisons, the row shows the weakest measured one: the least difference on the claimed side, or the largest for
-a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims on BLEU whose rows have
-several seeds, in fewer columns.
+a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims on BLEU (not on BLEU by
+length) whose rows have several seeds, in fewer columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OURS = re.compile(r"\(our question, not the papers?'s?\)")
 class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
-    `says`: the claim alone; `on_bleu`: whether it is about BLEU; `seeds`: the least number of the rows.
+    `says`: the claim alone; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the rows.
     """
 
     table: str
@@ -177,7 +177,7 @@ def _claim(
         verdict,
     )
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
-    on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t")
+    on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
     says = claim.says + (f", by {claim.by:g} or more" if claim.by else "")
     return ClaimEvidence(name, scale, place, cells, budget, says, on_bleu, seeds)
 
