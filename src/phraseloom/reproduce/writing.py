@@ -39,9 +39,9 @@ VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
 HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
 INDEX_LEGEND = """Rows: each row of a table counts once for each language pair. A row has failed if one of its steps failed or
-has not ended; its table gives the reason. Claims held or did not hold by Welch's t over at least two seeds, after Holm's
-correction for the claims of a table. With one seed there is no verdict on training: yes and no are about these two
-runs. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows that every part works, and
+has not ended; its table gives the reason. Whether a claim held is decided by Welch's t over at least two seeds, after
+Holm's correction for the claims of a table. With one seed, yes and no are only about these two runs, not about
+training. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows that every part works, and
 says nothing about a claim. Minutes: training time, on the machine that the table names. Tables share trainings; each
 table counts its trainings once."""
 Content = Mapping[str, Any]
