@@ -23,7 +23,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
     "000": ("table1", "table2", "table3", "figure2"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "multi30k", "long"),
-    "002": ("table1", "table2", "table3", "table4", "multi30k"),
+    "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder"),
     "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged", "recurrent"),
 }
@@ -148,6 +148,7 @@ SHOWN_AS_A_PLOT = {
     "003-table3",
     "004-table2",
     "001-long",
+    "002-ladder",
     "003-npmt",
     "004-converged",
     "guided-alignment",
