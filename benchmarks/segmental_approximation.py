@@ -1,9 +1,10 @@
 """What the approximations of a trained segmental model save and cost: time, likelihood and gradient beside the exact ones.
 
-Run: python benchmarks/segmental_approximation.py RUN [--dataset FOLDER] [--pairs 64] [--settings 0.001/- 0.01/- 0.01/5 …]
-A setting is POSTERIOR/BAND, as in `decoder.approximation` of a recipe; `-` is no band. All settings take turns on the same
-training pairs, without dropout. Loss: how much the negative log-likelihood of a word is above the exact one, in nats. Gradient:
-its distance from the exact one by the length of that, and the cosine of the two.
+Run: python benchmarks/segmental_approximation.py RUN [--dataset FOLDER] [--pairs 64] [--settings 0.01/- 0.01/5 0/-/1024 …]
+A setting is POSTERIOR/BAND or POSTERIOR/BAND/NEGATIVES, as in `decoder.approximation` of a recipe; `-` is no band. All settings
+take turns on the same training pairs, without dropout; samples of the softmax differ from round to round. Loss: how much the
+negative log-likelihood of a word is above the exact one, in nats. Gradient: its distance from the exact one by the length of
+that, and the cosine of the two, both in the last round.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import torch
 from common import finish, parser, table, take_cores
 from phrasal import take_turns
 
-QUICK = {"pairs": 4, "settings": ["0.01/-", "0/3"], "rounds": 1}
+QUICK = {"pairs": 4, "settings": ["0.01/-", "0/3", "0/-/10"], "rounds": 1}
 
 SETTINGS = ["0/-", "0.0001/-", "0.001/-", "0.01/-", "0.05/-", "0/8", "0/5", "0/3", "0.001/5", "0.01/5"]
+SETTINGS += ["0/-/256", "0/-/1024", "0/-/4096", "0.01/-/1024"]
 
 
 def arguments() -> argparse.Namespace:
@@ -42,8 +44,12 @@ def arguments() -> argparse.Namespace:
 
 def setting(text: str) -> dict[str, Any]:
     """The options of an approximation."""
-    posterior, _, band = text.partition("/")
-    return {"posterior": float(posterior), "band": None if band in ("", "-") else float(band)}
+    posterior, band, negatives = [*text.split("/"), "-", "-"][:3]
+    return {
+        "posterior": float(posterior),
+        "band": None if band == "-" else float(band),
+        "negatives": None if negatives == "-" else int(negatives),
+    }
 
 
 def without_dropout(model: Any) -> Any:
@@ -128,6 +134,7 @@ def main() -> None:
     torch.set_num_threads(options.threads or take_cores(options.cores))
     model, batches = untrained(options) if options.run is None else trained(options)
     without_dropout(model)
+    torch.manual_seed(1)
     settings = list(dict.fromkeys(["0/-", *options.settings]))
     work = {text: Work(model, batches, text) for text in settings}
     times = take_turns(settings, options.rounds, lambda name, number: work[name].seconds(number))
@@ -143,7 +150,9 @@ def main() -> None:
     print(
         f"{options.run.name if options.run else 'untrained'}: {options.pairs} pairs, exact loss {exact.loss:.4f} nats a word\n"
     )
-    table(["posterior/band", "times as fast", "loss + nats/word", "gradient: error", "gradient: cosine"], rows)
+    table(
+        ["posterior/band/negatives", "times as fast", "loss + nats/word", "gradient: error", "gradient: cosine"], rows
+    )
     finish("segmental_approximation", options, ratios=ratios, figures={"seconds": times})
 
 

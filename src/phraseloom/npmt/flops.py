@@ -7,7 +7,8 @@ words that all rows read, D the width, V types; torch counts encoder and cells:
     encoder        of each sentence
     segments       a step of the cells     a START (one per position; connected: per row), and each of W
                    input of the first      a target word and START, for all rows
-    softmax        D·(V + 2)               a START and each of W
+    softmax        D·(V + 2)               a START and each of W; with `approximation.negatives`, at most this many types
+                                           and one per target word beside START and END
     history        as segments             a target word of a connected decoder
 
 By the usual formula an update costs three forward passes. The implementation runs the rows forward twice, the second time only
@@ -25,6 +26,7 @@ from phraseloom.models.flops import META, Pair, count, shapes_of, tokens
 from phraseloom.npmt.model import SegmentalModel
 from phraseloom.npmt.rows import SegmentRows
 from phraseloom.options.model import ModelConfig
+from phraseloom.options.segmental import EXTRA_TOKENS
 
 
 class SegmentCost:
@@ -53,6 +55,8 @@ class SegmentCost:
         steps, words = starts + int(rows.words_R.sum()), int(target.sum())
         history = (words + len(pairs)) * (self.read + self.step) if model.connects else 0
         types, width = model.output.weight.shape
+        if model.approximation is not None and model.approximation.negatives is not None:
+            types = min(types, model.approximation.negatives + words + EXTRA_TOKENS)
         return {
             "encoder": sum(self._encoder(length) for length, _ in pairs),
             "segments": steps * self.step + (words + 1) * self.read + history,

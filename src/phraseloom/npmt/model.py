@@ -39,6 +39,7 @@ from phraseloom.models.phrases import PhraseLevels
 from phraseloom.models.recurrent import backwards_order, in_order
 from phraseloom.npmt.likelihood import Softmax, log_likelihood_of_rows, segmentations_of_rows
 from phraseloom.npmt.rows import CellStates, Inputs, Job, ResidualCells, SegmentRows, Sentences
+from phraseloom.npmt.sampled import sample
 from phraseloom.npmt.segmentations import best_segmentation, token_log_probs
 from phraseloom.options.model import ModelConfig
 from phraseloom.options.segmental import ApproximationConfig, ColumnsEncoderConfig, SegmentalDecoderConfig
@@ -251,12 +252,21 @@ class SegmentalModel(nn.Module):
         rows = SegmentRows.of(source_B, target_B, self.max_segment, unfinished=unfinished, band=left_out.band)
         cells, drops = self.decoder.segment, self.training and self.decoder.segment.dropout > 0
         device = words_N.device
+        weight: Tensor = self.output.weight
+        bias: Tensor | None = self.output.bias
+        end_token, asked_N = self.end_token, words_N
+        if left_out.negatives is not None:
+            tokens = torch.cat([words_N, words_N.new_tensor([self.start_token, end_token])])
+            some = sample(tokens, len(weight), left_out.negatives, like=weight)
+            if some is not None:
+                weight, bias = some.weight(weight), some.bias(bias)
+                asked_N, end_token = some.place_N[:-2], int(some.place_N[-1])
         on_gpu, mixed = device.type == "cuda", torch.is_autocast_enabled(device.type)
         job = Job(
             cells=cells,
-            end_token=self.end_token,
+            end_token=end_token,
             max_segment=self.max_segment,
-            sentences=Sentences(source_B, target_B, words_N),
+            sentences=Sentences(source_B, target_B, asked_N),
             rows=rows,
             connects=self.connects,
             steps_together=self.steps_together or (2**17 if on_gpu else 2**13),
@@ -272,7 +282,6 @@ class SegmentalModel(nn.Module):
             cells.read(self._embedded(start)),
             self._history(batch.target_out_BT, target_B, positions),
         )
-        weight, bias = self.output.weight, self.output.bias
         packed = Packed(weight, bias) if mixed is False and can_pack(weight) else None
         return job, inputs, Softmax(weight, bias, 2**12 if on_gpu else 2**8, packed)
 

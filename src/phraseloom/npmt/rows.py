@@ -205,7 +205,7 @@ class Pairs(NamedTuple):
 
 
 class Sentences(NamedTuple):
-    """The numbers of words of both sides, (B,) each, and the words of all targets, concatenated (N,)."""
+    """The numbers of words of both sides, (B,) each, and the words of all targets, concatenated (N,): rows of the softmax."""
 
     source_lengths_B: Tensor
     target_lengths_B: Tensor
@@ -244,8 +244,8 @@ def _leaves(inputs: Inputs) -> Inputs:
 class Job:
     """The rows of a batch and the network that runs them.
 
-    `seed` is None without dropout, `mixed` without autocast. Words of a row with a posterior of at most `negligible` get no
-    gradient.
+    `end_token`: the row of END in the softmax. `seed` is None without dropout, `mixed` without autocast. Words of a row with a
+    posterior of at most `negligible` get no gradient.
     """
 
     cells: ResidualCells

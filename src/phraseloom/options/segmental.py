@@ -37,10 +37,13 @@ class ApproximationConfig(Config):
     is together below this; the likelihood still counts all segments.
     `band`: count only segments that begin and end within this many target tokens of the diagonal of the pair; this gives a
     lower bound of the likelihood (null: count all).
+    `negatives`: the softmax counts the words of the batch and this number of others, sampled for each batch, which represent
+    the rest of the vocabulary (`npmt/sampled.py`; null: count all).
     """
 
     posterior: Fraction = 0.0
     band: Annotated[float, Field(ge=0.5, le=1000)] | None = None
+    negatives: Annotated[int, Field(ge=1)] | None = None
 
 
 class SegmentalDecoderConfig(Config):
