@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
+from phraseloom.cli import doctor
+from phraseloom.models import build
 from phraseloom.report.run import machine
 from phraseloom.report.run.folders import describe
 
@@ -95,10 +99,34 @@ def test_doctor(command: Command) -> None:
     assert outcome.code == 0, outcome.out
     for text in ("Python", "torch", "sacrebleu", "extra plot", "cores", "memory", "disk", "locale", "GFLOP/s", "ready"):
         assert text in outcome.out
+    assert "✓  start of training" in outcome.out
     findings = json.loads(command("doctor", "--quick", "--output", "json").out)
     assert {f["state"] for f in findings} <= {"ok", "note"}
     assert not any("GFLOP" in f["text"] for f in findings)
     assert command("doctor", "--output", "xml").code == 2
+
+
+@pytest.mark.parametrize("collapsed", [False, True])
+def test_doctor_says_whether_a_new_model_tells_tokens_apart(collapsed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = build.build_model
+
+    def broken(*args: Any) -> Any:
+        model = real(*args)
+        for parameter in model.parameters():
+            parameter.detach().zero_()
+        return model
+
+    if collapsed:
+        monkeypatch.setattr(build, "build_model", broken)
+    before = torch.random.get_rng_state()
+    finding = doctor.start_of_training()
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert (finding.what, finding.state) == ("start of training", "note" if collapsed else "ok")
+    assert finding.text.startswith("separation of tokens at the start: encoder ")
+    assert "(model.init: fan_in_uniform, source phrases)" in finding.text
+    hint = "; collapsed (encoder, decoder): see model.init in docs/training.md"
+    assert finding.text.endswith(hint) == collapsed, finding.text
+    assert ("collapsed" in finding.text) == collapsed
 
 
 def test_doctor_names_what_is_missing(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

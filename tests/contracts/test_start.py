@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.contracts.test_encoders_decoders import CASES
+from tests.contracts.test_encoders_decoders import CASES, GATED
 
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_language_model, build_model
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
+from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, load_recipe
 from phraseloom.training.start import StartReport, measure_start
 
 SIZE = 60
@@ -70,6 +74,94 @@ def test_transformers_start_far_from_collapse(attention: str, norm: str, phrases
         assert part.signal > 0.7, report
         assert part.spread > 0.3, report
     assert report.gradient > 0.1, report
+
+
+OUTPUTS: dict[str, dict[str, Any]] = {
+    "max_margin": {"kind": "continuous"},
+    "vmf": {"kind": "continuous", "loss": "vmf_reg1_reg2", "hidden_layer": True},
+    "cosine": {"kind": "continuous", "loss": "cosine"},
+    "word_or_phrase": {"kind": "word_or_phrase", "loss": "vmf"},
+    "gated": GATED,
+}
+
+
+@pytest.mark.parametrize("tied", ["none", "two_way"])
+@pytest.mark.parametrize("phrases", ["none", "max-attn-ta"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("output", OUTPUTS)
+def test_transformers_with_other_outputs_start_far_from_collapse(
+    output: str, norm: str, phrases: str, tied: str
+) -> None:
+    model = {"width": 32, "heads": 4, "ffn_width": 128, "encoder": {"layers": 3}, "decoder": {"layers": 3}}
+    report = start({**model, "norm": norm, "phrases": PHRASES[phrases], "tied": tied, "output": OUTPUTS[output]})
+    for part in report.parts.values():
+        assert part.separation > 0.25, report
+        assert part.signal > 0.7, report
+        assert part.spread > 0.3, report
+    assert report.gradient > 0.05, report
+
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
+FOLDERS = sorted(p.name for p in RECIPES.iterdir() if p.is_dir() and p.name != "tables")
+# All that their decoders read of a source is the embedding of its end, which is large and the same at every step.
+END_OF_SOURCE_ALONE = {
+    "multi30k/encoder_free/rnn_noatt_noenc.yaml",
+    "paper004/table1_fi-en_rnn_noatt_noenc.yaml",
+}
+
+
+def shrunken(recipe: AnyRecipe, **changes: Any) -> str:
+    """The model of a recipe with heads of 8 channels, as JSON: widths in proportion, all else (layers, start, rates) unchanged.
+
+    The range of a uniform start grows as the width shrinks, so that a matrix changes the size of its input by the same factor.
+    """
+    model = recipe.model.model_dump(mode="json")
+    ratio = 8 * model["heads"] / model["width"]
+    for part, key in (
+        (model, "width"),
+        (model, "ffn_width"),
+        (model, "embedding_width"),
+        (model.get("encoder"), "width"),
+        (model.get("phrases"), "combination_width"),
+        (model.get("phrases"), "scorer_width"),
+    ):
+        if part and part.get(key) is not None:
+            part[key] = max(2, round(part[key] * ratio))
+    if model["init"]["range"] is not None:
+        model["init"]["range"] = min(1.0, model["init"]["range"] * ratio**-0.5)
+    return json.dumps({**model, **changes, "preset": None})
+
+
+@cache
+def start_of(model: str, is_text: bool) -> StartReport:
+    """Many recipes have the same model; each is measured once."""
+    if not is_text:
+        return start(json.loads(model))
+    torch.manual_seed(0)
+    built = build_language_model(LanguageModelConfig.model_validate_json(model), SIZE)
+    return measure_start(built, source_size=SIZE, target_size=SIZE)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_recipe_starts_collapsed(folder: str) -> None:
+    paths = sorted((RECIPES / folder).rglob("*.yaml"))
+    assert paths
+    collapsed = {}
+    for path in paths:
+        recipe = load_recipe(path)
+        report = start_of(shrunken(recipe), isinstance(recipe, LanguageModelRecipe))
+        if report.collapsed:
+            collapsed[path.relative_to(RECIPES).as_posix()] = report
+    expected = {name for name in END_OF_SOURCE_ALONE if name.startswith(f"{folder}/")}
+    assert set(collapsed) == expected, {name: str(report) for name, report in collapsed.items()}
+    assert all(report.collapsed == ["decoder"] for report in collapsed.values())
+
+
+@pytest.mark.parametrize("name", ["table1_en-de_max_attn_ta", "table2_en-de_mean"])
+def test_a_shrunken_recipe_shows_a_start_that_collapses(name: str) -> None:
+    recipe = load_recipe(RECIPES / "paper001" / f"{name}.yaml")
+    model = shrunken(recipe, init={"kind": "xavier_uniform"})
+    assert start_of(model, False).collapsed == ["encoder", "decoder"]
 
 
 @pytest.mark.parametrize("encoder", ["columns", "lstm", "transformer"])

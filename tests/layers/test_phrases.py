@@ -138,10 +138,10 @@ def test_gradients_of_phrase_vectors(attention: str) -> None:
     assert torch.autograd.gradcheck(lambda x: of(x, segments())[0], states().requires_grad_())
 
 
-def combination(norm: Any) -> AttentiveCombination:
+def combination(norm: Any, **options: Any) -> AttentiveCombination:
     torch.manual_seed(2)
     made = AttentiveCombination(
-        width=WIDTH, heads=HEADS, inner=INNER, residual=Residual(width=WIDTH, norm=norm)
+        width=WIDTH, heads=HEADS, inner=INNER, residual=Residual(width=WIDTH, norm=norm), **options
     ).double()
     for parameter in made.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
@@ -157,16 +157,19 @@ def weights_of(made: AttentiveCombination) -> dict[str, Any]:
     return {name: w.detach().numpy() for name, w in found.items()}
 
 
+@pytest.mark.parametrize("residual", ["both", "token"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_the_combination_is_that_of_the_loops(norm: str) -> None:
-    made, x, parts = combination(norm), states(1), segments()
+def test_the_combination_is_that_of_the_loops(norm: str, residual: str) -> None:
+    made, x, parts = combination(norm, add_attended=residual == "both"), states(1), segments()
     phrases = torch.randn(len(SIZES), 11, WIDTH, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     found, weights = made(x, made.project_phrases(phrases, parts.visibility))
     for row, sizes in enumerate(SIZES):
         real = [phrases[row, p].numpy() for p in range(len(sizes))]
         assert not weights[row, :, :, len(sizes) :].any()
         for t in range(LENGTH):
-            expected = reference.combination(x[row, t].numpy(), real, weights_of(made), HEADS, pre=norm == "pre")
+            expected = reference.combination(
+                x[row, t].numpy(), real, weights_of(made), HEADS, pre=norm == "pre", residual=residual
+            )
             np.testing.assert_allclose(found[row, t].detach().numpy(), expected, rtol=0, atol=1e-11)
 
 

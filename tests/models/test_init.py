@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,10 @@ from phraseloom.layers.feedforward import FeedForward
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.layers.recurrent import Cell
 from phraseloom.models.build import build_language_model, build_model
+from phraseloom.models.store import read_config
 from phraseloom.options.language_model import LanguageModelConfig
-from phraseloom.options.model import ModelConfig
+from phraseloom.options.model import InitConfig, ModelConfig, fill_stored_init
+from phraseloom.report.run.folders import describe
 
 SIZES: dict[str, Any] = {"width": 64, "heads": 4, "ffn_width": 256, "encoder": {"layers": 2}, "decoder": {"layers": 2}}
 RECURRENT: dict[str, Any] = {"width": 64, "heads": 4, "encoder": {"kind": "recurrent", "layers": 2},
@@ -106,6 +109,126 @@ def test_configurations_of_earlier_versions() -> None:
     assert ModelConfig.model_validate({**SIZES, "init_range": None}).init.kind == "fan_in_uniform"
     for config in (old, ModelConfig.model_validate({**SIZES, "init": {"kind": "uniform", "range": 0.1}})):
         assert ModelConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+OF_CELLS = {"kind": "xavier_uniform", "recurrent": "fan_in_uniform"}
+
+
+def stored(keys: dict[str, Any], *, without_init: bool = True, task: Any = ModelConfig) -> dict[str, Any]:
+    """The configuration of a model as it is written; without `init`, as before that option existed."""
+    value: dict[str, Any] = task.model_validate(keys).model_dump(mode="json")
+    if without_init:
+        del value["init"]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("keys", "start"),
+    [
+        ({}, {"kind": "xavier_uniform"}),
+        ({"preset": "tiny", "phrases": {}}, {"kind": "xavier_uniform"}),
+        ({"encoder": {"kind": "none"}}, {"kind": "xavier_uniform"}),
+        (RECURRENT, OF_CELLS),
+        ({"encoder": {"kind": "recurrent"}}, OF_CELLS),
+        ({"decoder": {"kind": "recurrent"}}, OF_CELLS),
+        ({"encoder": {"kind": "columns"}, "decoder": {"kind": "segmental"}}, OF_CELLS),
+    ],
+)
+def test_a_stored_configuration_without_init_has_the_start_of_its_time(
+    keys: dict[str, Any], start: dict[str, Any]
+) -> None:
+    value = stored(keys)
+    for old in (value, {**value, "init_range": None}):
+        config = validate(ModelConfig, fill_stored_init(old))
+        assert config.init == InitConfig.model_validate(start)
+        assert config.scale_embeddings
+    assert "init" not in value
+    assert validate(ModelConfig, value).init == InitConfig()  # a recipe: today's default
+    ranged = validate(ModelConfig, fill_stored_init({**value, "init_range": 0.1}))
+    assert (ranged.init.kind, ranged.init.range) == ("uniform", 0.1)
+
+
+def test_the_stored_start_of_a_language_model() -> None:
+    old = fill_stored_init(stored({"preset": "tiny"}, task=LanguageModelConfig))
+    assert validate(LanguageModelConfig, old).init == InitConfig(kind="xavier_uniform")
+
+
+def test_a_stored_init_is_what_it_says() -> None:
+    for init in ({}, {"branch_scale": 0.5}, {"kind": "uniform", "range": 0.1}, {"kind": "xavier_uniform"}):
+        config = ModelConfig.model_validate({**SIZES, "init": init})
+        assert validate(ModelConfig, fill_stored_init(config.model_dump(mode="json"))) == config
+
+
+def test_a_model_folder_of_an_earlier_version_names_its_start() -> None:
+    folder = Path(__file__).resolve().parents[1] / "golden" / "model_format_1" / "model"
+    raw, config = read_config(folder)
+    assert "init" not in raw["model"]
+    assert config.init == InitConfig(kind="xavier_uniform")
+    assert describe(folder)["model"]["init"] == {"kind": "xavier_uniform"}
+
+
+IDLE: dict[str, tuple[dict[str, Any], str]] = {
+    "phrase_scale": ({**SIZES, "init": {"phrase_scale": 0.0}}, "source phrases (model.phrases)"),
+    "phrase_scale of recurrent models": (
+        {**RECURRENT, "init": {"phrase_scale": 1.0}},
+        "source phrases (model.phrases)",
+    ),
+    "recurrent": ({**SIZES, "init": {"recurrent": "fan_in_uniform"}}, "LSTM or GRU layers"),
+    "recurrent without encoder": (
+        {**SIZES, "encoder": {"kind": "none"}, "init": {"recurrent": "xavier_uniform"}},
+        "LSTM or GRU layers",
+    ),
+    "branch_scale": ({**RECURRENT, "init": {"branch_scale": 0.5}}, "Transformer layers"),
+    "branch_scale of segmental models": (
+        {"encoder": {"kind": "columns"}, "decoder": {"kind": "segmental"}, "init": {"branch_scale": 0.5}},
+        "Transformer layers",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_an_init_without_effect_is_refused_and_left_out_of_stored_ones(name: str) -> None:
+    keys, needed = IDLE[name]
+    key = name.split(" ")[0]
+    with pytest.raises(ConfigError) as caught:
+        validate(ModelConfig, keys, file="recipe.yaml")
+    assert f"init.{key} has no meaning in a model without {needed}; leave it out" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    usual = {k: v for k, v in keys.items() if k != "init"}
+    whole = {**stored(usual, without_init=False)}
+    assert validate(ModelConfig, fill_stored_init({**whole, "init": {**whole["init"], **keys["init"]}})) == validate(
+        ModelConfig, usual
+    )
+
+
+@pytest.mark.parametrize("key", [{"recurrent": "fan_in_uniform"}, {"phrase_scale": 0.5}])
+def test_an_init_without_effect_on_a_language_model(key: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"init.{next(iter(key))} has no meaning"):
+        validate(LanguageModelConfig, {"preset": "tiny", "init": key})
+    validate(LanguageModelConfig, {"preset": "tiny", "init": {"branch_scale": 0.5}})
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"phrases": {}, "init": {"phrase_scale": 0.25, "branch_scale": 0.5}},
+        {"encoder": {"kind": "recurrent"}, "phrases": {}, "init": {"recurrent": "xavier_uniform", "phrase_scale": 0.5}},
+        {"decoder": {"kind": "recurrent"}, "init": {"recurrent": "xavier_uniform", "branch_scale": 0.5}},
+        {"encoder": {"kind": "none"}, "init": {"branch_scale": 0.5}},
+        {"encoder": {"kind": "columns"}, "decoder": {"kind": "segmental"}, "init": {"recurrent": "xavier_uniform"}},
+        {**SIZES, "init": {"kind": "uniform", "range": 0.1, "branch_scale": 0.5}},
+    ],
+)
+def test_an_init_that_is_accepted_changes_the_model(keys: dict[str, Any]) -> None:
+    keys = {**SIZES, "tied": "none", **keys}
+    for part in ("encoder", "decoder"):
+        if keys[part].get("kind", "none") != "none":
+            keys[part] = {"layers": 2, **keys[part]}
+    init: dict[str, Any] = keys["init"]
+    with_all = dict(model(keys).named_parameters())
+    for key in init.keys() - {"kind", "range"}:
+        without = model({**keys, "init": {k: v for k, v in init.items() if k != key}})
+        assert any(not torch.equal(p, with_all[name]) for name, p in without.named_parameters()), key
 
 
 @pytest.mark.parametrize(

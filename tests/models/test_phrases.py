@@ -13,11 +13,14 @@ from tests.reference import phrases as phrase_loops
 from phraseloom.config import validate
 from phraseloom.data.tensors import Batch, make_batch
 from phraseloom.errors import ConfigError, ModelError
+from phraseloom.layers.attention.masks import Visibility
+from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.models.build import build_model
 from phraseloom.models.translation import AttentionMaps, TranslationModel
 from phraseloom.options.model import ModelConfig
 
+CPU = torch.device("cpu")
 BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
 PHRASAL = "queryk heterogeneous 1-2"
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -33,6 +36,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "convkv-post": {"norm": "post", "attention": "convkv heterogeneous 1-2-3", "phrases": {}},
     "interleaved": {"attention": "queryk interleaved 1-2", "phrases": {}},
     "homogeneous": {"attention": "convkv homogeneous 22", "phrases": {}},
+    "token-residual": {"phrases": {"residual": "token"}},
     "dataset": {"phrases": {"segments": {"kind": "dataset"}}},
 }
 SOURCES = [[5, 6, 7], list(range(4, 27)), [4], [], [10, 11, 12, 13, 14]]
@@ -198,6 +202,32 @@ def test_phrases_are_made_of_what_the_combination_reads(variant: str) -> None:
     torch.testing.assert_close(looks.phrases.tokens[-1][whole], memory.states_BSD[whole])
 
 
+@pytest.mark.parametrize("residual", ["both", "token"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_the_residual_of_a_built_model_is_that_of_the_loops(norm: str, residual: str) -> None:
+    """Every combination network of a model of this configuration, encoder and decoder, in float64."""
+    torch.manual_seed(0)
+    config = ModelConfig.model_validate({"preset": "tiny", "norm": norm, "phrases": {"residual": residual}})
+    model = build_model(config, 30, 30).double().eval()
+    networks = [m for m in model.modules() if isinstance(m, AttentiveCombination)]
+    assert len(networks) == 4
+    for made in networks:
+        for parameter in made.parameters():
+            torch.nn.init.normal_(parameter, std=0.3)
+        x, phrases = torch.randn(1, 3, 64).double(), torch.randn(1, 4, 64).double()
+        found, _ = made(x, made.project_phrases(phrases, Visibility(key_length=4, device=CPU)))
+        _, value = made.keys_values.weight.chunk(2)
+        rest = {"value": value, "output": made.output.weight, "hidden": made.hidden.weight}
+        rest |= {"bias": made.hidden.bias, "down": made.down.weight}
+        weights = combination_weights(made) | {name: w.detach().numpy() for name, w in rest.items()}
+        for t in range(3):
+            read = [phrase.numpy() for phrase in phrases[0]]
+            wanted = phrase_loops.combination(
+                x[0, t].numpy(), read, weights, made.heads, pre=norm == "pre", residual=residual
+            )
+            np.testing.assert_allclose(found[0, t].detach().numpy(), wanted, rtol=0, atol=1e-11)
+
+
 def look(model: TranslationModel, b: Batch) -> AttentionMaps:
     return model.attention_maps(b.source_BS, b.source_lengths_B, b.target_in_BT, b.phrase_sizes_BP)
 
@@ -281,12 +311,50 @@ def combination_weights(made: AttentiveCombination) -> dict[str, Any]:
     return {name: w.detach().numpy() for name, w in found.items()}
 
 
+def with_rates(phrases: dict[str, Any], **rates: float) -> TranslationModel:
+    torch.manual_seed(0)
+    config = {"preset": "tiny", "phrases": phrases, "dropout": 0.3, "attention_dropout": 0.2, **rates}
+    return build_model(ModelConfig.model_validate(config), 30, 30)
+
+
+@pytest.mark.parametrize(
+    ("phrases", "rate"), [({}, 0.3), ({"combination_dropout": 0.6}, 0.6), ({"combination_dropout": 0.0}, 0.0)]
+)
+def test_dropout_of_the_combination_acts_behind_the_sigmoid(phrases: dict[str, Any], rate: float) -> None:
+    """The draws are those of the attention, of the f inner units, and of the residual, in this order: the same bits."""
+    made = next(m for m in with_rates(phrases).train().modules() if isinstance(m, AttentiveCombination))
+    x, keys = torch.randn(3, 5, 64), made.project_phrases(torch.randn(3, 2, 64), Visibility(key_length=2, device=CPU))
+    torch.manual_seed(1)
+    found, weights = made(x, keys)
+    torch.manual_seed(1)
+    before = made.before(x)
+    attended = made.output((dropout(weights, 0.2, True) @ keys.values).transpose(1, 2).flatten(2))
+    inner = made.hidden(torch.cat([before, attended], -1)).sigmoid()
+    inner = dropout(inner, rate, True) if rate else inner
+    assert torch.equal(found, made.residual.after(x + attended, made.down(inner)))
+
+
+def test_dropout_of_the_combination_is_by_default_that_of_the_model() -> None:
+    b = batch(ALL)
+    losses = []
+    for phrases in ({}, {"combination_dropout": 0.3}, {"combination_dropout": 0.0}):
+        model = with_rates(phrases).train()
+        torch.manual_seed(1)
+        losses.append(model.loss(b).objective)
+    assert torch.equal(losses[0], losses[1]) and not torch.equal(losses[0], losses[2])
+    none = {"dropout": 0.0, "attention_dropout": 0.0, "ffn_dropout": 0.0}
+    for rate in (0.0, 0.3):
+        model = with_rates({"combination_dropout": rate}, **none)
+        assert torch.equal(model.train().loss(b).objective, model.eval().loss(b).objective) == (rate == 0.0)
+
+
 def test_bad_options_are_refused() -> None:
     for phrases, what in (
         ({"glance": "median"}, "glance"),
         ({"attention": "none", "scorer_width": 8}, "scorer_width"),
         ({"segments": {"kind": "fixed", "floor": 0}}, "floor"),
         ({"segments": {"kind": "tree"}}, "segments"),
+        ({"combination_dropout": 1.0}, "combination_dropout"),
     ):
         with pytest.raises(ConfigError, match=what):
             validate(ModelConfig, {"preset": "tiny", "phrases": phrases})

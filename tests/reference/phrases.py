@@ -89,11 +89,15 @@ def combine(x: Array, a: Array, w: dict[str, Array]) -> Array:
     return w["down"] @ sigmoid(w["hidden"] @ np.concatenate([x, a]) + w["bias"])
 
 
-def combination(x: Array, phrases: list[Array], w: dict[str, Array], heads: int, *, pre: bool) -> Array:
-    """The whole network for one token, with its residual and normalisation."""
+def combination(
+    x: Array, phrases: list[Array], w: dict[str, Array], heads: int, *, pre: bool, residual: str = "both"
+) -> Array:
+    """The whole network for one token, with its normalisation and its residual: x + a, or x alone (P001's text)."""
     read = layer_norm(x, w["gain"], w["offset"]) if pre else x
     a = attend(read, phrases, w, heads)
-    y = combine(read, a, w) + x + a
+    y = combine(read, a, w) + x
+    if residual == "both":
+        y = y + a
     return y if pre else layer_norm(y, w["gain"], w["offset"])
 
 

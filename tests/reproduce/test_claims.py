@@ -78,12 +78,33 @@ def test_claims_that_were_not_measured_make_no_other_easier() -> None:
     assert verdicts((claim(), [one_seed]), (claim(), [None])) == [*verdicts((claim(), [one_seed])), "not measured"]
 
 
-def test_a_margin_inside_the_half_width_decides_nothing() -> None:
-    """ "Equal" could never hold, so that a claim that can only fail says nothing."""
-    for mean in (0.0, 5.0):
-        wanted = equal(0.5)
-        (judged,) = decide([weigh(wanted, [compare(wanted, "", estimate(mean))])])
-        assert judged.verdict == "undecided" and "margin of 0.5" in judged.reason and judged.p is None
+def judged_alone(wanted: ClaimConfig, *differences: SeedDifference) -> JudgedClaim:
+    (judged,) = decide([weigh(wanted, [compare(wanted, "", d) for d in differences])])
+    return judged
+
+
+@pytest.mark.parametrize("mean", [0.0, 0.6, -1.2])
+def test_a_margin_inside_the_half_width_cannot_hold(mean: float) -> None:
+    """The interval of ± 0.78 is wider than ± 0.5 and reaches into it: undecided, and the reason is the margin."""
+    judged = judged_alone(equal(0.5), estimate(mean))
+    assert judged.verdict == "undecided" and "margin of 0.5" in judged.reason
+    assert judged.p_holm is not None and judged.p_holm > 0.05
+
+
+@pytest.mark.parametrize("mean", [1.3, -5.0])
+def test_a_margin_inside_the_half_width_is_refuted_from_outside(mean: float) -> None:
+    """The interval of ± 0.78 lies wholly outside ± 0.5: more seeds could not make these two equal."""
+    judged = judged_alone(equal(0.5), estimate(mean))
+    assert (judged.verdict, judged.reason) == ("did not hold", "")
+    assert judged_alone(equal(0.5), estimate(mean, one_seed=True)).verdict == "between these two runs: no"
+    of_two = "undecided" if mean > 0 else "did not hold"  # p 0.046 alone, twice that for one of two comparisons
+    assert judged_alone(equal(0.5), estimate(mean), estimate(0.1)).verdict == of_two
+
+
+def test_a_margin_that_cannot_hold_counts_in_holms_correction() -> None:
+    """It can be refuted, so it is one of the claims that share five per cent."""
+    narrow = estimate(0.85)
+    assert verdicts((claim(), [narrow]), (equal(0.5), [estimate(0.0)])) == ["undecided", "undecided"]
 
 
 def test_a_claim_is_as_good_as_its_worst_comparison() -> None:
@@ -137,6 +158,26 @@ def test_one_seed_is_no_verdict_on_training() -> None:
     assert verdicts((claim(), [SeedDifference(1.0, one_seed=True)])) == ["between these two runs: undecided"]
     layers = claim(than=[], labels=["3"], than_label="6")
     assert verdicts((layers, [one])) == ["in this run: yes"]
+
+
+def test_two_seeds_are_no_verdict_yet() -> None:
+    """Simulated in tests/metrics/test_seeds.py: with two seeds, very small p are far too frequent."""
+    two, layers = {"seeds": 2}, claim(than=[], labels=["3"], than_label="6")
+    assert verdicts((claim(), [estimate(2.0, **two)])) == ["with two seeds: yes"]
+    assert verdicts((claim(), [estimate(-2.0, **two)])) == ["with two seeds: no"]
+    assert verdicts((claim(), [estimate(0.1, **two)])) == ["undecided"]
+    assert verdicts((layers, [estimate(2.0, **two)])) == ["with two seeds: yes"]
+    assert verdicts((claim(), [estimate(2.0, seeds=3), estimate(2.0, **two)])) == ["with two seeds: yes"]
+    assert verdicts((claim(), [estimate(2.0, seeds=3)])) == ["held"]
+    assert verdicts((claim(), [exact_difference(1.0)])) == ["held"]
+
+
+def test_the_row_with_fewest_seeds_counts() -> None:
+    good, bad = measured(REFERENCE), measured(broken(REFERENCE, 0.9, 3))
+    wanted = [claim().model_dump(exclude_unset=True)]
+    found = result(bleu(a={1: good, 2: good}, b={1: bad, 2: bad, 3: bad}), claims=wanted)
+    compare_rows(found)
+    assert found.judged[0].verdict == "with two seeds: yes"
 
 
 def broken(lines: list[str], share: float, seed: int) -> list[str]:
@@ -331,7 +372,9 @@ FLOOR = {"metric": "bleu", "row": "b", "at_least": {"small": 80}}
 def test_below_the_floor_there_is_no_verdict(share: float, floor: dict[str, Any], scale: Any, says: str) -> None:
     good, base = measured(REFERENCE), measured(broken(REFERENCE, share, 1))
     claims = [{"says": "x", "metric": "bleu", "more": ["a"], "than": ["b"]}]
-    found = result(bleu(a={1: good, 2: good}, b={1: base, 2: base}), scale, claims=claims, floor=floor)
+    found = result(
+        bleu(a=dict.fromkeys((1, 2, 3), good), b=dict.fromkeys((1, 2, 3), base)), scale, claims=claims, floor=floor
+    )
     compare_rows(found)
     (judged,) = found.judged
     assert judged.verdict == says

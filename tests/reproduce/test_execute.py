@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 from phraseloom.errors import InterruptedRun
 from phraseloom.reproduce.execute import Execution, duration
-from phraseloom.reproduce.records import RECORD, read_record
+from phraseloom.reproduce.records import RECORD, read_record, source_commit
 from phraseloom.reproduce.steps import Step, Steps, in_order
 
 from .fakes import make_steps, one, program
@@ -51,6 +52,44 @@ def test_steps_run_in_order_and_once(tmp_path: Path) -> None:
     _, said = run(tmp_path, [step])
     assert said == ["2 of 2 steps are done already"]
     assert step.stdout.stat().st_mtime_ns == before
+
+
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    """With a mark if the source is changed; none for a package, also one installed below a checkout."""
+
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=x", "-c", "user.email=x@example.com"]
+        done = subprocess.run(
+            ["git", "-C", str(tmp_path), *who, *arguments], capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    source = tmp_path / "src" / "phraseloom"
+    source.mkdir(parents=True)
+    (source / "__init__.py").touch()
+    assert source_commit(tmp_path) is None
+    git("init")
+    assert source_commit(tmp_path) is None  # no commit yet
+    git("add", "src")
+    git("commit", "-m", "x")
+    head = git("rev-parse", "HEAD")
+    assert len(head) >= 40 and source_commit(tmp_path) == head
+    (tmp_path / "notes.md").touch()
+    assert source_commit(tmp_path) == head
+    (source / "new.py").touch()
+    assert source_commit(tmp_path) == head + "-dirty"
+    installed = tmp_path / ".venv" / "lib" / "python3"
+    (installed / "site-packages" / "phraseloom").mkdir(parents=True)
+    assert source_commit(installed) is None
+
+
+def test_a_step_has_its_commit_and_stays_done_under_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = one(make_steps(tmp_path, CHAIN), "translate")
+    for commit in ("a" * 40, "b" * 40):
+        monkeypatch.setattr("phraseloom.reproduce.records.source_commit", lambda commit=commit: commit)
+        execution, _ = run(tmp_path, [step])
+        assert execution.records[step.identity].state == "done"
+        assert read_record(step).content["commit"] == "a" * 40
 
 
 def test_an_output_that_is_gone_is_made_again(tmp_path: Path) -> None:

@@ -121,8 +121,8 @@ def test_committed_tables(path: Path) -> None:
     pictures = {"table.svg", "budget.svg"}
     assert {"table.json", "table.md"} <= files <= {"table.json", "table.md", "table.sentences.json.xz"} | pictures
     assert (content["sentences"] is not None) == ("table.sentences.json.xz" in files)
-    of_one_seed = len(content["seeds"]) == 1
+    few_seeds = len(content["seeds"]) < 3
     for claim in content["claims"]:
         exact = all(c["difference"] is None or c["difference"]["exact"] for c in claim["comparisons"])
         assert exact or content["scale"] != "tiny" or claim["verdict"] in ("path only", "not measured")
-        assert exact or not of_one_seed or claim["verdict"] not in ("held", "did not hold")
+        assert exact or not few_seeds or claim["verdict"] not in ("held", "did not hold")

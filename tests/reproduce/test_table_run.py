@@ -76,7 +76,7 @@ def make(tmp_path: Path) -> Callable[..., Any]:
 
 
 def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path) -> None:
-    result, target, _ = make(seeds=[1, 2], scale="small")
+    result, target, _ = make(seeds=[1, 2, 3], scale="small")
     assert target == tmp_path / "made" / "small" / "table"
     files = ["budget.svg", "table.json", "table.md", "table.sentences.json.xz", "table.svg"]
     assert sorted(p.name for p in target.iterdir()) == files
@@ -84,11 +84,11 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert "| New " in text and "100.00 ± 0.00" in text and "20.00" in text
     assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:" in text
     assert "Old: not run at this scale: lost" in text
-    assert "2 and 2 seeds, 1,000 resamples of the sentences, normal" in text
+    assert "3 and 3 seeds, 1,000 resamples of the sentences, normal" in text
     data = json.loads((target / "table.json").read_text())
     assert [c["verdict"] for c in data["claims"]] == ["held", "did not hold", "not measured", "held"]
     new = data["rows"][1]
-    assert new["metrics"]["bleu"]["seeds"] == {"1": pytest.approx(100), "2": pytest.approx(100)}
+    assert new["metrics"]["bleu"]["seeds"] == dict.fromkeys("123", pytest.approx(100))
     assert new["metrics"]["bleu"]["against_baseline"]["p"] < 1e-6
     assert data["claims"][0]["p_holm"] == pytest.approx(3 * data["claims"][0]["p"])
     assert new["run"]["1"]["seconds"] == 2.0
@@ -98,12 +98,17 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert not result.failures
 
 
-def test_one_seed_and_the_tiny_scale_give_no_verdict(make: Callable[..., Any]) -> None:
+def test_few_seeds_and_the_tiny_scale_give_no_verdict(make: Callable[..., Any]) -> None:
     _, target, _ = make(scale="small")
     verdicts = [c["verdict"] for c in json.loads((target / "table.json").read_text())["claims"]]
     said = [f"between these two runs: {word}" for word in ("yes", "no", "undecided")]
     assert verdicts == [said[0], said[1], "not measured", said[2]]  # perplexity: one seed, no interval
     assert "other trainings may come out otherwise" in (target / "table.md").read_text()
+    _, target, _ = make(seeds=[1, 2], scale="small")
+    verdicts = [c["verdict"] for c in json.loads((target / "table.json").read_text())["claims"]]
+    assert verdicts == ["with two seeds: yes", "with two seeds: no", "not measured", "with two seeds: yes"]
+    text = (target / "table.md").read_text()
+    assert "a verdict takes three" in text and "other trainings may come out otherwise" not in text
     _, target, _ = make(seeds=[1, 2])
     data = json.loads((target / "table.json").read_text())
     assert [c["verdict"] for c in data["claims"]] == ["path only", "path only", "not measured", "path only"]
@@ -113,7 +118,7 @@ def test_one_seed_and_the_tiny_scale_give_no_verdict(make: Callable[..., Any]) -
 
 def test_a_table_is_judged_again_from_its_own_files(make: Callable[..., Any], tmp_path: Path) -> None:
     """With nothing else there: no recipes, steps or corpora; to the byte what was written first."""
-    _, target, _ = make(seeds=[1, 2], scale="small")
+    _, target, _ = make(seeds=[1, 2, 3], scale="small")
     alone = tmp_path / "elsewhere"
     shutil.copytree(target, alone)
     files = {path.name: path.read_bytes() for path in alone.iterdir()}
@@ -124,7 +129,7 @@ def test_a_table_is_judged_again_from_its_own_files(make: Callable[..., Any], tm
     assert result.judged[0].verdict == "held"
     stored = read_sentences(alone / "table.sentences.json.xz")
     assert [(h.row, h.seed, h.metrics) for h in stored.hypotheses] == [
-        (row, seed, ["bleu"]) for row in ("base", "new") for seed in (1, 2)
+        (row, seed, ["bleu"]) for row in ("base", "new") for seed in (1, 2, 3)
     ]
     assert stored.hypotheses[0].lines == WORSE.split("\n")
     assert stored.hypotheses[0].signatures[0].startswith("nrefs:1|")
@@ -248,6 +253,27 @@ def test_the_machine_is_that_of_the_trainings(make: Callable[..., Any], tmp_path
     _, target, _ = make()
     text = (target / "table.md").read_text()
     assert "not all trainings were run on this machine" in text
+
+
+def test_a_table_names_the_commits_of_its_steps(
+    make: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that ran the steps, and the one that measured; of an installed package none."""
+    here, now = "phraseloom.reproduce.records.source_commit", "phraseloom.reproduce.result.source_commit"
+    for name in (here, now):
+        monkeypatch.setattr(name, lambda: None)
+    _, target, _ = make()
+    assert json.loads((target / "table.json").read_text())["commits"] == []
+    assert "commit" not in (target / "table.md").read_text()
+    shutil.rmtree(tmp_path / "made")
+    monkeypatch.setattr(here, lambda: "a" * 40 + "-dirty")
+    monkeypatch.setattr(now, lambda: "b" * 40)
+    _, target, _ = make(scale="small")
+    assert json.loads((target / "table.json").read_text())["commits"] == ["a" * 40 + "-dirty", "b" * 40]
+    text = (target / "table.md").read_text()
+    assert "commits aaaaaaaaaa with changes, bbbbbbbbbb;" in text
+    recompute(target)
+    assert (target / "table.md").read_text() == text
 
 
 def test_a_stopped_table_is_written_as_far_as_it_is(

@@ -14,7 +14,8 @@ from phraseloom.errors import UsageError
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
-from phraseloom.reproduce.result import Judge, paper_result
+from phraseloom.reproduce.measure import MeasuredValue
+from phraseloom.reproduce.result import Judge, Result, paper_result
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import SCALES, TableConfig, load_table, runnable
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text
@@ -63,6 +64,50 @@ def test_no_two_trainings_of_a_table_are_the_same_but_for_their_names(name: str,
         recipe.pop("name")
         content = json.dumps([recipe, [w for w in step.argv if w.startswith(("data.folder=", "training.seed="))]])
         assert seen.setdefault(content, step.title) == step.title, f"{step.title} trains what {seen[content]} does"
+
+
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder"])
+def test_repetitions_of_a_comparison_have_its_metrics(name: str) -> None:
+    """Those of 002-multi30k, with BLEU as the papers have it."""
+    here, there = table(name).metrics, table("002-multi30k").metrics
+    assert "t2t" in here and {key: here.get(key) for key in there} == there
+
+
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder"])
+@pytest.mark.parametrize("scale", ["tiny", "small"])
+def test_the_reference_is_scored_on_the_test_set(name: str, scale: Any, tmp_path: Path) -> None:
+    """By the model that translates it, with the sums of each sentence, so that a difference has an interval."""
+    metric = table(name).metrics["test_perplexity"]
+    assert metric.reads == ["{score}/score.json", "perplexity", "by_sentence.perplexity"]
+    steps = steps_of(name, scale, tmp_path)
+    for step in (s for s in steps if s.argv[0] == "score"):
+        (translation,) = [s for s in steps if s.argv[:2] == ("translate", step.argv[1])]
+        assert step.argv[2] == str(translation.stdin[0]) and step.argv[3] != step.argv[2]
+    assert sum(s.argv[0] == "score" for s in steps) == sum(s.argv[0] == "translate" for s in steps) > 0
+
+
+def peak(by_layer: dict[str, float]) -> list[bool | None]:
+    """Whether the comparisons of the peak in 002-table3 at scale small agree with an attention by layer."""
+    result = Result(table("002-table3"), "002-table3", "small", [1])
+    result.measured["en-de", "interleaved", "pp"] = {1: MeasuredValue(by_layer)}
+    (wanted,) = [c for c in result.table.claims if c.metric == "pp" and "small" in c.scales]
+    return [comparison.agrees for comparison, _ in Judge(result).comparisons(wanted)]
+
+
+def test_a_peak_is_above_both_sides() -> None:
+    """Attention between phrases that falls from layer to layer has no peak in the middle."""
+    assert peak({"1": 10, "2": 30, "3": 20}) == [True, True]
+    assert peak({"1": 30, "2": 20, "3": 10}) == [False, True]
+
+
+def test_phrases_are_compared_with_the_big_model_on_the_longest_sentences() -> None:
+    found = [(c.more, c.than, c.labels) for c in table("001-figure3").claims if "paper" in c.scales]
+    assert (["pr"], ["big"], ["last"]) in found
+
+
+def test_no_claim_says_more_than_its_comparison() -> None:
+    """A row without an encoder that is better than its like makes up for nothing; the row with an encoder is not compared."""
+    assert not [c.says for name in NAMES for c in table(name).claims if "makes up for" in c.says]
 
 
 def test_every_file_of_steps_is_used() -> None:
@@ -201,6 +246,23 @@ def test_parameters_at_the_papers_scale_are_the_papers(name: str, tmp_path: Path
     different = {"mean": 1.08, "max-attn": 0.82, "max-attn-ta": 0.82}  # recipes/paper001/README.md says why
     for place, number in told.items():
         assert found[place] / number == pytest.approx(different.get(place[1], 1.0), abs=0.02), place
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_row_of_shorter_phrases_differs_from_max_in_their_lengths_alone(scale: Any, tmp_path: Path) -> None:
+    """+Max with the 8/4/2 of the released plain encoder, beside the 8/6/3 of paper 001's Table 2."""
+    trained = {}
+    for step in steps_of("001-table2", scale, tmp_path):
+        if not step.trains or step.recipe is None:
+            continue
+        row = step.title.split(" ")[2]
+        if row in ("max", "max-842"):
+            trained[row] = load_recipe(step.recipe, list(step.changes)).model
+    longer, shorter = (trained[row].model_dump(mode="json") for row in ("max", "max-842"))
+    lengths = [model["phrases"].pop("segments") for model in (longer, shorter)]
+    assert longer == shorter
+    fixed = {"kind": "fixed", "max_tokens": 8, "basis": "sentence"}
+    assert lengths == [{**fixed, "min_chunks": 6, "floor": 3}, {**fixed, "min_chunks": 4, "floor": 2}]
 
 
 def test_the_plan_of_the_papers_scale_names_its_assumptions(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from phraseloom import files
 from phraseloom.cli.main import run as phraseloom
 from phraseloom.data.prepare import prepare
 from phraseloom.recipe import load_recipe
+from phraseloom.report.run.runs import System, read_system
 from phraseloom.training import run as runs
 
 WORDS = ["one", "two", "three", "four", "five", "six", "red", "blue", "green", "cat", "dog", "house"]
@@ -280,6 +281,45 @@ def test_what_the_first_bleu_would_need_is_asked_for_before_the_first_update(
     assert text in one_line(capsys)
     if "lexicon" in text or "vectors" in text:
         assert not (tmp_path / "run" / "config.yaml").exists(), "refused before the run folder is written"
+
+
+def test_a_run_from_before_init_is_read_with_the_start_that_it_had(
+    place: Path, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(done, run, symlinks=True)
+    old = yaml.safe_load((run / "config.yaml").read_bytes())
+    del old["model"]["init"]
+    (run / "config.yaml").write_bytes(yaml.safe_dump({**old, "model": {**old["model"], "init_range": None}}).encode())
+    (facts,) = read_system(System("old", (run,))).runs
+    assert facts.config is not None and facts.config["model"]["init"] == {"kind": "xavier_uniform"}
+    arguments = ["train", str(place / "small.yaml"), "--run", str(run)]
+    assert phraseloom(arguments) == 2
+    assert "model.init.kind: xavier_uniform → fan_in_uniform" in one_line(capsys)
+    assert phraseloom([*arguments, "model.init=xavier_uniform"]) == 0
+    assert "this run is finished" in capsys.readouterr().err
+
+
+LONG_LSTM = ["model.encoder={kind: recurrent, layers: 6}"]
+
+
+@pytest.mark.parametrize(
+    ("start", "collapsed"),
+    [("{recurrent: fan_in_uniform}", ["encoder"]), ("{recurrent: orthogonal}", [])],
+)
+def test_a_run_warns_of_a_start_that_is_collapsed(
+    start: str, collapsed: list[str], place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["train", str(place / "small.yaml"), "--run", str(tmp_path / "run"), *LONG_LSTM, f"model.init={start}"]
+    assert phraseloom([*arguments, "training.max_updates=1", *STEPS]) == 0
+    for log in (capsys.readouterr().err, (tmp_path / "run" / "train.log").read_bytes().decode()):
+        assert "separation of tokens at the start: encoder 0." in log
+        assert "(model.init: fan_in_uniform)" in log
+        warning = f"warning: this start is collapsed ({', '.join(collapsed)}): the model hardly separates tokens"
+        assert (warning in log) == bool(collapsed), log
+        assert ("see model.init in docs/training.md" in log) == bool(collapsed)
+    assert phraseloom([*arguments, "training.max_updates=2", *STEPS]) == 0  # goes on: nothing starts here
+    assert "at the start" not in capsys.readouterr().err
 
 
 def test_a_lexicon_that_is_there_is_taken(place: Path, tmp_path: Path) -> None:

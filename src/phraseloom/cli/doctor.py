@@ -49,7 +49,10 @@ def start_of_training() -> Finding:
         torch.manual_seed(1)
         report = measure_start(build_model(config, 1000, 1000), source_size=1000, target_size=1000)
     text = f"{report} (model.init: {config.init.kind}, source phrases)"
-    return Finding("start of training", "note" if report.collapsed else "ok", text)
+    if report.collapsed:
+        text += f"; collapsed ({', '.join(report.collapsed)}): see model.init in docs/training.md"
+        return Finding("start of training", "note", text)
+    return Finding("start of training", "ok", text)
 
 
 def native_kernels() -> Finding:

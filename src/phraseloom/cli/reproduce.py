@@ -211,7 +211,8 @@ def command(
     from.
 
     Welch's t over seeds and sentences decides whether a claim holds, after Holm's correction for the claims of a table
-    (docs/reproduce.md). With one seed, the table says "between these two runs"; at scale tiny it says "path only".
+    (docs/reproduce.md). A verdict takes three seeds. With two, the table says "with two seeds: yes" or "no", with one "between
+    these two runs"; at scale tiny it says "path only".
 
     Example: phraseloom reproduce 002-table1 --scale tiny --plan
 

@@ -246,13 +246,14 @@ def _decoder_layer(config: AnyModelConfig) -> TransformerDecoderLayer:
 def _combination(config: ModelConfig) -> AttentiveCombination | None:
     if config.phrases is None:
         return None
+    inner_dropout = config.phrases.combination_dropout
     return AttentiveCombination(
         width=config.width,
         heads=config.heads,
         inner=config.phrases.combination_width or config.ffn_width,
         residual=_residual(config),
         attention_dropout=config.attention_dropout,
-        inner_dropout=config.dropout,
+        inner_dropout=config.dropout if inner_dropout is None else inner_dropout,
         add_attended=config.phrases.residual == "both",
     )
 

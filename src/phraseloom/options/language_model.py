@@ -15,6 +15,7 @@ from phraseloom.options.model import (
     SinusoidConfig,
     SoftmaxConfig,
     TransformerDecoderConfig,
+    check_init,
     check_sizes,
     fill_init,
     fill_preset,
@@ -79,4 +80,5 @@ class LanguageModelConfig(Config):
     @model_validator(mode="after")
     def _sizes_fit(self) -> LanguageModelConfig:
         check_sizes(self)
+        check_init(self)
         return self

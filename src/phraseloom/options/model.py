@@ -79,6 +79,23 @@ def fill_init(value: Any) -> Any:
     return {"scale_embeddings": kind != "uniform", **value}
 
 
+def fill_stored_init(value: Any) -> Any:
+    """`value`, the stored configuration of a model, with the start that it had when it was written.
+
+    Before there was `init`, all matrices were drawn by xavier_uniform, except those of LSTM and GRU cells: U(±√(1 / width)),
+    which is fan_in_uniform for inputs of this width. Keys of `init` that had no effect were allowed, and are left out.
+    """
+    if not isinstance(value, dict) or value.get("init_range") is not None:
+        return value
+    idle = _idle_init({_kind(value, "encoder"), _kind(value, "decoder")}, value.get("phrases"))
+    init = value.get("init")
+    if init is None:
+        init = {"kind": "xavier_uniform", "recurrent": "fan_in_uniform"}
+    if isinstance(init, dict):
+        init = {key: option for key, option in init.items() if key not in idle}
+    return {**value, "init": init}
+
+
 Tokens = Annotated[int, Field(ge=1, le=10_000)]
 
 
@@ -111,8 +128,9 @@ class PhrasesConfig(Config):
     `glance` and `attention`: how a phrase vector is computed (none: it is the glance). `transparent`: every decoder layer has
     its own mixture of all levels; otherwise all use the last. `transparent_tokens`: mix token states too. `residual`: the
     combination network adds token and attended phrases to its output (both: the released code) or the token alone (token: the
-    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper). `scorer_width`: h of
-    the scorer (null: `width`).
+    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper);
+    `combination_dropout`: on its f units, after the sigmoid (null: the model's `dropout`, as in the released code).
+    `scorer_width`: h of the scorer (null: `width`).
     """
 
     segments: SegmentsConfig = FixedSegmentsConfig()
@@ -122,6 +140,7 @@ class PhrasesConfig(Config):
     transparent_tokens: bool = False
     residual: Literal["both", "token"] = "both"
     combination_width: Annotated[int, Field(ge=1, le=65536)] | None = None
+    combination_dropout: DropoutRate | None = None
     scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
 
     @model_validator(mode="after")
@@ -431,6 +450,26 @@ def check_sizes(config: Any) -> None:
             )
 
 
+def _idle_init(kinds: set[Any], phrases: Any) -> dict[str, str]:
+    """The keys of `init` without effect on an encoder and a decoder of these kinds, each with the parts that it would need."""
+    idle = {}
+    if phrases is None:
+        idle["phrase_scale"] = "source phrases (model.phrases)"
+    if kinds.isdisjoint(RECURRENT):
+        idle["recurrent"] = "LSTM or GRU layers"
+    if "transformer" not in kinds:
+        idle["branch_scale"] = "Transformer layers"
+    return idle
+
+
+def check_init(config: Any) -> None:
+    """Raise ValueError if a key of `init` has no effect on the model; for any model configuration."""
+    kinds = {part.kind for part in (getattr(config, "encoder", None), config.decoder) if part is not None}
+    for key, needed in _idle_init(kinds, getattr(config, "phrases", None)).items():
+        if getattr(config.init, key) != InitConfig.model_fields[key].default:
+            raise ValueError(f"init.{key} has no meaning in a model without {needed}; leave it out")
+
+
 class ModelConfig(Config):
     """A translation model. `preset` sets sizes; every other key overrides it.
 
@@ -480,6 +519,7 @@ class ModelConfig(Config):
     def _sizes_fit(self) -> ModelConfig:
         check_sizes(self)
         check_segmental(self)
+        check_init(self)
         return self
 
     @model_validator(mode="after")

@@ -7,13 +7,17 @@ All comparisons of a claim must support it, so its p is the largest of theirs. I
 their p times the number of comparisons (Bonferroni), and it decides on "did not hold". The p of all claims of a table are then
 adjusted by Holm (1979) for their number. Below 0.05 there is a verdict:
 
-    held, did not hold           p after Holm < 0.05, at least two seeds of every row
-    undecided                    p after Holm ≥ 0.05; no interval; or the margin of "equal" is no wider than half the interval
+    held, did not hold           p after Holm < 0.05, at least three seeds of every row
+    with two seeds: …            the same, yes or no, if a row has two seeds: chance does this too often (metrics/seeds.py)
+    undecided                    p after Holm ≥ 0.05, or no interval
     between these two runs: …    one seed: yes, no or undecided for these two runs, and nothing about training
     in this run: …               the same if numbers of one run are compared
     not learned                  the baseline, or every row that is compared, is below the floor of the table
     path only                    scale tiny: it shows that every part works
     not measured                 a number is missing
+
+If half the interval is at least as wide as the margin of "equal", the claim can never hold. It can still fail: it did not hold
+if the interval lies wholly outside the margin, with p after Holm below 0.05. Else it is undecided, with this reason.
 
 Parameters are exact: no p, no floor, no seeds.
 """
@@ -37,6 +41,8 @@ Verdict = Literal[
     "held",
     "did not hold",
     "undecided",
+    "with two seeds: yes",
+    "with two seeds: no",
     "between these two runs: yes",
     "between these two runs: no",
     "between these two runs: undecided",
@@ -52,6 +58,7 @@ TWO_RUNS: dict[str, Verdict] = {
     "did not hold": "between these two runs: no",
     "undecided": "between these two runs: undecided",
 }
+TWO_SEEDS: dict[str, Verdict] = {"held": "with two seeds: yes", "did not hold": "with two seeds: no"}
 ONE_RUN: dict[str, Verdict] = {
     "held": "in this run: yes",
     "did not hold": "in this run: no",
@@ -148,16 +155,15 @@ def weigh(claim: ClaimConfig, comparisons: Sequence[Comparison]) -> JudgedClaim:
     if any(c.p is None for c in measured):
         reason = next(c.difference.how for c in measured if c.p is None and c.difference is not None)
         return replace(judged, verdict="undecided", reason=reason)
-    widest = max(_half_width(c.difference) for c in measured)
-    if claim.within is not None and widest >= claim.within:
-        half = f"half the interval, {widest:.2f}"
-        reason = f"the margin of {claim.within:g} is no wider than {half}: it takes more seeds or sentences"
-        return replace(judged, verdict="undecided", reason=reason)
     if against:
         p = min(1.0, len(measured) * min(c.p for c in against if c.p is not None))
     else:
         p = max(c.p for c in measured if c.p is not None)
-    return replace(judged, verdict="undecided", p=p)
+    widest, reason = max(_half_width(c.difference) for c in measured), ""
+    if claim.within is not None and widest >= claim.within:
+        half = f"half the interval, {widest:.2f}"
+        reason = f"the margin of {claim.within:g} is no wider than {half}: it takes more seeds or sentences"
+    return replace(judged, verdict="undecided", p=p, reason=reason)
 
 
 def _half_width(difference: SeedDifference | None) -> float:
@@ -190,7 +196,10 @@ def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
     if verdict in TWO_RUNS and any(c.difference is not None and c.difference.one_seed for c in measured):
         same = not judged.claim.than
         verdict = (ONE_RUN if same else TWO_RUNS)[verdict]
-    return replace(judged, verdict=verdict, p_holm=p_holm)
+    elif any(c.difference is not None and c.difference.seeds == 2 for c in measured):
+        verdict = TWO_SEEDS.get(verdict, verdict)
+    reason = judged.reason if p_holm is None or verdict.endswith("undecided") else ""
+    return replace(judged, verdict=verdict, p_holm=p_holm, reason=reason)
 
 
 def difference_of(scores: SeedScores, other: SeedScores | float, *, drawable: bool) -> SeedDifference:
@@ -198,6 +207,6 @@ def difference_of(scores: SeedScores, other: SeedScores | float, *, drawable: bo
     if drawable:
         return compare_seeds(scores, other)
     mean = float(scores.scores.mean()) - (other if isinstance(other, float) else float(other.scores.mean()))
-    few = len(scores.scores) < 2 or (not isinstance(other, float) and len(other.scores) < 2)
+    fewest = min(len(s.scores) for s in (scores, other) if not isinstance(s, float))
     how = f"no interval: fewer than {FEWEST} sentences, or not the same ones"
-    return SeedDifference(mean, one_seed=few, how=how)
+    return SeedDifference(mean, one_seed=fewest < 2, how=how, seeds=fewest)

@@ -2,7 +2,7 @@
 
     {"format": 1, "step", "identity", "argv", "status": "running" | "done" | "failed", "exit", "message", "seconds",
      "attempts": [{"began", "seconds", "exit"}], "inputs": {name: {"bytes", "mtime_ns", "sha256"}},
-     "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "machine", "flop"}
+     "outputs": {name: {"bytes", "sha256"}}, "phraseloom", "commit", "machine", "flop"}
 
 A step is done if its record says so for the same identity, every output has its size, and every file of the data root is the
 one that was read (`steps.changed`); otherwise it is run (again). A training resumes, unless such a file has changed.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,6 +26,8 @@ from phraseloom.reproduce.steps import Step, changed, in_order
 from phraseloom.reproduce.table import RECORD
 
 LOG = "log.txt"
+SOURCE = Path(__file__).resolve().parents[3]  # the root of the checkout, if phraseloom runs from one
+GIT_SECONDS = 20
 UNLISTED = {"checkpoints", RECORD, LOG, ".lock"}  # checkpoints have manifests of their own
 State = Literal["done", "failed", "stopped", "changed", "new"]
 
@@ -103,6 +106,7 @@ def begin(step: Step, old: Record, *, inputs: Mapping[str, Any], flop: float | N
         "inputs": dict(inputs),
         "outputs": {},
         "phraseloom": __version__,
+        "commit": source_commit(),
         "machine": machine(),
         "flop": flop,
     }
@@ -154,6 +158,31 @@ def _is_complete(folder: Path, listed: Any) -> bool:
         return False
     paths = [(folder / name, entry) for name, entry in listed.items()]
     return all(path.is_file() and path.stat().st_size == entry.get("bytes") for path, entry in paths)
+
+
+def source_commit(root: Path = SOURCE) -> str | None:
+    """The commit of the checkout `root`, with `-dirty` if files below its `src` are changed or new; None without a checkout.
+
+    It is not stored between calls: a table runs for days, and the checkout may move on between two steps.
+    """
+    if not (root / ".git").exists() or not (root / "src" / "phraseloom").is_dir():
+        return None
+    head = _git(root, "rev-parse", "HEAD")
+    changes = _git(root, "status", "--porcelain", "--", "src")
+    return None if head is None or changes is None else head + ("-dirty" if changes else "")
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """What git prints; None if it fails or is not installed."""
+    environment = os.environ | {"GIT_OPTIONAL_LOCKS": "0"}  # status must not write the index
+    command = ["git", "-C", str(root), *arguments]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=GIT_SECONDS
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
 
 
 def machine() -> dict[str, Any]:

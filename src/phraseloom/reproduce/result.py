@@ -19,7 +19,7 @@ from phraseloom.metrics.seeds import SeedDifference, SeedScores, exact_differenc
 from phraseloom.reproduce import claims
 from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
 from phraseloom.reproduce.measure import MeasuredValue, Meter, ValidationCurves, run_facts, validation_curves
-from phraseloom.reproduce.records import Record, machine
+from phraseloom.reproduce.records import Record, machine, source_commit
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import ClaimConfig, JsonMetric, RunMetric, Scale, TableConfig, TextMetric
 
@@ -52,6 +52,7 @@ class Result:
     left_out: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=machine)
     versions: set[str] = field(default_factory=lambda: {__version__})
+    commits: set[str] = field(default_factory=set)
 
     def places(self) -> list[tuple[str, str]]:
         """(task, row) of the whole table, all rows of one task after the other."""
@@ -91,6 +92,7 @@ def collect(
     """
     table, scale = steps.table, steps.scale
     result = Result(table, name, scale, list(seeds), counted=dict(counted))
+    result.commits = {commit for commit in [source_commit()] if commit}
     meter = Meter(steps)
     machines: list[dict[str, Any]] = []
     for task, row in chosen:
@@ -99,6 +101,7 @@ def collect(
             own = steps.steps_of(row, task, seed)
             _note_failures(result, (task, row), own, records, steps.portable)
             result.versions |= {str(records[s.identity].content.get("phraseloom", __version__)) for s in own}
+            result.commits |= {str(commit) for s in own if (commit := records[s.identity].content.get("commit"))}
             stale = any(records[s.identity].state == "changed" for s in in_order(own) if s.identity in records)
             machines += [
                 r.content["machine"] for s in own if s.trains and "machine" in (r := records[s.identity]).content
@@ -161,8 +164,8 @@ def compare(result: Result) -> None:
 
 
 def paper_result(table: TableConfig, name: str) -> Result:
-    """The numbers of the paper as a result of two equal seeds, so that a claim can be compared with them."""
-    result = Result(table, name, "paper", [1, 2])
+    """The numbers of the paper as a result of three equal seeds, so that a claim can be compared with them."""
+    result = Result(table, name, "paper", [1, 2, 3])
     for task, row in result.places():
         for metric, value in table.paper_of(row, task).items():
             number = {k: float(v) for k, v in value.items()} if isinstance(value, dict) else float(value)

@@ -93,6 +93,7 @@ def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
         names = ", ".join(dict.fromkeys(row for _, row in taken))
         result.left_out.append(f"a comparison of minutes: the rows {names} are those of a table stored before")
         result.versions |= stored.versions
+        result.commits |= stored.commits
     compare(result)
     return taken
 
@@ -138,6 +139,7 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
     table = TableConfig.model_validate(content["definition"])
     result = Result(table, content["table"], content["scale"], content["seeds"], machine=content["machine"])
     result.versions, result.left_out = set(content["phraseloom"]), list(content["left_out"])
+    result.commits = set(content.get("commits", []))
     arrays = {} if sentences is None else sentences.arrays()
     hypotheses = [] if sentences is None else sentences.hypotheses
     lines = {((h.task, h.row, metric), h.seed): tuple(h.lines) for h in hypotheses for metric in h.metrics}

@@ -39,11 +39,11 @@ VERDICTS = get_args(Verdict)
 STATES = ("run", "failed", "not run")
 HEADERS = ("table", "rows", "claims of the paper", "seeds", "minutes")
 INDEX_LEGEND = """Rows: each row of a table counts once for each language pair. A row has failed if one of its steps failed or
-has not ended; its table gives the reason. Whether a claim held is decided by Welch's t over at least two seeds, after
-Holm's correction for the claims of a table. With one seed, yes and no are only about these two runs, not about
-training. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows that every part works, and
-says nothing about a claim. Minutes: training time, on the machine that the table names. Tables share trainings; each
-table counts its trainings once."""
+has not ended; its table gives the reason. Whether a claim held is decided by Welch's t over at least three seeds, after
+Holm's correction for the claims of a table. With two seeds, yes and no are preliminary. With one seed, they are only about
+these two runs, not about training. Not learned: the baseline is below the floor of its table. Path only: scale tiny shows
+that every part works, and says nothing about a claim. Minutes: training time, on the machine that the table names. Tables
+share trainings; each table counts its trainings once."""
 Content = Mapping[str, Any]
 
 
@@ -240,6 +240,7 @@ def _lines(result: Result, task: str, key: str) -> Chart:
 
 
 FORMAT = 2
+COMMIT_DIGITS = 10
 OLD_FORMATS = (1,)
 MARKDOWN, JSON, PICTURE, BUDGET = "table.md", "table.json", "table.svg", "budget.svg"
 
@@ -295,9 +296,20 @@ def _made(result: Result) -> str:
     seeds = ", ".join(map(str, result.seeds))
     number = "mean ± standard deviation over seeds" if len(result.seeds) > 1 else "one seed, no deviation"
     return (
-        f"Seeds {seeds} ({number}); phraseloom {', '.join(sorted(result.versions))}; {where['processor']}, "
+        f"Seeds {seeds} ({number}); phraseloom {', '.join(sorted(result.versions))}{_commits(result)}; {where['processor']}, "
         f"{where['cores']} core{'s' if where['cores'] != 1 else ''}{threads}, Python {where['python']}."
     )
+
+
+def _commits(result: Result) -> str:
+    """The commits in a few digits, such as `, commit 0123456789 with changes`."""
+    if not result.commits:
+        return ""
+    names = [
+        commit.partition("-")[0][:COMMIT_DIGITS] + " with changes" * ("-" in commit)
+        for commit in sorted(result.commits)
+    ]
+    return f", commit{'s' * (len(names) > 1)} {', '.join(names)}"
 
 
 def _scalars(result: Result, task: str) -> str:
@@ -379,6 +391,8 @@ def _not_run(result: Result) -> list[Any]:
 LEGEND = {
     "held": "Held, did not hold: p after Holm's correction for the claims of this table is below 0.05, for every comparison or "
     "against one. Undecided: it is not.",
+    "with two seeds": "With two seeds: p is as low, but with two seeds chance alone does this too often; a verdict takes "
+    "three.",
     "between": "Between these two runs, in this run: one seed, so other trainings may come out otherwise; yes, no and "
     "undecided are about the sentences of the test set alone.",
     "not learned": "Not learned: a row is below the floor that this table states, and there is nothing to compare.",
@@ -397,8 +411,10 @@ def _claims(result: Result) -> str:
         rows.append([judged.claim.says + where, verdict, _p(judged.p_holm), details])
     text = markdown(["claim of the paper", "here", "p after Holm", "differences (95 %; two-sided p)"], rows)
     verdicts = {judged.verdict for judged in result.judged}
-    said = [LEGEND["held"]] if verdicts & {"held", "did not hold", "undecided"} else []
-    said += [LEGEND["between"]] if any(": " in verdict for verdict in verdicts) else []
+    two_seeds = any(verdict.startswith("with two seeds") for verdict in verdicts)
+    said = [LEGEND["held"]] if two_seeds or verdicts & {"held", "did not hold", "undecided"} else []
+    said += [LEGEND["with two seeds"]] if two_seeds else []
+    said += [LEGEND["between"]] if any(v.startswith(("between", "in this run")) for v in verdicts) else []
     said += [LEGEND[verdict] for verdict in ("not learned", "path only") if verdict in verdicts]
     floor = _floor(result)
     return f"## Claims\n\n{text}\n\n" + " ".join(said + ([floor] if floor else []))
@@ -496,6 +512,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "scale": result.scale,
         "seeds": list(result.seeds),
         "phraseloom": sorted(result.versions),
+        "commits": sorted(result.commits),
         "machine": result.machine,
         "left_out": result.left_out,
         "baseline": table.baseline,

@@ -53,6 +53,7 @@ OF_TRAINING = (
     "dropout",
     "attention_dropout",
     "ffn_dropout",
+    "phrases.combination_dropout",
     "init",
     "output.label_smoothing",
     "output.smoothing",

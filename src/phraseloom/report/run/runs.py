@@ -21,6 +21,7 @@ import pydantic
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.files import read_json
+from phraseloom.options.model import fill_stored_init
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
 from phraseloom.report.run.history import Curve, RunHistory, is_finite, read_history, training_speed
@@ -77,7 +78,8 @@ class BestValidation(ResultPart):
 class RunFacts(ResultPart):
     """What a run or model folder says of itself. None: unknown, such as all training facts of a model folder.
 
-    `parts`: parameters by part of the model; `config`: the recipe of the run, of any version, else that of the model;
+    `parts`: parameters by part of the model; `config`: the recipe of the run, of any version, else that of the model (with
+    the start of versions before `model.init`);
     `unigram_perplexity`: see `learning.py`; `seconds`: wall time of training; `tokens_per_second`: of target subwords.
     """
 
@@ -265,7 +267,7 @@ def _config(folder: Path) -> dict[str, Any] | None:
     value, _ = read_yaml(inside(folder, RUN_CONFIG, "recipe of the run"))
     if not isinstance(value, dict):
         raise FileProblem("not a recipe", file=path)
-    return value
+    return {**value, "model": fill_stored_init(value["model"])} if "model" in value else value
 
 
 def _of_model(model: dict[str, Any] | None) -> dict[str, Any] | None:
