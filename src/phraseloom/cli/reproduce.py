@@ -63,8 +63,8 @@ class RunOptions:
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Take the rows that are not chosen from the table stored in FOLDER (table.json and its sentences), with "
-            "the same definition, scale and seeds.",
+            help="Take the rows, and the seeds of rows, that are not chosen from the table stored in FOLDER (table.json and "
+            "its sentences), with the same definition and scale.",
         ),
     ] = None
     jobs: Annotated[

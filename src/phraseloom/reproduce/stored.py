@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pydantic
 
@@ -28,6 +28,9 @@ from phraseloom.reproduce.writing import (
     stored_tables,
     write,
 )
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 
 def recompute(folder: Path) -> Result:
@@ -60,15 +63,14 @@ def read_result(folder: Path) -> Result:
     return result
 
 
-def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale, seeds: Sequence[int]) -> Result:
+def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
     """The result in a folder, for `take_rows`.
 
-    Raises UsageError if it is of another table, definition, scale or seeds, or if its sentences are not stored;
-    CorruptError as `recompute`.
+    Raises UsageError if it is of another table, definition or scale, or if its sentences are not stored; CorruptError as
+    `recompute`.
     """
     stored, path = read_result(folder), folder / JSON
-    wanted = (name, f"scale {scale}", "seeds " + ", ".join(map(str, seeds)))
-    found = (stored.name, f"scale {stored.scale}", "seeds " + ", ".join(map(str, stored.seeds)))
+    wanted, found = (name, f"scale {scale}"), (stored.name, f"scale {stored.scale}")
     for this, that in zip(wanted, found, strict=True):
         if this != that:
             raise UsageError(f"no rows for this table: it has {that}, not {this}", file=path)
@@ -78,24 +80,51 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale, seeds: 
 
 
 def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
-    """Add the rows that a result has no numbers of from a stored one, and compare all rows again.
+    """Add the rows, and seeds of rows, that a result has no numbers of from a stored one, and compare all rows again.
 
-    Returns the (task, row) that were added.
+    Returns each (task, row) of which something was added.
     """
-    places = {name: {cell[:2] for cell in r.measured} for name, r in (("here", result), ("stored", stored))}
-    taken = [place for place in result.places() if place in places["stored"] - places["here"]]
-    result.measured |= {cell: seeds for cell, seeds in stored.measured.items() if cell[:2] in taken}
-    result.facts |= {place: stored.facts[place] for place in taken if place in stored.facts}
-    result.curves |= {place: stored.curves[place] for place in taken if place in stored.curves}
-    result.counted |= {place: stored.counted[place] for place in taken if place in stored.counted}
-    result.failures |= {place: stored.failures[place] for place in taken if place in stored.failures}
+    here, there = _seeds(result), _seeds(stored)
+    taken = {place: more for place in result.places() if (more := there.get(place, set()) - here.get(place, set()))}
+    for place, seeds in taken.items():
+        for cell in (cell for cell in stored.measured if cell[:2] == place):
+            _add(result.measured, stored.measured, cell, seeds)
+        _add(result.facts, stored.facts, place, seeds)
+        _add(result.curves, stored.curves, place, seeds)
+        if place not in here:
+            result.failures |= {place: stored.failures[place]} if place in stored.failures else {}
+        result.counted |= {place: stored.counted[place]} if place in stored.counted else {}
     if taken:
+        result.seeds = sorted({*result.seeds, *stored.seeds})
         names = ", ".join(dict.fromkeys(row for _, row in taken))
-        result.left_out.append(f"a comparison of minutes: the rows {names} are those of a table stored before")
+        result.left_out.append(f"a comparison of minutes: runs of the rows {names} are those of a table stored before")
+        for (task, row), seeds in _seeds(result).items():
+            if missing := sorted(set(result.seeds) - seeds):
+                where = f"{result.table.rows[row].label} {task}".strip()
+                result.left_out.append(f"{where}, {_words(missing)}: not chosen (--seeds)")
         result.versions |= stored.versions
         result.commits |= stored.commits
     compare(result)
-    return taken
+    return list(taken)
+
+
+def _seeds(result: Result) -> dict[tuple[str, str], set[int]]:
+    """The seeds of each (task, row), also those whose number is missing."""
+    seeds: dict[tuple[str, str], set[int]] = {}
+    for (task, row, _), measured in result.measured.items():
+        seeds.setdefault((task, row), set()).update(measured)
+    return seeds
+
+
+def _add(mine: dict[K, dict[int, T]], theirs: Mapping[K, Mapping[int, T]], key: K, seeds: Container[int]) -> None:
+    """Add what another result has of these seeds, in the order of the seeds."""
+    more = {seed: value for seed, value in theirs.get(key, {}).items() if seed in seeds}
+    if more:
+        mine[key] = dict(sorted((more | mine.get(key, {})).items()))
+
+
+def _words(seeds: Sequence[int]) -> str:
+    return ("seed " if len(seeds) == 1 else "seeds ") + ", ".join(map(str, seeds))
 
 
 def draw_pictures(folder: Path) -> list[Path]:

@@ -34,7 +34,7 @@ class TableOptions:
     """The options of `reproduce`. `flops`, `gpu`: the speed for estimates; `train_paper`: also train at scale paper.
 
     `on`: who runs the steps, with `slurm`, options of sbatch. `step`: the identity of the only step to run, or its beginning.
-    `rows_from`: the folder of a stored table, which gives the rows that are not run here.
+    `rows_from`: the folder of a stored table, which gives the rows and seeds that are not run here.
     """
 
     scale: Scale = "tiny"
@@ -114,7 +114,7 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     check_place(target)
     stored = None
     if options.rows_from is not None:
-        stored = read_rows(options.rows_from, plan.steps.table, target.name, options.scale, plan.seeds)
+        stored = read_rows(options.rows_from, plan.steps.table, target.name, options.scale)
     with system_errors(options.folder):
         files.disk.mkdir(plan.steps.work)
         execution = _execution(plan, plan.ordered, options, say)
