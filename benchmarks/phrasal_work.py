@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ class Training:
             validate=nothing,
             write_model=nothing,
             rate=rate_function(config.schedule, width=options.width, max_updates=None),
-            vocabulary=corpus.types,
+            highest_perplexity=math.inf,
             world=World(device=device),
         )
 

@@ -114,7 +114,7 @@ def test_a_device_is_waited_for_once_in_log_every_updates() -> None:
             validate=lambda _: {},
             write_model=lambda _: None,
             rate=lambda _: 0.1,
-            vocabulary=10,
+            highest_perplexity=40.0,
             world=World(device=device()),
         )
         assert job.plan.updates_per_epoch > 10

@@ -13,7 +13,7 @@ import torch
 import toy
 
 from phraseloom.errors import CorruptError, DivergedError, PhraseloomError
-from phraseloom.training import loop
+from phraseloom.training import guard, loop
 from phraseloom.training.checkpoint import list_checkpoints
 
 
@@ -26,7 +26,7 @@ def gradient(batches: list[np.ndarray], **keys: Any) -> torch.Tensor:
         validate=lambda _: {},
         write_model=lambda _: None,
         rate=lambda _: 0.1,
-        vocabulary=10,
+        highest_perplexity=40.0,
     )
     loop.accumulate(job, batches)
     return job.flat.grad.double()
@@ -76,7 +76,7 @@ def make_plain() -> loop.TrainingJob:
         validate=lambda _: {},
         write_model=lambda _: None,
         rate=lambda _: 0.1,
-        vocabulary=10,
+        highest_perplexity=40.0,
     )
 
 
@@ -156,8 +156,18 @@ def test_diverging_model_stops_itself(tmp_path: Path) -> None:
     """N9: a learning rate a thousand times too high is seen at the next validation."""
     keys = {"schedule": {"kind": "constant", "rate": 50.0}, "max_updates": 200, "clip_norm": None}
     with pytest.raises(DivergedError, match="validation perplexity"):
-        toy.finish(tmp_path, toy.config(**keys), vocabulary=toy.VOCABULARY)
+        toy.finish(tmp_path, toy.config(**keys), highest_perplexity=4.0 * toy.VOCABULARY)
     assert not list_checkpoints(tmp_path) and not (tmp_path / "last").is_symlink()
+
+
+def test_a_new_segmental_model_has_not_diverged() -> None:
+    """Its guess ends a segment at every source token: about the second power of the vocabulary at first."""
+    size = 8300
+    guard.check_perplexity(2.0 * size**2, toy.config(), guard.highest_perplexity(size, segmental=True))
+    with pytest.raises(DivergedError):
+        guard.check_perplexity(2.0 * size**2, toy.config(), guard.highest_perplexity(size, segmental=False))
+    with pytest.raises(DivergedError):
+        guard.check_perplexity(math.inf, toy.config(), guard.highest_perplexity(size, segmental=True))
 
 
 def test_perplexity_alarm(tmp_path: Path) -> None:

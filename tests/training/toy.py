@@ -122,7 +122,7 @@ def make(run: Path, settings: TrainingConfig, world: distributed.World | None = 
         "validate": Validator(valid.source_lengths, valid.target_lengths, valid.batch),
         "write_model": write,
         "rate": rate_function(settings.schedule, width=WIDTH, max_updates=settings.max_updates),
-        "vocabulary": VOCABULARY * 1000,
+        "highest_perplexity": 4000.0 * VOCABULARY,
         "world": world or distributed.World(),
     }
     job = TrainingJob(**{**fields, **more})

@@ -200,7 +200,9 @@ class TrainingConfig(Config):
     )
     # safety
     bad_steps: PositiveInt = Field(5, description="non-finite steps in a row after which the run stops")
-    alarm_perplexity: PositiveFloat | None = Field(None, description="stop above this; always above 2 · vocabulary")
+    alarm_perplexity: PositiveFloat | None = Field(
+        None, description="stop above this; always above 4 · vocabulary (segmental: 4 · vocabulary³)"
+    )
     # machine
     device: Literal["auto", "cpu", "cuda"] = "auto"
     processes: PositiveInt | Literal["auto"] = "auto"

@@ -17,7 +17,15 @@ from phraseloom.options.training import TrainingConfig
 from phraseloom.training.signals import StopSignal
 from phraseloom.training.state import Progress
 
-__all__ = ["StopSignal", "accept_step", "check_finite", "check_perplexity", "naming_memory", "naming_the_batch"]
+__all__ = [
+    "StopSignal",
+    "accept_step",
+    "check_finite",
+    "check_perplexity",
+    "highest_perplexity",
+    "naming_memory",
+    "naming_the_batch",
+]
 
 SLOWER = "lower the learning rate or lengthen the warm-up"
 
@@ -62,10 +70,18 @@ def accept_step(
     )
 
 
-def check_perplexity(perplexity: float, config: TrainingConfig, vocabulary: int) -> None:
-    """Raise DivergedError if the perplexity is far above that of a uniform guess, above the recipe's limit, or not finite."""
-    # Initial weights give logits of variance about 1, so a perplexity of up to twice the vocabulary.
-    limit = min(4.0 * vocabulary, config.alarm_perplexity or math.inf)
+def highest_perplexity(vocabulary: int, segmental: bool) -> float:
+    """The validation perplexity above which a model with a vocabulary of this size has diverged.
+
+    The logits of initial weights have a variance of about 1, so the perplexity is up to twice the vocabulary. A segmental model
+    also ends a segment at every source token, with probability 1 / vocabulary at first: up to two ends for a target token.
+    """
+    return 4.0 * float(vocabulary) ** (3 if segmental else 1)
+
+
+def check_perplexity(perplexity: float, config: TrainingConfig, highest: float) -> None:
+    """Raise DivergedError if the perplexity is above `highest`, above the recipe's limit, or not finite."""
+    limit = min(highest, config.alarm_perplexity or math.inf)
     if not perplexity <= limit:  # NaN is not
         raise DivergedError(
             f"validation perplexity {perplexity:.4g} is above {limit:g}: the model has diverged", hint=SLOWER

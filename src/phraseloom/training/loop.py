@@ -69,7 +69,7 @@ class TrainingJob:
     validate: Callable[[TrainingJob], dict[str, Any]]
     write_model: Callable[[Path], None]
     rate: Rate
-    vocabulary: int
+    highest_perplexity: float  # a validation above it is a divergence
     world: World = field(default_factory=World)
     state: Progress = field(default_factory=Progress)
     run: Path | None = None
@@ -357,7 +357,7 @@ def _save_and_validate(job: TrainingJob) -> None:
             results = job.validate(job)
     finally:
         job.model.train()
-    guard.check_perplexity(results["perplexity"], job.config, job.vocabulary)
+    guard.check_perplexity(results["perplexity"], job.config, job.highest_perplexity)
     best = job.state.record_validation(results, job.config)
     _record(job, {"update": job.state.update, "validation": results, "best": best})
     if job.log is not None:

@@ -267,7 +267,9 @@ def make_job(
         validate=validator,
         write_model=write,
         rate=rate_function(config.schedule, width=recipe.model.width, max_updates=config.max_updates),
-        vocabulary=len(tokenizer.target.vocabulary),
+        highest_perplexity=guard.highest_perplexity(
+            len(tokenizer.target.vocabulary), segmental=recipe.model.decoder.kind == "segmental"
+        ),
         world=world,
         stop=stop,
         check_data=check_data,
