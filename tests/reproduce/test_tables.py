@@ -24,7 +24,7 @@ RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 TABLES = {
     "000": ("table1", "table2", "table3", "figure2"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "multi30k", "long"),
-    "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder"),
+    "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders"),
     "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged", "recurrent"),
 }
@@ -66,14 +66,14 @@ def test_no_two_trainings_of_a_table_are_the_same_but_for_their_names(name: str,
         assert seen.setdefault(content, step.title) == step.title, f"{step.title} trains what {seen[content]} does"
 
 
-@pytest.mark.parametrize("name", ["002-rate", "002-ladder"])
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders"])
 def test_repetitions_of_a_comparison_have_its_metrics(name: str) -> None:
     """Those of 002-multi30k, with BLEU as the papers have it."""
     here, there = table(name).metrics, table("002-multi30k").metrics
     assert "t2t" in here and {key: here.get(key) for key in there} == there
 
 
-@pytest.mark.parametrize("name", ["002-rate", "002-ladder"])
+@pytest.mark.parametrize("name", ["002-rate", "002-ladder", "002-orders"])
 @pytest.mark.parametrize("scale", ["tiny", "small"])
 def test_the_reference_is_scored_on_the_test_set(name: str, scale: Any, tmp_path: Path) -> None:
     """By the model that translates it, with the sums of each sentence, so that a difference has an interval."""
@@ -194,6 +194,7 @@ SHOWN_AS_A_PLOT = {
     "004-table2",
     "001-long",
     "002-ladder",
+    "002-orders",
     "003-npmt",
     "004-converged",
     "guided-alignment",
