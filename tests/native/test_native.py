@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import weakref
 from functools import cache
@@ -545,6 +546,36 @@ def test_changed_weights_are_packed_again() -> None:
     after = walk(fast(changing, "native"))
     assert not torch.equal(before[0].hidden, after[0].hidden)
     assert_close(after[0].hidden, walk(changing)[0].hidden.detach())
+
+
+@pytest.mark.parametrize("name", ["token", "lstm", "language model"])
+def test_weights_that_a_fused_optimiser_has_changed_are_packed_again(name: str) -> None:
+    """Fused optimisers do not raise the version counters of torch."""
+    if name == "language model":
+        config = LanguageModelConfig.model_validate(
+            {"width": 32, "heads": 4, "ffn_width": 48, "decoder": {"layers": 1}}
+        )
+        changing: Any = randomised(build_language_model(config, SIZE))
+    else:
+        changing = copy.deepcopy(built(name))
+    optimizer = torch.optim.AdamW(changing.parameters(), lr=0.1, fused=True)
+    tokens = torch.tensor([4, 5, 6])
+
+    def hidden(searched: Any) -> Tensor:
+        with torch.inference_mode():
+            lengths = torch.tensor([3, 3, 3])
+            memory = 3 if name == "language model" else searched.encode(torch.full((3, 3), 5), lengths)
+            result: Tensor = searched.step(tokens, searched.start(memory, beam=1, max_length=2)).hidden
+            return result
+
+    before = hidden(fast(changing.eval(), "native"))
+    changing.train()
+    changing.loss(make_batch([[5, 6, 7]] * 2, [[6, 7]] * 2)).objective.backward()
+    optimizer.step()
+    changing.eval()
+    after = hidden(fast(changing, "native"))
+    assert not torch.equal(before, after)
+    assert_close(after, hidden(changing))
 
 
 def test_nothing_is_kept_of_a_model_that_is_gone() -> None:

@@ -61,6 +61,16 @@ def pack_for_inference(model: nn.Module) -> bool:
     return True
 
 
+def expect_changes(model: nn.Module) -> None:
+    """Outdate every packed copy of a model's weights, also those of the compiled library; `train()` of the models calls it.
+
+    Copies are current while the version counters of torch are. Fused optimisers do not raise these counters.
+    """
+    for parameter in model.parameters():
+        if not parameter.is_inference():
+            torch.autograd.graph.increment_version(parameter)
+
+
 def can_pack(weight: Tensor) -> bool:
     """Whether this machine can pack products with this matrix."""
     return weight.device.type == "cpu" and weight.dtype == torch.float32 and _works()

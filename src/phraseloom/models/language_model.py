@@ -8,10 +8,13 @@ training, search and scoring take either: `loss`, `score`, `start` and `step`, w
 
 from __future__ import annotations
 
+from typing import Self
+
 from torch import Tensor, nn
 
 from phraseloom.data.tensors import Batch
 from phraseloom.layers.embeddings import TokenEmbedding
+from phraseloom.layers.packed import expect_changes
 from phraseloom.models import translation as targets
 from phraseloom.models.decoder import DecoderState, TransformerDecoder
 from phraseloom.models.translation import AttentionMaps
@@ -26,6 +29,12 @@ class LanguageModel(nn.Module):
     def __init__(self, *, embedding: TokenEmbedding, decoder: TransformerDecoder, output: SoftmaxOutput) -> None:
         super().__init__()
         self.embedding, self.decoder, self.output = embedding, decoder, output
+
+    def train(self, mode: bool = True) -> Self:
+        """See `torch.nn.Module.train`. Training outdates the packed copies of weights that search has made."""
+        if mode:
+            expect_changes(self)
+        return super().train(mode)
 
     def decode(self, target_in_BT: Tensor) -> DecoderOutput:
         """Input ids (BOS first) → hidden states (B, T, D)."""

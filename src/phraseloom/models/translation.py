@@ -6,7 +6,7 @@ The functions at the end turn the output of any decoder into the loss, or log p,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from phraseloom.data.tensors import Batch
 from phraseloom.layers.attention.structure import Structure
 from phraseloom.layers.embeddings import TokenEmbedding
 from phraseloom.layers.fertility import Fertility
+from phraseloom.layers.packed import expect_changes
 from phraseloom.layers.table import TableEmbedding
 from phraseloom.losses.guided import Guide
 from phraseloom.models.decoder import DecoderState, Memory
@@ -64,6 +65,12 @@ class TranslationModel(nn.Module):
         self.encoder, self.decoder, self.output, self.phrases = encoder, decoder, output, phrases
         self.fertility = fertility
         self.guide: Guide | None = None
+
+    def train(self, mode: bool = True) -> Self:
+        """See `torch.nn.Module.train`. Training outdates the packed copies of weights that search has made."""
+        if mode:
+            expect_changes(self)
+        return super().train(mode)
 
     @property
     def needs_phrases(self) -> bool:
