@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from phraseloom.cli.main import load_verb
-from phraseloom.errors import UsageError
+from phraseloom.errors import ConfigError, UsageError
 from phraseloom.recipe import load_recipe
 from phraseloom.reproduce.claims import Verdict
 from phraseloom.reproduce.execute import CONCATENATE
@@ -25,7 +26,18 @@ TABLES = {
     "000": ("table1", "table2", "table3", "figure2"),
     "001": ("table1", "table2", "table2-times", "figure3", "figure4", "multi30k", "long"),
     "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders"),
-    "003": ("table1", "table2", "table3", "table4", "table5", "table6", "multi30k", "npmt"),
+    "003": (
+        "table1",
+        "table2",
+        "table3",
+        "table4",
+        "table4-turkish",
+        "table5",
+        "table6",
+        "multi30k",
+        "tatoeba",
+        "npmt",
+    ),
     "004": ("table1", "table2", "table3", "table4", "table5", "figure1", "figure2", "converged", "recurrent"),
 }
 NAMES = [
@@ -113,10 +125,19 @@ def test_no_claim_says_more_than_its_comparison() -> None:
 def test_every_file_of_steps_is_used() -> None:
     used = {
         name
-        for path in (RECIPES / "tables").glob("*.yaml")
-        for name in re.findall(r"use: (steps/\S+?\.yaml)", path.read_text())
+        for path in (RECIPES / "tables").rglob("*.yaml")
+        for name in re.findall(r"use: (?:steps/)?(\w+\.yaml)", path.read_text())
     }
-    assert used == {f"steps/{p.name}" for p in (RECIPES / "tables" / "steps").glob("*.yaml")}
+    assert used == {p.name for p in (RECIPES / "tables" / "steps").glob("*.yaml")}
+
+
+def test_a_file_of_steps_may_use_another_but_not_itself(tmp_path: Path) -> None:
+    shutil.copytree(RECIPES / "tables", tmp_path / "tables")
+    steps = tmp_path / "tables" / "steps"
+    assert "aligner" in load_table(tmp_path / "tables" / "003-table2.yaml").scales["small"].steps
+    (steps / "continuous.yaml").write_bytes(b"use: continuous_tr.yaml\n" + (steps / "continuous.yaml").read_bytes())
+    with pytest.raises(ConfigError, match=r"continuous.yaml:1: continuous_tr.yaml uses itself"):
+        load_table(tmp_path / "tables" / "003-table2.yaml")
 
 
 @pytest.mark.parametrize(("name", "scale"), EVERY)

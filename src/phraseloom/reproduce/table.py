@@ -419,15 +419,27 @@ def load_table(path: Path) -> TableConfig:
     scales = value.get("scales")
     if isinstance(scales, dict):
         for scale, options in scales.items():
-            if isinstance(options, dict) and "use" in options:
-                scales[scale] = _used(path, options, places, scale)
+            if isinstance(options, dict):
+                scales[scale] = _used(path, options, places, ("scales", scale, "use"))
     return validate(TableConfig, value, file=path, places=places)
 
 
-def _used(path: Path, options: dict[str, Any], places: Places, scale: str) -> dict[str, Any]:
-    """The keys of a scale, merged into those of the file that it uses."""
+def _used(
+    path: Path, options: dict[str, Any], places: Places, key: tuple[str, ...], above: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """The keys of a scale or of a file of steps, merged into those of the file that it uses, if any.
+
+    `above`: the files that use `path`, to find a circle.
+    """
+    if "use" not in options:
+        return options
     name = options["use"]
     if not isinstance(name, str):
-        raise places[("scales", scale, "use")].problem("use names one file in the folder of the table")
-    below, _ = read_yaml(path.parent / name)
-    return merge(below, {key: value for key, value in options.items() if key != "use"})
+        raise places[key].problem("use names one file in the folder of the table")
+    used = path.parent / name
+    above = (*above, path.resolve())
+    if used.resolve() in above:
+        raise places[key].problem(f"{name} uses itself")
+    below, below_places = read_yaml(used)
+    own = {key: value for key, value in options.items() if key != "use"}
+    return merge(_used(used, below, below_places, ("use",), above), own)
