@@ -13,7 +13,7 @@ from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, Sp
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
 from phraseloom.text.lines import LineReport
-from phraseloom.text.vector_check import REMEDY
+from phraseloom.text.vector_check import LOW_COVERAGE, OTHER_VECTORS, REMEDY
 
 
 class Tally:
@@ -114,6 +114,7 @@ def table(index: Index) -> str:
         lines.append("source" + _learned(words.source_words))
     if words.target_words is not None:
         lines.append(("text" if index.is_text else "target") + _learned(words.target_words))
+        lines += _without_vector(words.target_words)
     if words.target_vectors is not None:
         lines += _vectors(words.target_vectors)
     return "\n".join(lines)
@@ -182,6 +183,12 @@ def _learned(words: WordInfo) -> str:
         f": unknown are {_share(words.unknown_types, words.types)} different words and "
         f"{_share(words.unknown_tokens, words.tokens)} words{split if words.split_types else ''}"
     )
+
+
+def _without_vector(words: WordInfo) -> Iterator[str]:
+    lacking = words.without_vector
+    if lacking is not None and 1 - lacking / max(1, words.tokens) < LOW_COVERAGE:
+        yield f"warning: target: {_share(lacking, words.tokens)} words have no vector: {OTHER_VECTORS}"
 
 
 def _vectors(found: VectorInfo) -> Iterator[str]:
