@@ -120,6 +120,7 @@ def test_two_commands_give_a_model_with_a_gate(
     assert run(["prepare", str(recipe)]) == 0
     printed = capsys.readouterr()
     assert printed.err.splitlines()[-1] == f"[{first.steps}/{first.steps}] dataset: dataset"
+    assert "--epochs 20" not in printed.out  # the default of data.subwords.vectors.train
     assert printed.out.count("\nphrases: 1 of ") == 1 and "\ntarget vectors: mean cosine" in printed.out
     labels = find_labels(config)
     text, fertility = (path.read_text().splitlines() for path in labels["train"])

@@ -78,7 +78,7 @@ def command(
         )
     finally:
         progress.clear()
-    print(table(report.index))
+    print(table(report.index, learned=made is not None))
     if made is not None:
         print(made.summary())
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")

@@ -54,7 +54,6 @@ the same text is covered to 0.73 (3,000 lines of Finnish news) … 0.97, a text 
 German text still reach 0.42, 0.41 and 0.31: they share punctuation, numbers, names and short words. Lower-cased German words
 cover cased German text to 0.65 … 0.73.
 """
-REMEDY = "whiten them (data.subwords.whiten: true), or learn them with --sample 0.001 --epochs 20 or from more text"
 OTHER_VECTORS = (
     "are they of this language, tokenised and cased like the text? If so, a smaller --min-count of embeddings train, or "
     "vectors of more text, cover more"
@@ -261,6 +260,17 @@ def problems(figures: VectorFigures, reference: VectorFigures | None) -> list[st
         what = f"the vector nearest to the posterior mean is the likeliest in {reached:.0%}"
         found.append(f"{what}, with random vectors in {possible:.0%} (at least {LIKELIEST:.0%} of that)")
     return found
+
+
+def remedy(*, center: bool = False, whiten: bool = False, learned: bool = False) -> str:
+    """What to do about `problems`. `center`, `whiten`: done already; `learned`: by `prepare`, not by `embeddings train`."""
+    ways = [] if center or whiten else ["subtract their mean (data.subwords.center: true)"]
+    ways += [] if whiten else ["whiten them (data.subwords.whiten: true)"]
+    if learned:
+        ways.append("learn them from more text or in more epochs (data.subwords.vectors.train)")
+    else:
+        ways.append("learn them with --sample 0.001 --epochs 20 or from more text")
+    return ", or ".join(ways)
 
 
 class TrigramModel:

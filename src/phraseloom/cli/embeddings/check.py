@@ -43,12 +43,12 @@ def command(
     """
     from phraseloom.report.markup import terminal
     from phraseloom.text.vector_check import (
-        REMEDY,
         VectorCoverage,
         check_tables,
         first_tokens,
         problems,
         read_rows,
+        remedy,
         variants,
     )
     from phraseloom.text.vectors import read_tokens
@@ -80,7 +80,7 @@ def command(
     for fault in faults:
         warn("embeddings", f"{file}: {fault}")
     if faults:
-        note("embeddings", REMEDY)
+        note("embeddings", remedy())
     if json is not None:
         found = {name: table.as_dict() for name, table in figures.items()}
         atomic_write_json(
