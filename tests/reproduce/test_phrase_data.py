@@ -212,6 +212,38 @@ def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(
 
 
 @pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "--preset paper --min-count 2 --max-words 4"),
+        (
+            {"stop_rule": "any", "stop_words": "my.stop", "min_pmi": 1.5, "repetition": True, "characters": "letters"},
+            "--preset paper --min-count 2 --max-words 4 --characters letters --repetition --stop-words {root}/my.stop "
+            "--stop-rule any --min-pmi 1.5",
+        ),
+        (
+            {"filter": "released", "stop_words": "none", "min_count": 3},
+            "--preset released --no-parts-of-speech --min-count 3 --max-words 4 --stop-words none",
+        ),
+    ],
+)
+def test_every_option_of_phrases_filter_reaches_it(options: dict[str, Any], words: str) -> None:
+    phrases = TargetPhrasesConfig.model_validate(options)
+    command = phrase_data._commands(data_of(), phrases, VectorTraining())["table"]["run"]
+    assert " ".join(command[5:-2]) == words
+
+
+def test_a_file_of_stop_words_drops_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    phrases = {"stop_words": "my.stop", "stop_rule": "any", "filter": "released"}
+    recipe = {**RECIPE, "data": {**RECIPE["data"], "target_phrases": phrases}}
+    assert refused(tmp_path, recipe) == "my.stop: text file not found"
+    (tmp_path / "my.stop").write_text("likely\n")
+    with pytest.raises(DataError, match="no phrase is left"):
+        make_phrase_data(data_of(recipe), say=lambda _: None)
+
+
+@pytest.mark.parametrize(
     ("line", "share"),
     [
         ("phraseloom align: forward 3 of 5: 7.123 bits a word, tension 4.00", 0.3),

@@ -22,9 +22,10 @@ from phraseloom.align.aligner import choose_method, load_aligner
 from phraseloom.config import validate
 from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
-from phraseloom.options.data import DataConfig, TargetPhrasesConfig
+from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
+from phraseloom.phrases.filter import STOP_WORDS, read_stop_words
 from phraseloom.reproduce.execute import PROGRAM, Execution, duration
 from phraseloom.reproduce.records import LOG, Record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
@@ -228,7 +229,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
         return "{aligner}/links" if split == "train" and phrases.aligner is None else f"{{links_{split}}}/links"
 
     step("candidates", "phrases", "extract", *both("train"), "-a", links("train"), "-o", "{here}/candidates.tsv")
-    limits = ["--preset", phrases.filter, "--min-count", str(phrases.min_count), "--max-words", str(phrases.max_words)]
+    limits = ["--preset", phrases.filter, *_limits(phrases)]
     text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")
     table = ["--table", "{table}/phrases.tsv"]
@@ -253,6 +254,18 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     step("vectors", "embeddings", "train", "{text_for_vectors}/out.txt", "-o", "{here}/vectors.vec",
          "--vocabulary", "{table}/phrases.tsv", *given)  # fmt: skip
     return commands
+
+
+def _limits(phrases: TargetPhrasesConfig) -> list[str]:
+    """The options of `phrases filter`; what it takes from the preset is left out."""
+    words = [] if phrases.filter == "paper" else ["--no-parts-of-speech"]
+    for name in PhraseFilterConfig.model_fields:
+        value = getattr(phrases, name)
+        if name == "stop_words" and value is not None and value not in STOP_WORDS:
+            value = _place(value)
+        if value is not None and value is not False:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
 
 
 def _flags(config: DataConfig) -> dict[str, bool]:
@@ -316,6 +329,8 @@ def _check_input(
     if phrases.aligner is not None:
         aligner = load_aligner(root / phrases.aligner)
         choose_method(None, aligner.tables)
+    if phrases.stop_words is not None and phrases.stop_words not in STOP_WORDS:
+        read_stop_words(locate(root, phrases.stop_words))
     if vectors.text:
         _check_language(config, vectors.text, root, lines)
 
