@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "phrasal": DATA,
     "phrases": DATA,
     "align": (),
+    "prepare_phrases": (),
     "recurrent": DATA,
     "forced": DATA,
     "segmental": DATA,

@@ -48,7 +48,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": TEXT | {"phrases", "data", "metrics", "analysis", "results"},
     "serving": TEXT | MODEL | {"decoding", "analysis", "report"},
     "bridges": TEXT | MODEL | {"decoding"},
-    "reproduce": TEXT | MODEL | {"data", "metrics", "recipe", "report", "training"},
+    "reproduce": TEXT | MODEL | {"align", "phrases", "data", "metrics", "recipe", "report", "training"},
     "__init__": {"decoding"},
     "__main__": {"cli"},
 }

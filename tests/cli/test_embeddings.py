@@ -226,6 +226,23 @@ def test_a_bad_table_is_a_warning_that_says_what_to_do(command: Command) -> None
 
 
 @pytest.mark.usefixtures("files")
+def test_vectors_that_lack_much_of_the_text_are_a_warning_and_most_of_it_an_error(command: Command) -> None:
+    write_vectors("few.vec", ["a", "b", "c"], np.eye(3))
+    Path("half").write_bytes(b"a b c d a c e f\n" * 40)
+    half = command("embeddings", "check", "few.vec", "--text", "half", "--json", "half.json")
+    assert half.code == 0
+    assert "vectors for 62.5% of the 320 tokens of the text, 3 of 6 different ones\n" in half.out
+    assert "warning: few.vec: vectors for 62.5% of the 320 tokens" in half.err
+    assert json.loads(Path("half.json").read_bytes())["coverage"] == 0.625
+    Path("foreign").write_bytes(b"a x y z w\n" * 40)
+    foreign = command("embeddings", "check", "few.vec", "--text", "foreign")
+    assert foreign.is_one_line_of("embeddings"), foreign
+    assert (
+        "few.vec: vectors for 20.0% of the 200 tokens of the text, 1 of 5 different ones (at least 40%" in foreign.err
+    )
+
+
+@pytest.mark.usefixtures("files")
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -233,7 +250,7 @@ def test_a_bad_table_is_a_warning_that_says_what_to_do(command: Command) -> None
         (["small.vec", "--text", "none"], 1, "none: text file not found"),
         (["small.vec", "--text", "blank"], 1, "blank: a text without words"),
         (["small.vec", "--text", "foreign"], 1, "small.vec: none of the tokens has a vector here; is this the text of"),
-        (["small.vec", "--text", "table"], 1, "the text is too short for the posterior-mean test"),
+        (["small.vec", "--text", "short"], 1, "the text is too short for the posterior-mean test"),
         (["text"], 1, "text:1: the first line is"),
         (["small.vec", "--json", "small.vec"], 2, "small.vec: --json is also an input of the command"),
     ],
@@ -241,6 +258,7 @@ def test_a_bad_table_is_a_warning_that_says_what_to_do(command: Command) -> None
 def test_what_check_refuses(arguments: list[str], code: int, message: str, command: Command) -> None:
     Path("blank").write_bytes(b"\n \n")
     Path("foreign").write_bytes(b"xyz abc\n" * 50)
+    Path("short").write_bytes(b"went go\n")
     outcome = command("embeddings", "check", *arguments)
     assert outcome.code == code
     assert message in outcome.err

@@ -100,6 +100,7 @@ def test_what_is_unknown_is_counted_and_said(tmp_path: Path) -> None:
     assert info.target_words is not None and info.source_words is not None
     assert info.target_words.model_dump() == {
         "types": 13, "tokens": 34, "unknown_types": 3, "unknown_tokens": 6, "split_types": 1, "split_tokens": 2,
+        "without_vector": 6,
     }  # fmt: skip
     assert (info.source_words.types, info.source_words.unknown_types) == (10, 7)
     text = table(report.index)
@@ -136,6 +137,24 @@ def test_the_file_of_vectors_is_checked_before_anything_is_written(tmp_path: Pat
     with pytest.raises(DataError, match=r"none of the .* has a vector"):
         make(tmp_path, vectors="foreign.vec")
     assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
+
+
+def test_vectors_of_another_text_are_refused_and_of_little_of_it_are_a_warning(tmp_path: Path) -> None:
+    """Nothing is written for the former."""
+    rows = {name: [1.0, float(n), 0.5, 0.25] for n, name in enumerate(KEPT)}
+    with pytest.raises(DataError) as caught:
+        make(tmp_path, rows={name: rows[name] for name in ("is", "good")}, phrases=0)
+    assert str(caught.value) == (
+        f"{tmp_path / 'v.vec.gz'}: vectors for 16.7% of the 18 tokens of the text, 2 of 12 different ones "
+        "(at least 40% are needed); are they of this language, tokenised and cased like the text? If so, a smaller "
+        "--min-count of embeddings train, or vectors of more text, cover more"
+    )
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("out")] == []
+    little = table(
+        make(tmp_path, rows={name: rows[name] for name in ("the", "house", "is", "old", ".")}, phrases=0).index
+    )
+    assert "warning: target: 7 of 18 (38.9 %) words have no vector: are they of this language" in little
+    assert "have no vector" not in table(make(tmp_path, name="whole").index)
 
 
 def test_lines_of_long_unknown_words_are_kept(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from tests.helpers import training_in_this_process
 
 from phraseloom.cli.main import run
 from phraseloom.config import validate
-from phraseloom.errors import ConfigError, DataError
+from phraseloom.errors import ConfigError, DataError, PhraseloomError
 from phraseloom.models.store import load_model
-from phraseloom.options.data import DataConfig
+from phraseloom.options.data import DataConfig, TargetPhrasesConfig
+from phraseloom.options.text import VectorTraining
 from phraseloom.recipe import load_recipe
-from phraseloom.reproduce.phrase_data import find_labels, make_phrase_data
+from phraseloom.reproduce import phrase_data
+from phraseloom.reproduce.phrase_data import find_labels, make_phrase_data, share_done
 
 pytest.importorskip("gensim")
 
@@ -81,7 +84,9 @@ def write(folder: Path, recipe: dict[str, Any] = RECIPE) -> Path:
     return path
 
 
-def test_two_commands_give_a_model_with_a_gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_commands_give_a_model_with_a_gate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Plain text to a trained model of words and phrases; steps that are done are not done again."""
     monkeypatch.chdir(tmp_path)
     recipe = write(tmp_path)
@@ -96,6 +101,9 @@ def test_two_commands_give_a_model_with_a_gate(tmp_path: Path, monkeypatch: pyte
     assert "most_likely " in first.vectors.read_text()
     assert first.mwt is not None
     assert (first.mwt / "lines.txt").read_text().split() == ["1", "5"]
+    numbers = [line.split("]")[0] for line in said if line.startswith("[")]
+    assert numbers == [f"[{n}/{first.steps}" for n in range(1, first.steps)]  # the last one is the dataset
+    assert first.summary() == "phrases: 1 of 1 candidate; joined 16 times, 10.00% of 160 target tokens"
 
     done = len(said)
     make_phrase_data(config, say=said.append)
@@ -104,10 +112,16 @@ def test_two_commands_give_a_model_with_a_gate(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "more.en").write_text("the big man went home\n" * 4)
     done = len(said)
     make_phrase_data(config, say=said.append)
-    again = {line.split("] ")[1].split(":")[0] for line in said[done:] if "] " in line}
-    assert again == {"target_more_text", "target_more", "joined_more", "text_for_vectors", "vectors"}
+    again = [line.split(":")[0] for line in said[done:] if "] " in line]
+    names = ["target_more_text", "target_more", "joined_more", "text_for_vectors", "vectors"]
+    assert again == [f"[{first.steps - 5 + n}/{first.steps}] {name}" for n, name in enumerate(names)]
 
+    capsys.readouterr()
     assert run(["prepare", str(recipe)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1] == f"[{first.steps}/{first.steps}] dataset: dataset"
+    assert "--epochs 20" not in printed.out  # the default of data.subwords.vectors.train
+    assert printed.out.count("\nphrases: 1 of ") == 1 and "\ntarget vectors: mean cosine" in printed.out
     labels = find_labels(config)
     text, fertility = (path.read_text().splitlines() for path in labels["train"])
     assert [len(line.split()) for line in text] == [len(line.split()) for line in fertility]
@@ -126,13 +140,122 @@ def test_two_commands_give_a_model_with_a_gate(tmp_path: Path, monkeypatch: pyte
         make_phrase_data(rare, say=said.append)
 
 
+def refused(folder: Path, recipe: dict[str, Any] = RECIPE) -> str:
+    """The only line that `prepare` prints when it refuses its input; nothing is written."""
+    said: list[str] = []
+    with pytest.raises(PhraseloomError) as error:
+        make_phrase_data(data_of(recipe), data_root=folder, say=said.append)
+    assert said == [] and not (folder / "dataset.phrases").exists()
+    assert "\n" not in str(error.value)
+    return str(error.value).replace(f"{folder}/", "")
+
+
+def data_of(recipe: dict[str, Any] = RECIPE) -> DataConfig:
+    """The data section of a recipe."""
+    subwords = {"joined": True, **recipe["data"]["subwords"]}
+    return validate(DataConfig, {**recipe["data"], "subwords": subwords})
+
+
 def test_text_in_the_source_language_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    config = load_recipe(write(tmp_path)).data
+    write(tmp_path)
     (tmp_path / "more.en").write_text("das haus ist gross\n")
-    with pytest.raises(DataError, match="looks like the source language: 100 % of its words"):
-        make_phrase_data(config)
-    assert not (tmp_path / "dataset.phrases").exists()
+    assert refused(tmp_path) == (
+        "more.en: data.subwords.vectors.train.text looks like the source language: 55% of its words in common with the source "
+        "of the training text, 0% with the target; give text in en; 20,000 lines of each text are compared"
+    )
+
+
+def test_text_in_a_third_language_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One word of it is in the target too; so few words that they say nothing are let through."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    french = "la maison est the plus grande , un homme va chez lui\n"
+    (tmp_path / "more.en").write_text(french * 300)
+    assert refused(tmp_path) == (
+        "more.en: data.subwords.vectors.train.text is not in the target language: 9% of its words in common with the target of "
+        "the training text, at least 20% are expected; give text in en; 20,000 lines of each text are compared"
+    )
+    without_valid = {**RECIPE, "data": {**RECIPE["data"], "valid": [], "test": []}}
+    assert "at least 15% are expected" in refused(tmp_path, without_valid)
+    (tmp_path / "more.en").write_text(french)
+    phrase_data._check_input(
+        data_of(), TargetPhrasesConfig(), VectorTraining(text=["more.en"]), tmp_path, lambda *_: None
+    )
+
+
+def test_files_of_unequal_length_and_a_bad_aligner_are_found_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    (tmp_path / "my.aligner").write_text("not one\n")
+    of_file = {**RECIPE, "data": {**RECIPE["data"], "target_phrases": {"aligner": "my.aligner"}}}
+    said = refused(tmp_path, of_file)
+    assert said.startswith("my.aligner: not a whole safetensors file") and "align train makes" in said
+    (tmp_path / "valid.en").write_text("\n".join(TARGET[:4]) + "\n")
+    assert refused(tmp_path).startswith("valid.de:5: line counts differ: 5 in valid.de, 4 in valid.en; ")
+
+
+def test_a_step_that_fails_is_one_message_and_no_other_step_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    said: list[str] = []
+    program = (sys.executable, "-c", "import sys; sys.exit('it broke')")
+    with pytest.raises(DataError, match=re.escape("source_train failed: it broke; its log is dataset.phrases/steps/")):
+        make_phrase_data(data_of(), say=said.append, program=program)
+    assert [line.split(":")[0] for line in said] == [
+        "[1/27] source_train_text", "    done in 0 s", "[2/27] source_train",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "--preset paper --min-count 2 --max-words 4"),
+        (
+            {"stop_rule": "any", "stop_words": "my.stop", "min_pmi": 1.5, "repetition": True, "characters": "letters"},
+            "--preset paper --min-count 2 --max-words 4 --characters letters --repetition --stop-words {root}/my.stop "
+            "--stop-rule any --min-pmi 1.5",
+        ),
+        (
+            {"filter": "released", "stop_words": "none", "min_count": 3},
+            "--preset released --no-parts-of-speech --min-count 3 --max-words 4 --stop-words none",
+        ),
+    ],
+)
+def test_every_option_of_phrases_filter_reaches_it(options: dict[str, Any], words: str) -> None:
+    phrases = TargetPhrasesConfig.model_validate(options)
+    command = phrase_data._commands(data_of(), phrases, VectorTraining())["table"]["run"]
+    assert " ".join(command[5:-2]) == words
+
+
+def test_a_file_of_stop_words_drops_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    phrases = {"stop_words": "my.stop", "stop_rule": "any", "filter": "released"}
+    recipe = {**RECIPE, "data": {**RECIPE["data"], "target_phrases": phrases}}
+    assert refused(tmp_path, recipe) == "my.stop: text file not found"
+    (tmp_path / "my.stop").write_text("likely\n")
+    with pytest.raises(DataError, match="no phrase is left"):
+        make_phrase_data(data_of(recipe), say=lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("line", "share"),
+    [
+        ("phraseloom align: forward 3 of 5: 7.123 bits a word, tension 4.00", 0.3),
+        ("phraseloom align: backward 5 of 5: 4.5 bits a word", 1.0),
+        ("phraseloom embeddings: epoch 3 of 20: 50%", 0.125),
+        ("phraseloom embeddings: epoch 20 of 20", 1.0),
+        ("phraseloom phrases: 12 lines", None),
+        ("", None),
+    ],
+)
+def test_the_progress_of_a_step_is_read_from_its_log(line: str, share: float | None) -> None:
+    assert share_done(line) == share
 
 
 @pytest.mark.parametrize(

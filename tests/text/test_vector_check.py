@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import DataError
-from phraseloom.text.vector_check import TrigramModel, check_tables, problems, random_rows, variants
+from phraseloom.text.vector_check import TrigramModel, check_tables, problems, random_rows, remedy, variants
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
@@ -120,3 +120,13 @@ def test_too_little_text() -> None:
         check_tables({"a": rows}, [[0, 1]] * 9)
     with pytest.raises(DataError, match="too short for the posterior-mean test"):
         check_tables({"a": rows}, [[0, 1]] * 9 + [[-1]])
+
+
+def test_the_advice_leaves_out_what_is_done_already() -> None:
+    assert remedy() == (
+        "subtract their mean (data.subwords.center: true), or whiten them (data.subwords.whiten: true), or learn them with "
+        "--sample 0.001 --epochs 20 or from more text"
+    )
+    learned = "learn them from more text or in more epochs (data.subwords.vectors.train)"
+    assert remedy(center=True, learned=True) == f"whiten them (data.subwords.whiten: true), or {learned}"
+    assert remedy(whiten=True, learned=True) == learned

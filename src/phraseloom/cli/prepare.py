@@ -50,12 +50,17 @@ def command(
     chosen = None if part is None else _part(part)
     config = load_recipe(recipe, changes).data
     started = time.monotonic()
-    progress = _Progress()
+    progress, made = _Progress(), None
     if isinstance(config, DataConfig) and config.target_phrases is not None:
         if chosen is not None:
             raise UsageError("--part cannot find the phrases of data.target_phrases", hint="leave --part out")
         check_folder(config.folder, DATASET, overwrite=overwrite, inputs=[recipe])
-        config = make_phrase_data(config, data_root=data_root, say=_say).config
+        try:
+            made = make_phrase_data(config, data_root=data_root, say=progress.say, progress=progress)
+        finally:
+            progress.clear()
+        config = made.config
+        progress.say(f"[{made.steps}/{made.steps}] dataset: {config.folder}")
     try:
         if chosen is not None:
             if merge:
@@ -73,7 +78,9 @@ def command(
         )
     finally:
         progress.clear()
-    print(table(report.index))
+    print(table(report.index, learned=made is not None))
+    if made is not None:
+        print(made.summary())
     print(f"dataset in {report.folder}, {time.monotonic() - started:.1f} s")
 
 
@@ -82,10 +89,6 @@ def _part(text: str) -> tuple[int, int]:
     if match is None:
         raise UsageError(f"--part {text!r} is not I/N", hint="write 2/4 for the second of four parts")
     return int(match[1]), int(match[2])
-
-
-def _say(text: str) -> None:
-    print(escape_controls(text), file=sys.stderr, flush=True)
 
 
 class _Progress:
@@ -101,6 +104,11 @@ class _Progress:
             share = f" {100 * done / total:5.1f} %" if total and done else ""
             print(f"\r\x1b[K{escape_controls(stage)}{share}", end="", file=sys.stderr, flush=True)
             self.last = now
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self.clear()
+        print(escape_controls(text), file=sys.stderr, flush=True)
 
     def clear(self) -> None:
         """Remove the line."""

@@ -74,6 +74,7 @@ OF_WORDS = {
     "source",
     "target_vectors",
     "dimensions",
+    "without_vector",
 }
 OF_BLANKS = {"blank", "long"}
 OF_REUSED = {"reused", "new_pieces", "unknown_words"}
@@ -176,6 +177,7 @@ class WordInfo(Config):
     unknown_tokens: Count
     split_types: Count
     split_tokens: Count
+    without_vector: Count | None = None
 
 
 class VectorInfo(Config):

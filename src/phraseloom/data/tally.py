@@ -13,7 +13,7 @@ from phraseloom.data.shards import REASONS, Dropped, FileInfo, Index, NoTree, Sp
 from phraseloom.errors import escape_controls, plural
 from phraseloom.options.data import AnyFilter
 from phraseloom.text.lines import LineReport
-from phraseloom.text.vector_check import REMEDY
+from phraseloom.text.vector_check import LOW_COVERAGE, OTHER_VECTORS, remedy
 
 
 class Tally:
@@ -74,8 +74,11 @@ class Tally:
             self.no_tree = old.model_copy(update={"lines": old.lines + len(places)})
 
 
-def table(index: Index) -> str:
-    """The summary of a dataset as text: pairs and tokens of each split, then everything left out and everything changed."""
+def table(index: Index, *, learned: bool = False) -> str:
+    """The summary of a dataset as text: pairs and tokens of each split, then everything left out and everything changed.
+
+    `learned`: `prepare` itself learned the vectors (`data.target_phrases`), which changes the advice on them.
+    """
     words, unit = index.subwords, "line" if index.is_text else "pair"
     tokens = "subwords" if words.target_words is None else "words"
     source_tokens = "subwords" if words.source_words is None else "words"
@@ -114,8 +117,10 @@ def table(index: Index) -> str:
         lines.append("source" + _learned(words.source_words))
     if words.target_words is not None:
         lines.append(("text" if index.is_text else "target") + _learned(words.target_words))
+        lines += _without_vector(words.target_words)
     if words.target_vectors is not None:
-        lines += _vectors(words.target_vectors)
+        done = {name: bool(index.config["subwords"].get(name)) for name in ("center", "whiten")}
+        lines += _vectors(words.target_vectors, remedy(**done, learned=learned))
     return "\n".join(lines)
 
 
@@ -184,7 +189,13 @@ def _learned(words: WordInfo) -> str:
     )
 
 
-def _vectors(found: VectorInfo) -> Iterator[str]:
+def _without_vector(words: WordInfo) -> Iterator[str]:
+    lacking = words.without_vector
+    if lacking is not None and 1 - lacking / max(1, words.tokens) < LOW_COVERAGE:
+        yield f"warning: target: {_share(lacking, words.tokens)} words have no vector: {OTHER_VECTORS}"
+
+
+def _vectors(found: VectorInfo, advice: str) -> Iterator[str]:
     parts = [f"effective rank {found.effective_rank:.1f}", f"{found.share_of_64:.0%} of the variance in 64 dimensions"]
     if found.mean_cosine is not None and found.nearest_cosine is not None:
         of_nearest = f"median cosine with the nearest {found.nearest_cosine:.2f}"
@@ -195,7 +206,7 @@ def _vectors(found: VectorInfo) -> Iterator[str]:
     yield f"target vectors: {', '.join(parts)}"
     yield from (f"warning: target vectors: {fault}" for fault in found.problems)
     if found.problems:
-        yield f"warning: target vectors: {REMEDY}"
+        yield f"warning: target vectors: {advice}"
 
 
 def _share(part: int, whole: int) -> str:

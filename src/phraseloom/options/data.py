@@ -166,17 +166,36 @@ class TextFilterConfig(Config):
         return None
 
 
-class TargetPhrasesConfig(Config):
+class PhraseFilterConfig(Config):
+    """Which candidates are phrases (`phrases/filter.py`): options of `phrases filter`; null = what its preset says."""
+
+    min_count: int = Field(2, ge=1, description="Drop rarer candidates.")
+    max_words: int = Field(4, ge=0, description="Drop longer candidates. 0: no limit.")
+    characters: Literal["no-punctuation", "letters", "any"] | None = Field(
+        None, description="Characters allowed in words. Default: no-punctuation; with --preset released: letters."
+    )
+    repetition: bool = Field(False, description="Allow a repeated word.")
+    stop_words: FileName | None = Field(
+        None, description="en, released, none, or a file with one word per line. Default: the preset's list."
+    )
+    stop_rule: Literal["only", "any"] | None = Field(
+        None, description="Drop phrases made only of stop-words, or phrases with any. Default: the preset's rule."
+    )
+    min_pmi: float | None = Field(
+        None, allow_inf_nan=False, description="Keep phrases with a PMI (in bits) above this. Default: 0."
+    )
+
+
+class TargetPhrasesConfig(PhraseFilterConfig):
     """How `prepare` finds the phrases of the target in plain text, joins them, and learns vectors (docs/continuous_output.md).
 
-    `aligner`: a file of `align train`; null: one is trained on the training text. `filter`, `min_count`, `max_words`, `rule`:
-    the options of `phrases filter` (`--preset`) and `phrases segment`.
+    `aligner`: a file of `align train`; null: one is trained on the training text. `filter`: the preset of `phrases filter`,
+    without parts of speech, for which there are no tags. `stop_words`: a name, or a file under the data root. `rule`: the
+    option of `phrases segment`.
     """
 
     aligner: FileName | None = None
     filter: Literal["paper", "released"] = "paper"
-    min_count: int = Field(2, ge=1)
-    max_words: int = Field(4, ge=0)
     rule: Literal["released", "aligned"] = "aligned"
 
 

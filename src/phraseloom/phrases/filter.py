@@ -31,10 +31,11 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from phraseloom.errors import DataError, UsageError, plural
 from phraseloom.phrases.extract import PhraseCandidate, Source, closing, too_short, words_of
@@ -216,6 +217,17 @@ PRESETS = {
     "paper": Filters(),
     "released": Filters(characters="letters", stop_words=STOP_WORDS["released"], stop_rule="any", parts_of_speech=True),
 }
+
+
+def filters_of(preset: str, options: Mapping[str, Any], *, parts_of_speech: bool | None = None) -> Filters:
+    """The filters of a preset with other `options` (`PhraseFilterConfig`); None is what the preset says.
+
+    Raises UsageError; FileProblem, DataError for a file of stop-words.
+    """
+    changes = {**options, "parts_of_speech": parts_of_speech}
+    if (name := changes.get("stop_words")) is not None:
+        changes["stop_words"] = STOP_WORDS[name] if name in STOP_WORDS else read_stop_words(name)
+    return replace(PRESETS[preset], **{key: value for key, value in changes.items() if value is not None})
 
 
 def _without_punctuation(word: str) -> bool:

@@ -40,6 +40,7 @@ LINES = re.compile(r"([1-9]\d*)-([1-9]\d*)?")
 STDIN, STDOUT = ".stdin.tmp", ".stdout.tmp"
 PAUSE = 0.05
 PAUSE_FOR_OTHERS = 0.5
+PROGRESS_SECONDS = 0.2
 BLOCK = 1 << 20
 TAIL = 1 << 16
 SHOWN = 100  # characters of a command line that are printed; the record has all
@@ -51,11 +52,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class _Running:
-    """A process, the record of its step, its start time, and its open files."""
+    """A process, the record of its step, its start time, its number and name, and its open files."""
 
     process: subprocess.Popen[bytes]
     content: dict[str, Any]
     began: float
+    name: str
     handles: list[IO[bytes]] = field(default_factory=list)
     device: str | None = None
     lease: StepLease | None = None
@@ -65,7 +67,10 @@ class _Running:
 class Execution:
     """The steps of a table in an order in which they can run. `flop` by identity is written to the records.
 
-    `jobs`: number of parallel steps, each with its share of the cores. `program`: the program that runs a command.
+    `jobs`: number of parallel steps, each with its share of the cores. `program`: the program that runs a command. `more`:
+    steps that the caller does after these, which the numbers count. `progress(name, seconds, line)`: called while a step runs,
+    with its number and name and the last line of its log. `ended(step, record)`: called for every step that is done already
+    and every step that has ended; an error that it raises stops the run, and is the only message about a failed step.
     """
 
     steps: Sequence[Step]
@@ -74,7 +79,12 @@ class Execution:
     flop: Mapping[str, float] = field(default_factory=dict)
     program: Sequence[str] = PROGRAM
     devices: Sequence[str] = ()  # values of CUDA_VISIBLE_DEVICES that parallel steps share; none: as it is
+    more: int = 0
+    progress: Callable[[str, float, str], None] | None = None
+    ended: Callable[[Step, Record], None] | None = None
     records: dict[str, Record] = field(default_factory=dict)
+    _started: int = 0
+    _progressed: float = 0.0
     _leases: dict[str, StepLease] = field(default_factory=dict)
     _running: dict[str, _Running] = field(default_factory=dict)
     _lost: set[str] = field(default_factory=set)  # identities that failed, or whose needs failed, in this run
@@ -86,9 +96,12 @@ class Execution:
         """
         self.records = {step.identity: read_record(step) for step in self.steps}
         waiting = [step for step in self.steps if self.records[step.identity].state != "done"]
-        number = len(self.steps) - len(waiting)
-        if number:
-            self.say(f"{number} of {len(self.steps)} steps are done already")
+        self._started = len(self.steps) - len(waiting)
+        if self._started:
+            self.say(f"{self._started} of {len(self.steps) + self.more} steps are done already")
+        for step in self.steps:
+            if self.ended is not None and self.records[step.identity].state == "done":
+                self.ended(step, self.records[step.identity])
         with StopSignal(at_once=self._kill) as stop:
             try:
                 while (waiting or self._running) and not stop.is_set:
@@ -158,11 +171,12 @@ class Execution:
         began = datetime.now(UTC).isoformat(timespec="seconds")
         inputs = noted(step, [self._need(need).content.get("inputs", {}) for need in step.needs])
         content = begin(step, old, inputs=inputs, flop=self.flop.get(step.identity), began=began)
-        position = 1 + next(i for i, s in enumerate(self.steps) if s.identity == step.identity)
+        self._started += 1
+        name = f"[{self._started}/{len(self.steps) + self.more}] {step.title}"
         line = " ".join(step.argv)
         shown = line if len(line) <= SHOWN else f"{line[:SHOWN]}…"
-        self.say(f"[{position}/{len(self.steps)}] {step.title}: phraseloom {shown}")
-        running = _Running(None, content, time.monotonic(), lease=lease)  # type: ignore[arg-type]
+        self.say(f"{name}: phraseloom {shown}")
+        running = _Running(None, content, time.monotonic(), name, lease=lease)  # type: ignore[arg-type]
         used = [other.device for other in self._running.values()]
         running.device = min(self.devices, key=used.count, default=None)
         try:
@@ -218,12 +232,26 @@ class Execution:
             message = "" if code == 0 else _last_line(step.folder / LOG) or f"exit code {code}"
             if code == 0:
                 _settle(step)
-            self._ended(step, running.content, code, seconds, message)
             del self._running[step.identity]
-            _release(running)
+            try:
+                self._ended(step, running.content, code, seconds, message)
+            finally:
+                _release(running)
+        self._report_progress()
+
+    def _report_progress(self) -> None:
+        now = time.monotonic()
+        if self.progress is None or now - self._progressed < PROGRESS_SECONDS:
+            return
+        self._progressed = now
+        for step in self.steps:
+            if (running := self._running.get(step.identity)) is not None:
+                self.progress(running.name, now - running.began, _last_line(step.folder / LOG))
 
     def _ended(self, step: Step, content: dict[str, Any], code: int, seconds: float, message: str) -> None:
         record = finish(step, content, code=code, seconds=seconds, message=message)
+        if self.ended is not None and code != INTERRUPTED:
+            self.ended(step, record)
         if code == 0:
             self.say(f"    done in {duration(seconds)}: {step.title}")
         else:

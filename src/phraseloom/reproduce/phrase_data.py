@@ -10,28 +10,34 @@ changed. `prepare` then reads the joined text and the vectors like those of any 
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from phraseloom import files
+from phraseloom.align.aligner import choose_method, load_aligner
 from phraseloom.config import validate
-from phraseloom.data.survey import check_sha256
+from phraseloom.data.survey import Progress, locate, read_through, readings, sample, survey
 from phraseloom.errors import DataError, FileProblem, UsageError, plural
-from phraseloom.options.data import DataConfig, TargetPhrasesConfig
+from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
-from phraseloom.reproduce.execute import PROGRAM, Execution
-from phraseloom.reproduce.records import LOG
+from phraseloom.phrases.extract import read_candidates
+from phraseloom.phrases.filter import STOP_WORDS, read_stop_words
+from phraseloom.reproduce.execute import PROGRAM, Execution, duration
+from phraseloom.reproduce.records import LOG, Record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
 from phraseloom.reproduce.table import TableConfig
 from phraseloom.text.lines import count_lines, read_lines
+from phraseloom.text.same_language import FEWEST_WORDS, LEAST_OVERLAP, USUAL_OVERLAP, count_words, overlap
+from phraseloom.text.words import JOINER, is_phrase
 
 SUFFIX = ".phrases"
 SPLITS = ("train", "valid", "test")
 CHECKED_LINES = 20_000
+PASSES = re.compile(r"\b(forward|backward|epoch) (\d+) of (\d+)(?:: (\d+)%)?")
 Say = Callable[[str], None]
 Commands = dict[str, dict[str, Any]]
 ROW = "data"
@@ -42,10 +48,26 @@ class PhraseData:
     """What the steps wrote. `config`: the recipe's data with joined text and a file of vectors; the rest by split."""
 
     config: DataConfig
+    candidates: Path
     table: Path
+    joined: Path  # the target of the training text
     vectors: Path
     labels: dict[str, tuple[Path, Path]]  # tokenised source, fertility of its words
     mwt: Path | None
+    steps: int  # with the dataset, which is the last one
+
+    def summary(self) -> str:
+        """How many candidates there were, how many are phrases, and how often the training text has one, in one line."""
+        tokens = phrases = 0
+        for line in read_lines(self.joined):
+            words = line.split(" ")
+            tokens += len(words)
+            phrases += sum(map(is_phrase, words)) if JOINER in line else 0
+        candidates, chosen = sum(1 for _ in read_candidates(self.candidates)), count_lines(self.table)
+        return (
+            f"phrases: {chosen:,} of {plural(candidates, 'candidate')}; joined {phrases:,} times, "
+            f"{phrases / max(1, tokens):.2%} of {tokens:,} target tokens"
+        )
 
 
 def folder_of(config: DataConfig) -> Path:
@@ -54,44 +76,72 @@ def folder_of(config: DataConfig) -> Path:
 
 
 def make_phrase_data(
-    config: DataConfig, *, data_root: str | Path = ".", say: Say = print, program: Sequence[str] = PROGRAM
+    config: DataConfig,
+    *,
+    data_root: str | Path = ".",
+    say: Say = print,
+    progress: Progress | None = None,
+    program: Sequence[str] = PROGRAM,
 ) -> PhraseData:
     """Run the steps of a recipe with `target_phrases` that are not done.
+
+    `progress(stage, done, total)` is called while they run, in permille; a total of 0 means that a step does not tell.
 
     Raises DataError if a step fails, with its last message, and for text in another language; FileProblem for a missing file;
     InterruptedRun after a signal. Completed steps are kept in any case.
     """
+    progress = progress or (lambda stage, done, total: None)
     phrases, vectors = _options(config)
     root = Path(data_root)
-    for pair in (pair for split in SPLITS for pair in config.files(split)):
-        for name, sha256 in pair.all_files.values():
-            check_sha256(files.require_file(root / name, "text file"), sha256)
-    for name in vectors.text:
-        files.require_file(root / name, "text for vectors")
-    _check_language(config, vectors.text, root)
+    _check_input(config, phrases, vectors, root, progress)
     steps = _steps(config, phrases, vectors, root)
     made = {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
     files.disk.mkdir(steps.work)
+    ordered = in_order([made["table"], *made.values()])  # first what can fail for want of phrases
     with files.FolderLock(folder_of(config)):
-        _run(in_order([made["table"]]), say, program)
-        table = made["table"].folder / "phrases.tsv"
-        if not count_lines(table):
-            raise DataError(
-                "no phrase is left: no source word is linked to several target words often enough",
-                file=table,
-                hint="lower data.target_phrases.min_count, or give more text; "
-                f"{made['table'].folder / LOG} says how many candidates each filter dropped",
-            )
-        _run(in_order(list(made.values())), say, program)
-    return _result(config, made, root)
+        Execution(
+            ordered,
+            say=say,
+            program=program,
+            more=1,
+            progress=lambda name, seconds, line: _tell(progress, name, seconds, line),
+            ended=_check,
+        ).run()
+    return _result(config, made, root, len(ordered) + 1)
 
 
-def _run(steps: Sequence[Step], say: Say, program: Sequence[str]) -> None:
-    records = Execution(steps, say=say, program=program).run()
-    for step in steps:
-        if (record := records[step.identity]).state != "done":
-            hint = f"its log is {step.folder / LOG}; the same command resumes here"
-            raise DataError(f"{step.name} failed: {record.message}", hint=hint)
+def _check(step: Step, record: Record) -> None:
+    """Raise DataError for a step that failed, and for a table without phrases."""
+    if record.state != "done":
+        hint = f"its log is {step.folder / LOG}; the same command resumes here"
+        raise DataError(f"{step.name} failed: {record.message}", hint=hint)
+    table = step.folder / "phrases.tsv"
+    if step.name == "table" and not count_lines(table):
+        raise DataError(
+            "no phrase is left: no source word is linked to several target words often enough",
+            file=table,
+            hint="lower data.target_phrases.min_count, or give more text; "
+            f"{step.folder / LOG} says how many candidates each filter dropped",
+        )
+
+
+def _tell(progress: Progress, name: str, seconds: float, line: str) -> None:
+    share = share_done(line)
+    progress(f"{name}, {duration(seconds)}", round(1000 * (share or 0.0)), 0 if share is None else 1000)
+
+
+def share_done(line: str) -> float | None:
+    """How much of its work a step has done, from the last line of its log; None where its command does not tell.
+
+    `align train` learns forward, then backward; `embeddings train` tells the percentage within an epoch.
+    """
+    match = PASSES.search(line)
+    if match is None:
+        return None
+    done, of = int(match[2]), int(match[3])
+    if match[1] != "epoch":
+        return (done + (of if match[1] == "backward" else 0)) / (2 * of)
+    return done / of if match[4] is None else (done - 1 + int(match[4]) / 100) / of
 
 
 def find_labels(config: DataConfig) -> dict[str, tuple[Path, Path]]:
@@ -179,7 +229,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
         return "{aligner}/links" if split == "train" and phrases.aligner is None else f"{{links_{split}}}/links"
 
     step("candidates", "phrases", "extract", *both("train"), "-a", links("train"), "-o", "{here}/candidates.tsv")
-    limits = ["--preset", phrases.filter, "--min-count", str(phrases.min_count), "--max-words", str(phrases.max_words)]
+    limits = ["--preset", phrases.filter, *_limits(phrases)]
     text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")
     table = ["--table", "{table}/phrases.tsv"]
@@ -206,6 +256,18 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     return commands
 
 
+def _limits(phrases: TargetPhrasesConfig) -> list[str]:
+    """The options of `phrases filter`; what it takes from the preset is left out."""
+    words = [] if phrases.filter == "paper" else ["--no-parts-of-speech"]
+    for name in PhraseFilterConfig.model_fields:
+        value = getattr(phrases, name)
+        if name == "stop_words" and value is not None and value not in STOP_WORDS:
+            value = _place(value)
+        if value is not None and value is not False:
+            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+    return words
+
+
 def _flags(config: DataConfig) -> dict[str, bool]:
     return {"normalize": config.text.normalize == "moses", "lowercase": config.text.lowercase}
 
@@ -223,51 +285,82 @@ def _labels(config: DataConfig, made: dict[str, Step]) -> dict[str, tuple[Path, 
     }
 
 
-def _result(config: DataConfig, made: dict[str, Step], root: Path) -> PhraseData:
+def _result(config: DataConfig, made: dict[str, Step], root: Path, steps: int) -> PhraseData:
     def named(path: Path) -> str:
         return os.path.relpath(path, root)
 
     changes: dict[str, Any] = {"target_phrases": None}
     for split in SPLITS:
-        steps = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
+        outputs = {"source": f"source_{split}_text", "target": f"joined_{split}", "trees": f"trees_{split}"}
         if config.files(split):
             changes[split] = [
-                {key: named(made[name].folder / "out.txt") for key, name in steps.items() if name in made}
+                {key: named(made[name].folder / "out.txt") for key, name in outputs.items() if name in made}
             ]
     vectors = made["vectors"].folder / "vectors.vec"
     content = config.model_dump(mode="json") | changes
     content["subwords"] |= {"vectors": named(vectors)}
     return PhraseData(
         config=validate(DataConfig, content),
+        candidates=made["candidates"].folder / "candidates.tsv",
         table=made["table"].folder / "phrases.tsv",
+        joined=made["joined_train"].folder / "out.txt",
         vectors=vectors,
         labels=_labels(config, made),
         mwt=made["mwt"].folder / "mwt" if "mwt" in made else None,
+        steps=steps,
     )
 
 
-def _check_language(config: DataConfig, more: Sequence[str], root: Path) -> None:
-    """Raise DataError if the words of a text for vectors are those of the source rather than those of the target."""
-    if not more or config.source_language == config.target_language:
-        return
-    words = {
-        side: Counter(w for f in config.train for w in _words(root / f.sides[side][0])) for side in ("source", "target")
-    }
+def _check_input(
+    config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorTraining, root: Path, progress: Progress
+) -> None:
+    """Read all files of the recipe once, before the first step: names, hashes, line counts, UTF-8, aligner, languages.
+
+    A step would find the same later, and name a file of its own.
+    """
+    lines: dict[str, int] = {}
+    for split in SPLITS:
+        for pair in config.files(split):
+            progress(f"reading {pair.sides['source'][0]}", 0, 0)
+            results = (read_through(path, sha256) for path, sha256, _ in readings(pair, root))
+            lines[split] = lines.get(split, 0) + survey(pair, root, results).lines
+        if config.files(split) and not lines[split]:
+            raise DataError(f"the {split} files are empty", file=root / config.files(split)[0].sides["source"][0])
+    if phrases.aligner is not None:
+        aligner = load_aligner(root / phrases.aligner)
+        choose_method(None, aligner.tables)
+    if phrases.stop_words is not None and phrases.stop_words not in STOP_WORDS:
+        read_stop_words(locate(root, phrases.stop_words))
+    if vectors.text:
+        _check_language(config, vectors.text, root, lines)
+
+
+def _check_language(config: DataConfig, more: Sequence[str], root: Path, lines: Mapping[str, int]) -> None:
+    """Raise DataError if a text for vectors is not in the language of the target (`text/same_language.py`)."""
+
+    def words(split: str, side: str) -> Counter[str]:
+        paths = [root / pair.sides[side][0] for pair in config.files(split)]
+        return count_words(sample(paths, lines[split], CHECKED_LINES))
+
+    target = words("train", "target")
+    source = words("train", "source") if config.source_language != config.target_language else Counter[str]()
+    known = overlap(target, words("valid", "target")) if config.valid else USUAL_OVERLAP
     for name in more:
-        seen = Counter(_words(root / name))
-        total = sum(seen.values())
-        shares = {side: sum(n for w, n in seen.items() if w in known) / max(1, total) for side, known in words.items()}
-        if not total or shares["source"] > shares["target"]:
-            what = "has no words" if not total else (
-                f"looks like the source language: {100 * shares['source']:.0f} % of its words stand in the source of the "
-                f"training text, {100 * shares['target']:.0f} % in the target"
-            )  # fmt: skip
-            raise DataError(
-                f"data.subwords.vectors.train.text {what}",
-                file=root / name,
-                hint=f"give text in {config.target_language}; the first {plural(CHECKED_LINES, 'line')} were read",
-            )
+        path = locate(root, name)
+        text = count_words(sample([path], count_lines(path), CHECKED_LINES))
+        common, of_source = overlap(target, text), overlap(source, text)
+        if not text:
+            what = "has no words"
+        elif of_source > common:
+            what = f"looks like the source language: {_common(of_source, 'source')}, {common:.0%} with the target"
+        elif text.total() >= FEWEST_WORDS and common < LEAST_OVERLAP * known:
+            least = f"at least {LEAST_OVERLAP * known:.0%} are expected"
+            what = f"is not in the target language: {_common(common, 'target')}, {least}"
+        else:
+            continue
+        hint = f"give text in {config.target_language}; {plural(CHECKED_LINES, 'line')} of each text are compared"
+        raise DataError(f"data.subwords.vectors.train.text {what}", file=path, hint=hint)
 
 
-def _words(path: Path) -> list[str]:
-    return [word.lower() for line in islice(read_lines(path), CHECKED_LINES) for word in line.split()]
+def _common(share: float, side: str) -> str:
+    return f"{share:.0%} of its words in common with the {side} of the training text"

@@ -38,6 +38,7 @@ from phraseloom.files import atomic_write_bytes, json_bytes, read_json
 from phraseloom.options.text import RandomVectors, WordsConfig
 from phraseloom.reading import MIB, inside, read_header
 from phraseloom.text.subwords import ESCAPE, UNKNOWN, Flat, flat
+from phraseloom.text.vector_check import VectorCoverage
 from phraseloom.text.vectors import read_tokens
 from phraseloom.text.vocabulary import BOS, EOS, PAD, SPECIALS, UNK, Vocabulary
 from phraseloom.text.word_vectors import random_table, table_of
@@ -106,7 +107,8 @@ _TEXT = {ESCAPE + "0": ESCAPE, _BLANK: " ", _JOINED: JOINER, f" {_JOINED}": JOIN
 class Coverage(NamedTuple):
     """Statistics of the text that a vocabulary was learned from: token types, tokens, and how many of each are unknown.
 
-    `split_types` and `split_tokens` count the phrases outside the vocabulary, which are read as their words.
+    `split_types` and `split_tokens` count the phrases outside the vocabulary, which are read as their words. `without_vector`:
+    the tokens that are unknown because the file of vectors has none for them; None without a file.
     """
 
     types: int
@@ -115,6 +117,7 @@ class Coverage(NamedTuple):
     unknown_tokens: int
     split_types: int
     split_tokens: int
+    without_vector: int | None = None
 
 
 class Words:
@@ -271,8 +274,8 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
     The file `config.vectors` is read twice: for its tokens, then for the vectors of the vocabulary. Words inside phrases count
     only if the phrase is not in the vocabulary. A word that holds NUL or has a zero vector is unknown.
 
-    Raises DataError if there are no words, `phrases` is set and the text has none, no word has a vector, or the file of
-    vectors is invalid.
+    Raises DataError if there are no words, `phrases` is set and the text has none, no word of the text or too few have a
+    vector, or the file of vectors is invalid.
     """
     if not counts:
         raise DataError("the text has no words to learn")
@@ -286,8 +289,11 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
     phrases = _most_frequent({t: counts[t] for t in parts if t in known}, config.phrases, config.min_frequency)
     single = _single(counts, parts, phrases)
     chosen = _most_frequent({t: n for t, n in single.items() if t in known}, config.size, config.min_frequency)
-    vectors = None
+    vectors = without_vector = None
     if isinstance(config.vectors, str):
+        covered = VectorCoverage.of(single + Counter({phrase: counts[phrase] for phrase in phrases}), known)
+        covered.require(config.vectors)
+        without_vector = covered.tokens - covered.tokens_with
         transform = config.model_dump(include={"center", "whiten", "dimensions"})
         chosen, phrases, vectors = table_of(config.vectors, chosen, phrases, **transform)
     elif isinstance(config.vectors, RandomVectors):
@@ -297,7 +303,7 @@ def learn_from_words(counts: Counter[str], config: WordsConfig) -> Words:
         Vocabulary([*SPECIALS, *names]),
         joined=config.joined,
         vectors=vectors,
-        coverage=_coverage(counts, parts, chosen, phrases),
+        coverage=_coverage(counts, parts, chosen, phrases)._replace(without_vector=without_vector),
     )
 
 

@@ -43,36 +43,56 @@ def command(
     """
     from phraseloom.report.markup import terminal
     from phraseloom.text.vector_check import (
-        REMEDY,
+        VectorCoverage,
         check_tables,
         first_tokens,
         problems,
         read_rows,
+        remedy,
         variants,
     )
+    from phraseloom.text.vectors import read_tokens
 
     check_outputs({"--json": json}, inputs=[file, text], overwrite=overwrite)
     split = None if text is None else _sampled(text)
+    coverage, known = None, None
     if split is None:
         tokens = first_tokens(file, size)
     else:
         counts = Counter(token for line in split for token in line)
         tokens = sorted(counts, key=lambda token: (-counts[token], token))
-    present, rows_VM = read_rows(file, tokens, size)
+        known = read_tokens(file, set(tokens))
+        coverage = VectorCoverage.of(counts, known)
+        if known:  # without any, read_rows says so
+            coverage.require(file)
+    present, rows_VM = read_rows(file, tokens, size, known)
     lines = None
     if split is not None:
         place = {token: row for row, token in enumerate(present)}
         lines = [[place.get(token, -1) for token in line] for line in split]
     figures = check_tables(variants(rows_VM), lines)
     print(terminal(["", *(name for name in figures)], _rows(figures)))
+    if coverage is not None:
+        print(f"\n{coverage}")
+        if (lacking := coverage.warning()) is not None:
+            warn("embeddings", f"{file}: {lacking}")
     faults = problems(figures["as they are"], figures["random"])
     for fault in faults:
         warn("embeddings", f"{file}: {fault}")
     if faults:
-        note("embeddings", REMEDY)
+        note("embeddings", remedy())
     if json is not None:
         found = {name: table.as_dict() for name, table in figures.items()}
-        atomic_write_json(json, {"file": str(file), "text": text and str(text), "tables": found, "problems": faults})
+        atomic_write_json(
+            json,
+            {
+                "file": str(file),
+                "text": text and str(text),
+                "tables": found,
+                "problems": faults,
+                "coverage": None if coverage is None else coverage.share,
+            },
+        )
 
 
 def _sampled(text: Path) -> list[list[str]]:

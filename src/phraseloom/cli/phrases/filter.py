@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from phraseloom.cli.options import grouped
+from phraseloom.cli.options import options_of
 from phraseloom.cli.outputs import Overwrite, check_outputs
 from phraseloom.cli.phrases.files import STDIN, InputFiles, plain_name
 from phraseloom.cli.streams import note
 from phraseloom.errors import UsageError
 from phraseloom.files import require_file
+from phraseloom.options.data import PhraseFilterConfig
 from phraseloom.text.lines import write_lines
 
 if TYPE_CHECKING:
@@ -22,72 +23,13 @@ if TYPE_CHECKING:
 
 
 Preset = Literal["paper", "released"]
-Characters = Literal["no-punctuation", "letters", "any"]
-StopRule = Literal["only", "any"]
 
 
-@dataclass(frozen=True)
-class FilterOptions:
-    """Which filters are applied; None means what the preset says."""
-
-    preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
-        "paper"
-    )
-    min_count: Annotated[int | None, typer.Option(min=1, help="Drop rarer candidates. Default: 2.")] = None
-    max_words: Annotated[int | None, typer.Option(min=0, help="Drop longer candidates. 0: no limit. Default: 4.")] = (
-        None
-    )
-    characters: Annotated[
-        Characters | None,
-        typer.Option(help="Characters allowed in words. Default: no-punctuation; with --preset released: letters."),
-    ] = None
-    repetition: Annotated[bool, typer.Option("--repetition", help="Allow a repeated word.")] = False
-    stop_words: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help="en, released, none, or a file with one word per line. Default: the preset's list.",
-        ),
-    ] = None
-    stop_rule: Annotated[
-        StopRule | None,
-        typer.Option(help="Drop phrases made only of stop-words, or phrases with any. Default: the preset's rule."),
-    ] = None
-    tags: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
-        ),
-    ] = None
-    parts_of_speech: Annotated[
-        bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
-    ] = None
-    min_pmi: Annotated[float | None, typer.Option(help="Keep phrases with a PMI (in bits) above this. Default: 0.")] = (
-        None
-    )
-    no_pmi: Annotated[
-        bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")
-    ] = False
-
-    def filters(self) -> Filters:
-        """The filters of the preset with the options that were given. Raises UsageError, FileProblem."""
-        from phraseloom.phrases.filter import PRESETS
-
-        options: dict[str, Any] = {
-            "min_count": self.min_count,
-            "max_words": self.max_words,
-            "characters": self.characters,
-            "repetition": self.repetition or None,
-            "stop_words": _stop_words(self.stop_words),
-            "stop_rule": self.stop_rule,
-            "parts_of_speech": True if self.tags is not None and self.parts_of_speech is None else self.parts_of_speech,
-            "min_pmi": self.min_pmi,
-        }
-        filters = replace(PRESETS[self.preset], **{key: value for key, value in options.items() if value is not None})
-        return replace(filters, min_pmi=None) if self.no_pmi else filters
-
-
-@grouped
+@options_of(
+    PhraseFilterConfig,
+    forms={"repetition": {"names": ["--repetition"]}, "stop_words": {"metavar": "NAME|FILE"}},
+    of_model=False,
+)
 def command(
     candidates: Annotated[
         Path, typer.Argument(metavar="CANDIDATES", help="The candidate table, written by phrases extract.")
@@ -103,7 +45,22 @@ def command(
         ),
     ] = None,
     *,
-    options: FilterOptions,
+    preset: Annotated[Preset, typer.Option(help="The five filters of the paper, or those of its released code.")] = (
+        "paper"
+    ),
+    options: dict[str, Any],
+    tags: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Penn Treebank tags of the target text, one per word. Only noun phrases are kept."
+        ),
+    ] = None,
+    parts_of_speech: Annotated[
+        bool | None, typer.Option(help="Filter by part of speech. Default: on with --preset released or --tags.")
+    ] = None,
+    no_pmi: Annotated[
+        bool, typer.Option("--no-pmi", help="Do not filter by PMI. The target text is then not needed.")
+    ] = False,
     within_lines: Annotated[
         bool, typer.Option("--within-lines", help="For PMI, do not count phrases across line ends.")
     ] = False,
@@ -122,18 +79,21 @@ def command(
     Example: phraseloom phrases filter candidates.tsv -t train.en -o phrases.tsv
     """
     from phraseloom.phrases.extract import read_candidates
-    from phraseloom.phrases.filter import filter_candidates, format_moses, format_phrases
+    from phraseloom.phrases.filter import filter_candidates, filters_of, format_moses, format_phrases
 
     outputs = {"-o": plain_name(output), "--moses": moses and plain_name(moses)}
-    check_outputs(outputs, inputs=[candidates, target, options.stop_words, options.tags], overwrite=overwrite)
-    if options.no_pmi and options.min_pmi is not None:
+    check_outputs(outputs, inputs=[candidates, target, options.get("stop_words"), tags], overwrite=overwrite)
+    if no_pmi and "min_pmi" in options:
         raise UsageError("--min-pmi and --no-pmi exclude each other")
-    filters = options.filters()
+    if tags is not None and parts_of_speech is None:
+        parts_of_speech = True
+    filters = filters_of(preset, options, parts_of_speech=parts_of_speech)
+    filters = replace(filters, min_pmi=None) if no_pmi else filters
     inputs = InputFiles()
     result = filter_candidates(
         read_candidates(require_file(candidates, "table of candidates")),
         filters,
-        tags=_tags(filters, target, options.tags),
+        tags=_tags(filters, target, tags),
         across_lines=not within_lines,
         text=_text(filters, target, inputs),
     )
@@ -144,12 +104,6 @@ def command(
     print(summary(result, filters), file=sys.stderr)
     if not result.phrases:
         note("phrases", "no candidate passed: the table is empty")
-
-
-def _stop_words(name: str | None) -> frozenset[str] | None:
-    from phraseloom.phrases.filter import STOP_WORDS, read_stop_words
-
-    return None if name is None else STOP_WORDS[name] if name in STOP_WORDS else read_stop_words(name)
 
 
 def _tags(filters: Filters, target: str | None, tags: Path | None) -> Tags | None:
