@@ -162,28 +162,70 @@ def test_a_page_without_both_markers_is_left_alone(tmp_path: Path, text: str) ->
     assert page.read_bytes().decode() == text
 
 
+def short_rows(folder: Path) -> list[list[str]]:
+    return cells(evidence_table(folder, folder, short=True).replace("|  |", "|").replace("|  |", "|"))
+
+
 def test_the_short_table_has_the_claims_with_several_seeds(tmp_path: Path) -> None:
     own = {"says": "new is better (our question, not the paper's)", "metric": "bleu", "more": ["a"], "than": ["base"]}
-    several = table(comparison("a > base by 0.5", 1.25), claim={**own, "by": 0.5})
+    several = {**table(comparison("a > base by 0.5", 1.25), claim={**own, "by": 0.5}), "table": "002-table1"}
     one = table(comparison("a > base", 9.0), claim=own)
     for row in one["rows"]:
         del row["run"]["2"]
-    store(tmp_path, one, "small/009-table2")
+    store(tmp_path, {**one, "table": "002-table2"}, "small/002-table2")
     assert evidence_table(tmp_path, short=True) == "No claim on BLEU has several seeds yet.\n"
-    store(tmp_path, several)
-    ((claim, paper, here, seeds, budget, verdict),) = cells(evidence_table(tmp_path, tmp_path, short=True))
-    assert claim == "new is better (ours), by 0.5 or more ([009-table1](small/009-table1/table.md))"
-    assert (paper, here, seeds, budget, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "5 to 6 updates", "held")
-    store(tmp_path, {**several, "claims": [{**several["claims"][0], "verdict": "undecided", "reason": "few seeds"}]})
+    store(tmp_path, several, "small/002-table1")
+    group, (claim, paper, here, seeds, trained, verdict) = short_rows(tmp_path)
+    assert group[0] == "**Phrasal attention (papers 000 and 002)**"
+    assert claim == "new is better, by 0.5 or more (ours)"
+    assert (paper, here, seeds, verdict) == ("+2.00", "+1.25 (+0.25 … +2.25)", "2", "**held**")
+    assert trained == "[Two updates., 5 to 6 updates](small/002-table1/table.md)"
+    undecided = {**several["claims"][0], "verdict": "undecided", "reason": "few seeds"}
+    store(tmp_path, {**several, "claims": [undecided]}, "small/002-table1")
     assert "undecided (few seeds)" in evidence_table(tmp_path)
-    ((*_, verdict),) = cells(evidence_table(tmp_path, tmp_path, short=True))
-    assert verdict == "undecided"
+    assert short_rows(tmp_path)[-1][-1] == "undecided"
     by_length = {**several["definition"]["metrics"]["bleu"], "source": "s", "edges": "15,30"}
     speed = {"kind": "run", "title": "tokens/s", "read": "tokens_per_second"}
     for other in (by_length, speed):
         several["definition"]["metrics"]["bleu"] = other
-        store(tmp_path, several)
+        store(tmp_path, several, "small/002-table1")
         assert evidence_table(tmp_path, short=True) == "No claim on BLEU has several seeds yet.\n"
+
+
+def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
+    """The papers' claims first; equal ones together, by updates; each budget says what is different; no other tables."""
+
+    def one(name: str, updates: int, **claim: Any) -> None:
+        content = table(comparison("a > base", 1.0), claim={"metric": "bleu", "more": ["a"], "than": ["base"], **claim})
+        content |= {"table": name, "rows": [{"row": r, "run": {s: {"updates": updates} for s in "123"}} for r in "a"]}
+        text = "Text, 10 pairs, 2,000 and 8,000 updates of 5 tokens (2.5 and 10 epochs), rate 0.008, beam 5."
+        content["definition"]["scales"]["small"]["says"] = text
+        store(tmp_path, content, f"small/{name}")
+
+    one("guided-alignment", 5, says="no paper of ours", where="§1")
+    one("004-x", 8000, says="last")
+    one("002-b", 8000, says="better in the end", short="better", budget="rate 0.002", where="§5")
+    one("002-a", 2000, says="better at first", short="better", where="§5")
+    one("000-a", 700, says="a question (our question, not the paper's)")
+    one("001-a", 10, says="in between", where="§1")
+    rows = short_rows(tmp_path)
+    assert [row[0] for row in rows] == [
+        "**Phrasal attention (papers 000 and 002)**",
+        "better",
+        "better",
+        "a question (ours)",
+        "**Source phrase representations (paper 001)**",
+        "in between",
+        "**Models without their encoder (paper 004)**",
+        "last (ours)",
+    ]
+    assert [row[4].partition("]")[0] for row in rows if len(row) == 6] == [
+        "[Text, 2,000 updates (2.5 epochs), rate 0.008",
+        "[Text, 8,000 updates (10 epochs), rate 0.002",
+        "[Text, 700 updates, rate 0.008",
+        "[Text, 10 updates, rate 0.008",
+        "[Text, 8,000 updates (10 epochs), rate 0.008",
+    ]
 
 
 def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_path: Path) -> None:
@@ -191,7 +233,7 @@ def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_p
     page = shutil.copy(ROOT / "README.md", tmp_path / "README.md")
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "results").symlink_to(COMMITTED)
-    write_evidence(tmp_path / "docs" / "results", page, short=True)
+    write_evidence(tmp_path / "docs" / "results", page, short=True, recipes=ROOT / "recipes")
     assert page.read_bytes() == (ROOT / "README.md").read_bytes()
 
 
@@ -199,8 +241,13 @@ def test_the_committed_page_has_the_table_of_the_committed_records(tmp_path: Pat
     """`phraseloom reproduce --evidence docs/results --into docs/results.md` writes it."""
     page = shutil.copy(PAGE, tmp_path / "results.md")
     (tmp_path / "results").symlink_to(COMMITTED)
-    write_evidence(tmp_path / "results", page)
+    write_evidence(tmp_path / "results", page, recipes=ROOT / "recipes")
     assert page.read_bytes() == PAGE.read_bytes()
+
+
+def test_no_two_rows_of_the_short_table_read_the_same() -> None:
+    rows = [row for row in cells(evidence_table(COMMITTED, short=True)) if not row[0].startswith("**")]
+    assert len({(row[0], row[4].partition("]")[0]) for row in rows}) == len(rows) > 15
 
 
 def test_every_small_claim_with_a_number_is_in_the_table() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from phraseloom.errors import CorruptError, UsageError
-from phraseloom.reproduce.writing import HEADING, index_page, write_index
+from phraseloom.reproduce.index import HEADING, index_page, write_index
 
 COMMITTED = Path(__file__).resolve().parents[2] / "docs" / "results"
 TABLES = sorted(COMMITTED.glob("*/*/table.json"))

@@ -158,6 +158,14 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
         make(rows=["new"], rows_from=half, seeds=[1, 2])
     with pytest.raises(UsageError, match="its definition has changed since"):
         make(note="Another note.", seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    stored = json.loads((half / "table.json").read_text())
+    stored["definition"]["claims"][0]["says"] = "what was claimed before"
+    (half / "table.json").write_text(json.dumps(stored))
+    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    assert json.loads((target / "table.json").read_text())["claims"] == all_rows["claims"]
+    (half / "table.json").write_text(json.dumps({**stored, "sentences": None}))
+    with pytest.raises(UsageError, match="the sentences of this table are not stored"):
+        make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
 
 
 def test_seeds_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], tmp_path: Path) -> None:
@@ -201,7 +209,6 @@ def test_sentences_that_do_not_fit_are_refused(make: Callable[..., Any]) -> None
     rows[1]["metrics"]["bleu"]["seeds"]["1"] = 99.0
     refused("sentences of new bleu, seed 1 give 100, the table says 99", rows=rows)
     refused("not the file that table.json was written with", sentences={**data["sentences"], "sha256": "0" * 64})
-    refused("sentences of this table are not stored", sentences=None)
     refused("sentences of this table are not stored", format=1)
     refused("not a table of format 2", format=3)
     refused("not a complete table", definition={})

@@ -145,7 +145,8 @@ class StoredOptions:
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Only compute the intervals and claims of FOLDER/table.json again, from its own sentences.",
+            help="Only compute the intervals and claims of FOLDER/table.json again, from its own sentences and by the claims "
+            "of its definition in the recipe folder.",
         ),
     ] = None
     evidence: Annotated[
@@ -159,7 +160,8 @@ class StoredOptions:
     short: Annotated[
         bool,
         typer.Option(
-            "--short", help="With --evidence: only claims on BLEU whose rows have several seeds, in fewer columns."
+            "--short",
+            help="With --evidence: only claims on BLEU whose rows have several seeds, under the names of their papers.",
         ),
     ] = False
     into: Annotated[
@@ -226,11 +228,11 @@ def command(
     """
     from phraseloom.recipe import recipes_folder
 
+    place = options.recipes or recipes_folder()
     if stored.folders:
-        _read_stored(table, stored)
+        _read_stored(table, stored, place)
         return
     stored.check()
-    place = options.recipes or recipes_folder()
     if table is None:
         _list_tables(place)
     elif options.data:
@@ -239,16 +241,16 @@ def command(
         _run(table, place, options)
 
 
-def _read_stored(table: str | None, stored: StoredOptions) -> None:
-    """Do what --index, --pictures, --recompute or --evidence asks for."""
+def _read_stored(table: str | None, stored: StoredOptions, place: Path) -> None:
+    """Do what --index, --pictures, --recompute or --evidence asks for, by the claims of the tables in `place`."""
 
     if table is not None:
         option = next(iter(stored.folders))
         raise UsageError(f"{option} only reads existing tables; {table} is not reproduced", hint="call it alone")
     if stored.index is not None:
-        from phraseloom.reproduce.writing import write_index
+        from phraseloom.reproduce.index import write_index
 
-        print(write_index(stored.index))
+        print(write_index(stored.index, place))
     elif stored.pictures is not None:
         from phraseloom.reproduce.stored import draw_pictures
 
@@ -256,15 +258,15 @@ def _read_stored(table: str | None, stored: StoredOptions) -> None:
     elif stored.recompute is not None:
         from phraseloom.reproduce.stored import recompute
 
-        recompute(stored.recompute)
+        recompute(stored.recompute, place)
         print(stored.recompute / "table.md")
     elif stored.evidence is not None:
         from phraseloom.reproduce.evidence import evidence_table, write_evidence
 
         if stored.into is None:
-            print(evidence_table(stored.evidence, short=stored.short), end="")
+            print(evidence_table(stored.evidence, short=stored.short, recipes=place), end="")
         else:
-            write_evidence(stored.evidence, stored.into, short=stored.short)
+            write_evidence(stored.evidence, stored.into, short=stored.short, recipes=place)
             print(stored.into)
 
 

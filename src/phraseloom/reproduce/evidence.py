@@ -1,9 +1,11 @@
 """The evidence for each claim of the papers, as one table: the paper's difference, ours with its interval, and the verdict.
 
-The rows come from the stored tables, FOLDER/SCALE/TABLE/table.json, and from nothing else. A claim has one row per scale. If it
-needs several comparisons, the row shows the weakest measured one: the least difference on the claimed side, or the largest for
-a claim of equality. Scale tiny is no evidence, so it has no rows. The short table has only the claims on BLEU (not on BLEU by
-length) whose rows have several seeds, in fewer columns.
+The numbers come from the stored tables, FOLDER/SCALE/TABLE/table.json, and the claims from their definitions. A claim has one
+row per scale. If it needs several comparisons, the row shows the weakest measured one: the least difference on the claimed
+side, or the largest for a claim of equality. Scale tiny is no evidence, so it has no rows.
+
+The short table has only the claims on BLEU (not on BLEU by length) whose rows have several seeds. It is in groups of papers:
+first the claims of the papers, then questions of ours. Tables of no paper are left out.
 """
 
 from __future__ import annotations
@@ -20,22 +22,33 @@ import pydantic
 from phraseloom.errors import CorruptError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write_bytes, require_file, require_folder
 from phraseloom.reproduce.result import Judge, paper_result
+from phraseloom.reproduce.stored import judged_table
 from phraseloom.reproduce.table import ClaimConfig, TableConfig, TextMetric
-from phraseloom.reproduce.writing import MARKDOWN, read_table, stored_tables
+from phraseloom.reproduce.writing import MARKDOWN, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "verdict")
-SHORT_HEADERS = ("claim", "paper", "here (95 %)", "seeds", "budget", "verdict")
+SHORT_HEADERS = ("claim", "paper", "here, BLEU (95 %)", "seeds", "text and updates", "verdict")
+GROUPS = {
+    ("000", "002"): "Phrasal attention (papers 000 and 002)",
+    ("001",): "Source phrase representations (paper 001)",
+    ("003",): "Continuous output and phrases as output units (paper 003)",
+    ("004",): "Models without their encoder (paper 004)",
+}
+EPOCHS = re.compile(r"([\d,]+(?: and [\d,]+)*) updates[^(;.]*\(([\d.]+(?: and [\d.]+)*) epochs\)")
+RATE = re.compile(r"\brate [\d.]+\d")
+LOUD = ("held", "did not hold")
 NO_EVIDENCE = "tiny"
 NOT_MEASURED = "not measured"
-OURS = re.compile(r"\(our question, not the papers?'s?\)")
+OURS = re.compile(r" ?\(our question, not the papers?'s?\)")
 
 
 @dataclass(frozen=True)
 class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
-    `says`: the claim alone; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the rows.
+    `short`: its cells in the short table; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the
+    rows, and `updates` of their trainings; `ours`: whether it is a question of ours, which no paper answers.
     """
 
     table: str
@@ -43,18 +56,22 @@ class ClaimEvidence:
     place: Path
     row: tuple[str, ...] | None = None
     budget: str = ""
-    says: str = ""
+    short: tuple[str, ...] = ()
     on_bleu: bool = False
     seeds: int = 0
+    updates: int = 0
+    ours: bool = False
 
 
-def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = False) -> str:
+def evidence_table(
+    folder: str | Path, page: str | Path = ".", *, short: bool = False, recipes: Path | None = None
+) -> str:
     """The evidence table in Markdown, with links relative to the folder `page`.
 
     Raises UsageError if no table of another scale than tiny is stored, CorruptError for a damaged table.json.
     """
     folder = require_folder(folder)
-    claims = [claim for path in stored_tables(folder) for claim in _read_claims(path)]
+    claims = [claim for path in stored_tables(folder) for claim in _read_claims(path, recipes)]
     claims.sort(key=lambda claim: claim.table)
     shown = [claim for claim in claims if claim.row is not None]
     if all(claim.scale == NO_EVIDENCE for claim in claims):
@@ -75,19 +92,22 @@ def evidence_table(folder: str | Path, page: str | Path = ".", *, short: bool = 
 
 
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:
-    """The claims as a table of a few words, without the reasons of undecided ones."""
-    if not claims:
+    """The claims on one line each, under the names of their papers. Equal claims stand together, from few updates to many."""
+    lines = []
+    for tables, title in GROUPS.items():
+        group = [claim for claim in claims if claim.table.startswith(tables)]
+        wordings = list(dict.fromkeys(claim.short[0] for claim in group))
+        group.sort(key=lambda claim: (claim.ours, wordings.index(claim.short[0]), claim.updates, claim.short[4]))
+        lines += [_line([f"**{title}**", *[""] * (len(SHORT_HEADERS) - 1)])] if group else []
+        for claim in group:
+            *cells, trained, verdict = claim.short
+            lines.append(_line((*cells, f"[{trained}]({_link(claim.place, page)})", verdict)))
+    if not lines:
         return "No claim on BLEU has several seeds yet.\n"
-    lines = [_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS)]
-    for claim in claims:
-        assert claim.row is not None
-        _, _, paper, ours, seeds, updates, verdict = claim.row
-        says = f"{OURS.sub('(ours)', claim.says)} ([{claim.table}]({_link(claim.place, page)}))"
-        lines.append(_line((says, paper, ours, seeds, updates, verdict.partition(" (")[0])))
-    return "\n".join(lines) + "\n"
+    return "\n".join([_line(SHORT_HEADERS), "|" + "---|" * len(SHORT_HEADERS), *lines]) + "\n"
 
 
-def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False) -> None:
+def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False, recipes: Path | None = None) -> None:
     """Replace what a page has between its two markers with the evidence table, or with the short one.
 
     Raises UsageError if the page does not have each marker once, in this order.
@@ -97,7 +117,7 @@ def write_evidence(folder: str | Path, page: str | Path, *, short: bool = False)
     _, end, after = rest.partition(END.encode())
     if not begin or not end or begin in rest or end in after:
         raise UsageError("the page has no place for the table", file=page, hint=f"write {BEGIN} and {END} into it")
-    table = f"\n\n{evidence_table(folder, page.parent, short=short)}\n".encode()
+    table = f"\n\n{evidence_table(folder, page.parent, short=short, recipes=recipes)}\n".encode()
     atomic_write_bytes(page, before + begin + table + end + after)
 
 
@@ -128,8 +148,8 @@ def _without(claims: Sequence[ClaimEvidence]) -> str:
     return f"No evidence for {plural(sum(counts.values()), 'more claim')}, by table: {names}."
 
 
-def _read_claims(path: Path) -> list[ClaimEvidence]:
-    content = read_table(path)
+def _read_claims(path: Path, recipes: Path | None) -> list[ClaimEvidence]:
+    content = judged_table(path, recipes)
     place = path.with_name(MARKDOWN)
     try:
         table = TableConfig.model_validate(content["definition"])
@@ -166,20 +186,20 @@ def _claim(
     rows = [r for r in content["rows"] if r["row"] in (*claim.about, *claim.than) and r["run"]]
     seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
     says = claim.says + (f", {claim.where}" if claim.where else "")
-    ours = _difference(weakest["difference"], decimals)
-    cells = (
-        says,
-        comparison,
-        _paper(table, claim, weakest["says"], decimals),
-        ours,
-        str(seeds),
-        _updates(rows),
-        verdict,
-    )
+    paper, ours = _paper(table, claim, weakest["says"], decimals), _difference(weakest["difference"], decimals)
     budget = " ".join(table.scales[scale].says.split())  # type: ignore[index]
+    numbers = sorted({round(facts["updates"]) for row in rows for facts in row["run"].values() if "updates" in facts})
+    updates = _updates(numbers, budget)
+    cells = (says, comparison, paper, ours, str(seeds), updates, verdict)
+    plain = claim.short or OURS.sub("", claim.says) + (f", by {claim.by:g} or more" if claim.by else "")
+    plain += "" if claim.where else " (ours)"
+    trained = ", ".join(filter(None, [budget.partition(",")[0], updates, claim.budget or _rate(budget)]))
+    word = stored["verdict"]
+    short = (plain, paper, ours, str(seeds), trained, f"**{word}**" if word in LOUD else word)
     on_bleu = isinstance(metric, TextMetric) and metric.kind in ("bleu", "t2t") and not metric.is_series
-    says = claim.says + (f", by {claim.by:g} or more" if claim.by else "")
-    return ClaimEvidence(name, scale, place, cells, budget, says, on_bleu, seeds)
+    return ClaimEvidence(
+        name, scale, place, cells, budget, short, on_bleu, seeds, min(numbers, default=0), not claim.where
+    )
 
 
 def _support(claim: ClaimConfig, mean: float) -> float:
@@ -209,10 +229,19 @@ def _signed(value: float, decimals: int) -> str:
     return f"{value:+,.{decimals}f}".replace("-", "−")
 
 
-def _updates(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The updates of the rows that a claim is about: one number, or the least and the most."""
-    updates = sorted({round(facts["updates"]) for row in rows for facts in row["run"].values() if "updates" in facts})
-    if not updates:
+def _updates(numbers: Sequence[int], budget: str) -> str:
+    """The updates of some trainings: one number, with its epochs if the budget states them, or the least and the most."""
+    if not numbers:
         return "–"
-    ends = f"{updates[0]:,}" if len(updates) == 1 else f"{updates[0]:,} to {updates[-1]:,}"
-    return f"{ends} updates"
+    names = [f"{number:,}" for number in numbers]
+    if len(names) > 1:
+        return f"{names[0]} to {names[-1]} updates"
+    epochs = EPOCHS.search(budget)
+    stated = {} if epochs is None else dict(zip(epochs[1].split(" and "), epochs[2].split(" and "), strict=False))
+    return f"{names[0]} updates" + (f" ({stated[names[0]]} epochs)" if names[0] in stated else "")
+
+
+def _rate(budget: str) -> str:
+    """The learning rate, if the budget states it."""
+    found = RATE.search(budget)
+    return "" if found is None else found[0]

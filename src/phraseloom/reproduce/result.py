@@ -21,9 +21,10 @@ from phraseloom.reproduce.claims import Comparison, Draws, JudgedClaim
 from phraseloom.reproduce.measure import MeasuredValue, Meter, ValidationCurves, run_facts, validation_curves
 from phraseloom.reproduce.records import Record, machine, source_commit
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
-from phraseloom.reproduce.table import ClaimConfig, JsonMetric, RunMetric, Scale, TableConfig, TextMetric
+from phraseloom.reproduce.table import ClaimConfig, JsonMetric, MetricConfig, RunMetric, Scale, TableConfig, TextMetric
 
 PARAMETERS = "parameters"
+NOT_STORED = "no interval: the sentences of this table are not stored"
 STALE = "made of a corpus that has changed since"
 NOT_DONE = {
     "new": "not run yet",
@@ -32,6 +33,26 @@ NOT_DONE = {
     "changed": f"{STALE}; not repeated yet",
 }
 Cell = tuple[str, str, str]  # task, row, metric
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The two numbers of a comparison: a row, metric and label, and what they are compared with (see ClaimConfig)."""
+
+    task: str
+    metric: str
+    row: str
+    other: str | None = None
+    label: str | None = None
+    than_label: str | None = None
+    than_metric: str | None = None
+    value: float | None = None
+    times: float = 1.0
+
+    @property
+    def rows(self) -> list[str]:
+        """The row, or both rows."""
+        return [self.row] if self.other is None else [self.row, self.other]
 
 
 @dataclass
@@ -53,6 +74,7 @@ class Result:
     machine: dict[str, Any] = field(default_factory=machine)
     versions: set[str] = field(default_factory=lambda: {__version__})
     commits: set[str] = field(default_factory=set)
+    stored: Mapping[Compared, SeedDifference] | None = None  # of a table whose sentences are not stored
 
     def places(self) -> list[tuple[str, str]]:
         """(task, row) of the whole table, all rows of one task after the other."""
@@ -157,7 +179,7 @@ def compare(result: Result) -> None:
             for key in table.metrics_at(result.scale):
                 if row == table.baseline or table.metrics[key].is_series:
                     continue
-                difference = judge.rows(task, key, row, table.baseline)
+                difference = judge.difference(Compared(task, key, row, table.baseline))
                 if difference is not None:
                     result.against[task, row, key] = difference
     result.judged = judge.verdicts()
@@ -241,42 +263,62 @@ class Judge:
 
     def comparisons(self, claim: ClaimConfig) -> list[tuple[Comparison, tuple[str, list[str]]]]:
         """All comparisons of a claim, each with its task and rows."""
-        table, comparisons = self.result.table, []
-        for task in claim.tasks or list(table.tasks) or [""]:
-            for row in claim.about:
-                for other in claim.than or [None]:  # type: ignore[list-item]
-                    if task not in table.tasks_of(row) or (other is not None and task not in table.tasks_of(other)):
-                        continue
-                    place = (task, [row] if other is None else [row, other])
-                    comparisons += [(c, place) for c in self._of_rows(claim, task, row, other)]
-        return comparisons
+        return [
+            (claims.compare(claim, _words(claim, pair), self.difference(pair)), (pair.task, pair.rows))
+            for pair in self.pairs(claim)
+        ]
 
-    def _of_rows(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Comparison]:
+    def pairs(self, claim: ClaimConfig) -> list[Compared]:
+        """What a claim compares, in order."""
+        table = self.result.table
+        return [
+            pair
+            for task in claim.tasks or list(table.tasks) or [""]
+            for row in claim.about
+            for other in claim.than or [None]  # type: ignore[list-item]
+            if task in table.tasks_of(row) and (other is None or task in table.tasks_of(other))
+            for pair in self._labelled(claim, task, row, other)
+        ]
+
+    def _labelled(self, claim: ClaimConfig, task: str, row: str, other: str | None) -> list[Compared]:
         series = list(self.result.series((task, row, claim.metric)))
         than_label = _named(claim.than_label, series)
         labels: Sequence[str | None] = [_named(name, series) for name in claim.labels or series] or [None]
-        comparisons = []
-        for label in labels:
-            if label is not None and label == than_label:
-                continue
-            difference = self._difference(claim, task, row, other, label, than_label)
-            says = _words(claim, task, row, other, label, than_label)
-            comparisons.append(claims.compare(claim, says, difference))
-        return comparisons
+        value = None if claim.value is None else float(claim.value)
+        return [
+            Compared(task, claim.metric, row, other, label, than_label, claim.than_metric, value, claim.times)
+            for label in labels
+            if label is None or label != than_label
+        ]
 
-    def _difference(
-        self, claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
-    ) -> SeedDifference | None:
-        if claim.metric == PARAMETERS:
-            return self._parameters(task, row, other, claim.value)
-        if claim.value is not None:
-            return self.rows(task, claim.metric, row, float(claim.value), label)
-        if claim.than_metric is not None:
-            return self._of(self._within(task, row, (claim.metric, label), (claim.than_metric, label)), 0.0)
-        if than_label is None:
+    def difference(self, pair: Compared) -> SeedDifference | None:
+        """The difference of a pair; None if one of its numbers is not measured."""
+        stored = self.result.stored
+        if stored is not None and of_sentences(self.result.table.metrics.get(pair.metric)):
+            return stored.get(pair) or self._without_sentences(pair)
+        return self._estimated(pair)
+
+    def _without_sentences(self, pair: Compared) -> SeedDifference | None:
+        """The difference of the numbers alone."""
+        found = self._estimated(pair)
+        if found is None:
+            return None
+        fewest = found.seeds or 1
+        deviations = found.deviations
+        return SeedDifference(found.mean, deviations=deviations, one_seed=fewest < 2, how=NOT_STORED, seeds=fewest)
+
+    def _estimated(self, pair: Compared) -> SeedDifference | None:
+        task, row, other, label = pair.task, pair.row, pair.other, pair.label
+        if pair.metric == PARAMETERS:
+            return self._parameters(task, row, other, pair.value)
+        if pair.value is not None:
+            return self.rows(task, pair.metric, row, pair.value, label)
+        if pair.than_metric is not None:
+            return self._of(self._within(task, row, (pair.metric, label), (pair.than_metric, label)), 0.0)
+        if pair.than_label is None:
             assert other is not None
-            return self.rows(task, claim.metric, row, other, label, times=claim.times)
-        places = ((claim.metric, label), (claim.metric, than_label))
+            return self.rows(task, pair.metric, row, other, label, times=pair.times)
+        places = ((pair.metric, label), (pair.metric, pair.than_label))
         gain = self._within(task, row, *places)
         return self._of(gain, 0.0 if other is None else self._within(task, other, *places))
 
@@ -369,25 +411,28 @@ def _at(measured: MeasuredValue, label: str | None) -> float | None:
     return value
 
 
-def _words(
-    claim: ClaimConfig, task: str, row: str, other: str | None, label: str | None, than_label: str | None
-) -> str:
+def _words(claim: ClaimConfig, pair: Compared) -> str:
     """A comparison in words, such as `en-de: queryk > base` or `gain of queryk over base, [>45] > [≤15]`."""
     sign = {1: ">", -1: "<", 0: "≈"}[claim.sign]
-    left = row + (f" [{label}]" if label else "")
-    if claim.value is not None:
-        right = f"{claim.value:g}"
-    elif claim.than_metric:
-        left, right = f"{left} {claim.metric}", claim.than_metric
-    elif claim.than_label and other is not None:
-        left, right = f"gain of {row} over {other}, [{label}]", f"[{than_label}]"
-    elif claim.than_label:
-        right = f"[{than_label}]"
+    left = pair.row + (f" [{pair.label}]" if pair.label else "")
+    if pair.value is not None:
+        right = f"{pair.value:g}"
+    elif pair.than_metric:
+        left, right = f"{left} {pair.metric}", pair.than_metric
+    elif pair.than_label and pair.other is not None:
+        left, right = f"gain of {pair.row} over {pair.other}, [{pair.label}]", f"[{pair.than_label}]"
+    elif pair.than_label:
+        right = f"[{pair.than_label}]"
     else:
-        right = str(other)
-    right = f"{claim.times:g} times {right}" if claim.times != 1.0 else right
+        right = str(pair.other)
+    right = f"{pair.times:g} times {right}" if pair.times != 1.0 else right
     by = f" by {claim.by:g}" if claim.by else f" within {claim.within:g}" if claim.within else ""
-    return f"{task}: {left} {sign} {right}{by}".removeprefix(": ")
+    return f"{pair.task}: {left} {sign} {right}{by}".removeprefix(": ")
+
+
+def of_sentences(metric: MetricConfig | None) -> bool:
+    """Whether a metric is computed from sentences, so that its interval needs them."""
+    return isinstance(metric, TextMetric) or (isinstance(metric, JsonMetric) and metric.by_sentence is not None)
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float | None] | None:

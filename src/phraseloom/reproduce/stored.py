@@ -1,9 +1,15 @@
-"""Stored tables: `table.json` and its sentence file give intervals and claims again, and rows to another run."""
+"""Stored tables: `table.json` and its sentence file give intervals and claims again, and rows to another run.
+
+A stored table is judged by the claims of its present definition, recipes/tables/TABLE.yaml, where it is found. All else stays
+as it was when the table was run. Without its sentences, a difference that the table has keeps its interval, and another one
+has none.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,18 +17,20 @@ import pydantic
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.files import read_json, require_folder, sha256_file
+from phraseloom.metrics.seeds import SeedDifference, quantile
 from phraseloom.report.charts.picture import INSTALL, has_matplotlib
 from phraseloom.reproduce.budget import draw_budget
 from phraseloom.reproduce.measure import MeasuredValue, scorer_of
-from phraseloom.reproduce.result import Result, compare
+from phraseloom.reproduce.result import Compared, Judge, Result, compare, of_sentences
 from phraseloom.reproduce.sentences import TableSentences, read_sentences
-from phraseloom.reproduce.table import JsonMetric, Scale, TableConfig, TextMetric
+from phraseloom.reproduce.table import JsonMetric, Scale, TableConfig, TextMetric, load_table
 from phraseloom.reproduce.writing import (
     BUDGET,
     FORMAT,
     JSON,
     OLD_FORMATS,
     PICTURE,
+    as_json,
     definition,
     read_table,
     stored_tables,
@@ -31,20 +39,25 @@ from phraseloom.reproduce.writing import (
 
 K = TypeVar("K")
 T = TypeVar("T")
+ADDED = "the row was added to the table after it was run"
 
 
-def recompute(folder: Path) -> Result:
+def recompute(folder: Path, recipes: Path | None = None) -> Result:
     """Recompute a stored table from its own files and write it. Nothing is trained and no corpus is read.
 
-    Raises UsageError if its sentences are not stored, CorruptError if a file is damaged or does not fit the others.
+    With `recipes`, the claims are those of its definition there, if there is one. Raises CorruptError if a file is damaged or
+    does not fit the others.
     """
-    result = read_result(folder)
+    result = read_result(folder, recipes)
     write(result, folder, pictures=[name for name in (PICTURE, BUDGET) if (folder / name).is_file()])
     return result
 
 
-def read_result(folder: Path) -> Result:
-    """The result in a folder, with recomputed intervals and claims."""
+def read_result(folder: Path, recipes: Path | None = None) -> Result:
+    """The result in a folder, with recomputed intervals and claims; without sentences, with the intervals that are stored.
+
+    `recipes` as for `recompute`.
+    """
     path = require_folder(folder) / JSON
     content = read_json(path, "table")
     if isinstance(content, dict) and content.get("format") in OLD_FORMATS:
@@ -54,6 +67,11 @@ def read_result(folder: Path) -> Result:
     try:
         sentences = _sentences(folder, content["sentences"])
         result = _result(content, sentences)
+        if sentences is None:
+            result.stored = _stored_differences(result, content)
+        current = None if recipes is None else _definition_of(result.name, recipes)
+        if current is not None:
+            result.table = _with_claims_of(current, result.table, result.scale)
     except PhraseloomError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, pydantic.ValidationError) as error:
@@ -63,18 +81,88 @@ def read_result(folder: Path) -> Result:
     return result
 
 
+def judged_table(path: Path, recipes: Path | None) -> Mapping[str, Any]:
+    """The content of a table.json, with the verdicts on the claims of its definition in `recipes`, if there is one.
+
+    Only a table whose stored claims are others is judged again. Raises as `recompute`.
+    """
+    content = read_table(path)
+    current = None if recipes is None else _definition_of(str(content.get("table")), recipes)
+    if current is None:
+        return content
+    new, old = definition(current), content.get("definition")
+    if not isinstance(old, dict) or all(new.get(key) == old.get(key) for key in ("claims", "floor")):
+        return content
+    return as_json(read_result(path.parent, recipes))
+
+
+def _definition_of(name: str, recipes: Path) -> TableConfig | None:
+    path = recipes / "tables" / f"{name}.yaml"
+    return load_table(path) if Path(name).name == name and path.is_file() else None
+
+
+def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> TableConfig:
+    """The stored table with the claims and the floor of its current definition, and the paper's numbers.
+
+    Rows and metrics that these claims need and the stored table lacks are added without numbers.
+    """
+    new, old = definition(current), definition(stored)
+    floor = [] if current.floor is None else [current.floor.metric]
+    metrics = {*floor, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
+    rows = {row for claim in current.claims for row in (*claim.about, *claim.than)}
+    for key, needed in (("metrics", metrics), ("rows", rows), ("tasks", set(current.tasks))):
+        there = old.get(key, {})
+        old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there
+    for name, row in new["rows"].items():
+        if name in stored.rows:
+            old["rows"][name] |= {"paper": row["paper"]} if "paper" in row else {}
+        elif name in old["rows"]:
+            old["rows"][name] = {**row, "not_run": {**row.get("not_run", {}), scale: ADDED}}
+    return TableConfig.model_validate({**old, **{key: new.get(key) for key in ("claims", "floor") if key in new}})
+
+
+def _stored_differences(result: Result, content: Mapping[str, Any]) -> dict[Compared, SeedDifference]:
+    """The differences of a stored table, to its baseline and of its claims."""
+    table, judge = result.table, Judge(result)
+    found = {}
+    for row in content["rows"]:
+        for metric, entry in row["metrics"].items():
+            found[Compared(row["task"], metric, row["row"], table.baseline)] = entry["against_baseline"]
+    claims = [claim for claim in table.claims if result.scale in claim.scales]
+    for claim, judged in zip(claims, content["claims"], strict=True):
+        for pair, comparison in zip(judge.pairs(claim), judged["comparisons"], strict=True):
+            found[pair] = comparison["difference"]
+    return {pair: _difference(entry) for pair, entry in found.items() if entry is not None}
+
+
+def _difference(entry: Mapping[str, Any]) -> SeedDifference:
+    """A stored difference. Old tables have an interval alone: it gives the standard error of a normal distribution, and p."""
+    found = SeedDifference(**{**entry, "deviations": tuple(entry["deviations"])})
+    if found.standard_error is not None or found.low is None or found.high is None or found.exact:
+        return found
+    error = (found.high - found.low) / (2 * quantile(None))
+    found = replace(found, standard_error=error, how=f"{found.how}, p by the normal distribution")
+    return replace(found, p=found.p_against(0.0))
+
+
 def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
     """The result in a folder, for `take_rows`.
 
-    Raises UsageError if it is of another table, definition or scale, or if its sentences are not stored; CorruptError as
-    `recompute`.
+    Raises UsageError if it is of another table, definition (but for the claims) or scale, or if its sentences are not stored;
+    CorruptError as `recompute`.
     """
-    stored, path = read_result(folder), folder / JSON
+    path = folder / JSON
+    stored = read_result(folder)
+    if stored.stored is not None and any(
+        of_sentences(stored.table.metrics[metric]) for _, _, metric in stored.measured
+    ):
+        raise _not_stored(path)
     wanted, found = (name, f"scale {scale}"), (stored.name, f"scale {stored.scale}")
     for this, that in zip(wanted, found, strict=True):
         if this != that:
             raise UsageError(f"no rows for this table: it has {that}, not {this}", file=path)
-    if definition(stored.table) != definition(table):
+    then, now = ({**definition(t), "claims": None} for t in (stored.table, table))
+    if then != now:
         raise UsageError("no rows for this table: its definition has changed since", file=path, hint="run all rows")
     return stored
 
@@ -198,14 +286,12 @@ def _result(content: dict[str, Any], sentences: TableSentences | None) -> Result
 
 
 def _check(result: Result, path: Path) -> None:
-    """Raise CorruptError if stored sentences do not give the stored numbers, UsageError if a number has no sentences."""
+    """Raise CorruptError if stored sentences do not give the stored numbers, or some have none."""
+    if result.stored is not None:
+        return
     for (task, row, metric), seeds in result.measured.items():
-        config = result.table.metrics[metric]
-        of_sentences = isinstance(config, TextMetric) or (
-            isinstance(config, JsonMetric) and config.by_sentence is not None
-        )
         for seed, measured in seeds.items():
-            if of_sentences and measured.value is not None and not measured.statistics:
+            if of_sentences(result.table.metrics[metric]) and measured.value is not None and not measured.statistics:
                 raise _not_stored(path)
             for label, rows in measured.statistics.items():
                 value = measured.value.get(label) if isinstance(measured.value, dict) else measured.value

@@ -213,11 +213,15 @@ class ClaimConfig(Config):
     `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
     number of the same rows. Of a series all `labels`, which `than_label` may set against another one. `than` with `than_label`
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
-    names `first` and `last` mean the first and the last label of the series. `times`: a factor on the numbers of `than`.
+    names `first` and `last` mean the first and the last label of the series. `times`: a factor on the numbers of `than`. A
+    claim without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there; `budget`, what
+    to know about the trainings beside their text and updates, such as the learning rate.
     """
 
     says: str
     where: str = ""
+    short: str = ""
+    budget: str = ""
     metric: Name
     more: list[Name] = Field([])
     less: list[Name] = Field([])
