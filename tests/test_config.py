@@ -97,6 +97,11 @@ def test_an_item_of_a_list_is_set_by_its_number(recipe: Path) -> None:
         ("model.positions={kind: sinus}", "model.positions.kind: 'sinus' is not known; did you mean sinusoid?"),
         ("device=cuda", "unknown key device; did you mean training.device?"),
         ("model.encoder.residua=true", "unknown key model.encoder.residua"),
+        ("model.encoder.residual=true", "unknown key model.encoder.residual; kind: recurrent has it"),
+        ("model.encoder={kind: transformer, residual: true}", "model.encoder.residual; kind: recurrent has it"),
+        ("model.encoder.memory_norm=true", "unknown key model.encoder.memory_norm; kind: recurrent or none has it"),
+        ("model.encoder.variational_dropout={states: 0.1}", "model.encoder.variational_dropout; kind: recurrent has it"),
+        ("model.init={kind: uniform, range: 1e30}", "model.init.range: should be less than or equal to 1 (given: 1e+30)"),
         ("warmup=3", "unknown key warmup; did you mean training.schedule.warmup?"),
         ("task=translatio", "task 'translatio' is not known; did you mean translation?"),
     ],
@@ -107,6 +112,15 @@ def test_an_override_that_does_not_fit_is_named(override: str, what: str, said: 
     assert what in message, message
     for jargon in ("Input", "valid dictionary", "validation", "literal", "constrained"):
         assert jargon not in message
+
+
+def test_a_key_under_another_name_is_named_as_in_the_schema(said: Callable[..., str]) -> None:
+    """`init_range` is short for `init: {kind: uniform, range: ...}`; the message names the range, not the whole model."""
+    message = said("model.init_range=1e30")
+    assert "model.init.range: should be less than or equal to 1 (given: 1e+30)" in message, message
+    assert message.endswith("(with model.init_range=1e30)"), message
+    message = said(old="width: 8", new="width: 8\n  init_range: 3")
+    assert "model.init.range: should be less than or equal to 1 (given: 3)" in message, message
 
 
 @pytest.mark.parametrize(

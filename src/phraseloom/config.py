@@ -396,11 +396,12 @@ def explain(
     places = places or {}
     groups: dict[KeyPath, list[Any]] = {}
     for error in failure.errors():
-        groups.setdefault(_key_path(value, error), []).append(error)
+        groups.setdefault(_key_path(kind, value, error), []).append(error)
     # A misspelt key is reported twice, as unknown and as missing; unknown is more helpful.
     path, errors = min(groups.items(), key=lambda group: group[1][0]["type"] == "missing")
-    place = next((places[path[:n]] for n in range(len(path), 0, -1) if path[:n] in places), Place(file))
-    if path not in places:
+    known = next((path[:n] for n in range(len(path), 0, -1) if path[:n] in places), None)
+    place = Place(file) if known is None else places[known]
+    if path != known:
         place = place._replace(text=None)
     bad = _BadValue(path, value_at(value, path, errors[0]["input"]), types_at(kind, value, path), place)
     if errors[0]["type"] == "extra_forbidden":
@@ -414,7 +415,7 @@ def explain(
         what, hint = f"key {bad.key} is missing", f"one of {', '.join(names)}" if names else None
     else:
         what, hint = _misfit(bad, errors)
-        what += _overrides_below(path, places) if place.override is None else ""
+        what += _overrides_below(known or path, places) if place.override is None else ""
     more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
     return place.problem(what + more, hint=hint)
 
@@ -427,20 +428,35 @@ def _overrides_below(path: KeyPath, places: Places) -> str:
     return f" (with {' '.join(map(short, names[:OVERRIDES_NAMED]))}{dots})" if names else ""
 
 
-def _key_path(value: Any, error: Any) -> KeyPath:
-    """The key of an error, as it is named in `value`, without pydantic's own steps (variants of unions, shorthands)."""
+def _key_path(kind: type[pydantic.BaseModel], value: Any, error: Any) -> KeyPath:
+    """The key of an error as named in `value`, without pydantic's own steps (variants of unions, shorthands).
+
+    A key that is written under another name (`init_range` for `init.range`) is named as in `kind`.
+    """
     path: list[str | int] = []
-    loc = tuple(error["loc"])
+    loc, whole = tuple(error["loc"]), value
     for i, step in enumerate(loc):
         known = isinstance(value, dict) and step in value
         if known or (isinstance(value, list) and isinstance(step, int) and step < len(value)):
             value = value[step]
+            path.append(step)
+        elif (
+            isinstance(value, dict)
+            and not _is_short(value, loc[i:], error)
+            and step in keys(types_at(kind, whole, tuple(path)))
+        ):
+            value = {}
             path.append(step)
         elif i == len(loc) - 1 and error["type"] == "missing":
             path.append(step)
     if error["type"].startswith("union_tag") and isinstance(value, dict):
         path.append(error["ctx"]["discriminator"].strip("'"))
     return tuple(path)
+
+
+def _is_short(value: dict[str, Any], steps: Sequence[str | int], error: Any) -> bool:
+    """Whether `value` is short for a mapping with the first of these steps: it stands there itself, or has a later step."""
+    return error["input"] == value or any(step in value for step in steps)
 
 
 # What a value should be, by the type of pydantic's error.
@@ -528,10 +544,19 @@ class _Keys(Container[str]):
         return any(dotted(place) == key for place in places_of(self.kind, str(key).rpartition(".")[2]))
 
 
+def _variants(kind: Any, value: Any, path: KeyPath) -> list[Any]:
+    """The classes of every `kind` that the mapping at `path` may have."""
+    outer = types_at(kind, value, path[:-1])
+    variants = (inner for config in outer for inner in _below(config, path[-1])) if path else ()
+    return [v for v in variants if _is_config(v) and "kind" in v.model_fields]
+
+
 def _known_keys(kind: Any, value: Any, path: KeyPath) -> str | None:
-    """A suggestion: our key for the name of another toolkit, the nearest key here, one key elsewhere (or two below) of the
-    same name, or all keys here."""
+    """A suggestion: the kind here that has the key, our key for the name of another toolkit, the nearest key here, one key
+    elsewhere (or two below) of the same name, or all keys here."""
     name, names = str(path[-1]), keys(types_at(kind, value, path[:-1]))
+    if others := kinds(config for config in _variants(kind, value, path[:-1]) if name in config.model_fields):
+        return f"kind: {' or '.join(others)} has it"
     if path[-1] not in names and (other := suggest_key(name, _Keys(kind))) is not None:
         return other
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
