@@ -5,7 +5,7 @@ row per scale. If it needs several comparisons, the row shows the weakest measur
 side, or the largest for a claim of equality. Scale tiny is no evidence, so it has no rows.
 
 The short table has only the claims on BLEU (not on BLEU by length) whose rows have several seeds. It is in groups of papers:
-first the claims of the papers, then questions of ours. Tables of no paper are left out.
+first the claims of the papers, then our own questions. Tables of no paper are left out.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
     `short`: its cells in the short table; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the
-    rows, and `updates` of their trainings; `ours`: whether it is a question of ours, which no paper answers.
+    rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper answers.
     """
 
     table: str
