@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -176,6 +177,46 @@ def test_power_rises_with_seeds() -> None:
         power = [significant(seeds, deviation, true=1.0) for seeds in (3, 5, 10)]
         assert power == sorted(power), power
         assert power[1] - power[0] > 0.05 and power[2] > 0.5, power
+
+
+def documented() -> list[tuple[tuple[float, float], int, list[float]]]:
+    """The rows of the table in docs/evaluation.md: two standard deviations, seeds, shares below each p."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "evaluation.md").read_bytes().decode()
+    rows, both = [], (0.0, 0.0)
+    for line in page.partition("| standard deviations over seeds |")[2].partition("\n\n")[0].split("\n")[2:]:
+        deviations, seeds, *shares = (cell.strip() for cell in line.strip("|").split("|"))
+        if deviations:
+            one, _, other = deviations.partition(" and ")
+            both = (float(one), float(other))
+        rows.append((both, int(seeds), [float(share.removesuffix(" %")) / 100 for share in shares]))
+    return rows
+
+
+def rates(deviations: tuple[float, float], seeds: int, *, trials: int = 3000) -> list[float]:
+    """The shares of comparisons of equal systems below each p of the table; the sentences add a variance of 0.09."""
+    rng = np.random.default_rng([seeds, *(round(100 * deviation) for deviation in deviations)])
+    noise = 0.3 * np.array([-1.0, 1.0]) / math.sqrt(2)  # two resamples with this variance
+    found = []
+    for error in rng.normal(0, 0.3, trials):
+        first, second = (rng.normal(0, deviation, seeds) for deviation in deviations)
+        one = SeedScores(first + error, np.tile(noise, (seeds, 1)))
+        found.append(compare_seeds(one, SeedScores(second, np.zeros((seeds, 2)))).p)
+    return [sum(p is not None and p < level for p in found) / trials for level in (0.05, 0.0125, 0.005)]
+
+
+@pytest.mark.parametrize(("deviations", "seeds", "shares"), documented())
+def test_false_positives_are_as_documented(
+    deviations: tuple[float, float], seeds: int, shares: list[float], trials: int = 3000
+) -> None:
+    """Also where one system varies more than the other, and with two seeds: there they are more frequent than p says."""
+    for share, rate in zip(shares, rates(deviations, seeds, trials=trials), strict=True):
+        assert abs(rate - share) < 4 * math.sqrt(share * (1 - share) / trials)
+
+
+def test_the_documented_rates_cover_unequal_deviations() -> None:
+    worst = {seeds: max(shares[0] for _, n, shares in documented() if n == seeds) for seeds in (2, 3, 5)}
+    assert {(both, seeds) for both, seeds, _ in documented()} >= {((0.0, 1.0), seeds) for seeds in (2, 3, 5)}
+    assert worst[2] <= 0.12 and worst[3] <= 0.075 and worst[5] <= 0.06
 
 
 @pytest.mark.full

@@ -7,14 +7,12 @@ import statistics
 import numpy as np
 import pytest
 
-from phraseloom.report.run.runs import average, common_curve, deviation, mean, spread, thin
+from phraseloom.report.run.runs import average, common_curve, mean, spread, thin
 
 
-def test_mean_and_deviation() -> None:
+def test_mean() -> None:
     values = [27.1, 27.9, 26.4]
     assert mean(values) == pytest.approx(statistics.mean(values))
-    assert deviation(values) == pytest.approx(statistics.stdev(values))
-    assert deviation([1.0]) is None
 
 
 def test_objects_are_averaged_number_by_number() -> None:

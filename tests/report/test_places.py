@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from phraseloom.analysis.contrastive import JudgedItem, contrastive_report
 from phraseloom.analysis.contrastive_items import Item
 from phraseloom.metrics.bleu import make_scorer
+from phraseloom.metrics.ratio import wilson
 from phraseloom.report.charts.chart import Series
 from phraseloom.report.charts.places import (
     LayerValues,
@@ -20,7 +22,7 @@ from phraseloom.report.charts.places import (
     without_endings,
 )
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.parts import ContrastivePart, ScoresByLength, contrastive, length_scores
+from phraseloom.report.run.parts import ContrastivePart, ScoresByLength, contrastive, contrastive_part, length_scores
 from phraseloom.results import ContrastiveResult, LengthScores
 
 
@@ -131,3 +133,21 @@ def test_short_names() -> None:
     assert list(without_endings(["o/test.de", "o/test.en"]).values()) == ["test.de", "test.en"]
     assert list(last_parts(["a/test", "b/test"]).values()) == ["a/test", "b/test"]
     assert list(last_parts(["runs/base.1", "runs/base.2"]).values()) == ["base.1", "base.2"]
+
+
+def test_runs_that_differ_widen_the_interval_of_an_accuracy() -> None:
+    """The mean of 40 and 80 % is not as sure as 60 % of one run; runs that agree have the interval of the items."""
+    items = [Item("s", "c", "w", "a", 1) for _ in range(200)]
+
+    def run(right: int) -> JudgedItem:
+        return JudgedItem([float(n < right) for n in range(200)], [0.5] * 200, [False] * 200, 0)
+
+    judged = {"differ": [run(80), run(120), run(160)], "agree": [run(120)] * 3, "perfect": [run(200)] * 3}
+    differ, agree, perfect = contrastive_part(judged, items, [2], "items").groups[0].systems
+    assert differ.accuracy == agree.accuracy == pytest.approx(0.6)
+    assert (differ.deviation, agree.deviation) == (pytest.approx(0.2), 0.0)
+    low, high = wilson(120, 200)
+    assert agree.low == pytest.approx(low, abs=0.005) and agree.high == pytest.approx(high, abs=0.005)
+    error = 0.2 / math.sqrt(3)  # of the runs alone: t with 2 degrees of freedom
+    assert differ.high - differ.low > 2 * 2.5 * error and differ.high <= 1.0
+    assert (perfect.low, perfect.high) == (pytest.approx(wilson(200, 200)[0]), 1.0)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
 from phraseloom.reproduce.evidence import BEGIN, END, evidence_table, write_evidence
+from phraseloom.reproduce.sentences import read_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMITTED = ROOT / "docs" / "results"
@@ -228,6 +231,29 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
     ]
 
 
+def test_log_likelihood_stands_beside_bleu(tmp_path: Path) -> None:
+    """The difference is that of the sums behind the test perplexity, in nats a sentence."""
+    shutil.copytree(COMMITTED / "small" / "002-rate", tmp_path / "small" / "002-rate")
+    text = evidence_table(tmp_path, tmp_path)
+    rows = {row[0]: row[1:] for row in cells(text[text.index("Log-likelihood of the reference") :])}
+    assert list(rows) == [f"en-de: queryk − {row} ([002-rate](small/002-rate/table.md))" for row in ("wide", "base")]
+    sums = {
+        (stored.row, stored.seed): stored.labels[""].array()
+        for stored in read_sentences(tmp_path / "small" / "002-rate" / "table.sentences.json.xz").statistics
+        if stored.metric == "test_perplexity"
+    }
+    perplexity = json.loads((tmp_path / "small" / "002-rate" / "table.json").read_bytes())["rows"][0]["metrics"]
+    nats, tokens = sums["queryk", 1].sum(0)
+    assert perplexity["test_perplexity"]["seeds"]["1"] == pytest.approx(math.exp(nats / tokens))
+    mean = {
+        name: np.mean([rows[:, 0].mean() for (row, _), rows in sums.items() if row == name])
+        for name in ("queryk", "wide")
+    }
+    bleu, likelihood, registered = rows["en-de: queryk − wide ([002-rate](small/002-rate/table.md))"]
+    assert likelihood.startswith(f"{mean['wide'] - mean['queryk']:+.2f} (+") and mean["wide"] > mean["queryk"]
+    assert bleu == "+1.51 (+0.94 … +2.09)" and registered == "no"
+
+
 def test_the_committed_readme_has_the_short_table_of_the_committed_records(tmp_path: Path) -> None:
     """`phraseloom reproduce --evidence docs/results --short --into README.md` writes it."""
     page = shutil.copy(ROOT / "README.md", tmp_path / "README.md")
@@ -254,6 +280,6 @@ def test_every_small_claim_with_a_number_is_in_the_table() -> None:
     paths = COMMITTED.glob("small/*/table.json")
     claims = [claim for path in paths for claim in json.loads(path.read_bytes())["claims"]]
     measured = [claim for claim in claims if any(c["difference"] for c in claim["comparisons"])]
-    rows = cells(evidence_table(COMMITTED))
+    rows = [row for row in cells(evidence_table(COMMITTED)) if len(row) == 7]
     assert len(rows) == len(measured) > 20
     assert not [row for row in rows if row[4] in ("1", "2") and row[-1].startswith(("held", "did not hold"))]

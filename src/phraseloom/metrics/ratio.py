@@ -28,7 +28,7 @@ from phraseloom.metrics.perplexity import exp_mean
 Z = 1.959963984540054
 
 
-def wilson(correct: int, total: int) -> tuple[float, float]:
+def wilson(correct: float, total: int) -> tuple[float, float]:
     """Wilson's 95 % interval of the fraction correct / total; (0, 1) if `total` is 0."""
     if not total:
         return 0.0, 1.0

@@ -25,7 +25,8 @@ With one seed there is no s²: D is the difference of *these two runs*, V = v, t
 not generalise to other training runs (`one_seed`). With two seeds, ν is estimated badly, and small p are far too frequent: if
 the runs vary more than the sentences, p < 0.05 happens in 6 % of null comparisons, but p < 0.0125 in 3 % and p < 0.005 in 2 %.
 This matters if p is corrected for several comparisons. With three seeds these shares are 5, 2 and 1 %. If the seeds of one
-system vary far more than those of the other, 12 % of null comparisons have p < 0.05 with two seeds, and 8 % with three.
+system vary far more than those of the other, 12 % of null comparisons have p < 0.05 with two seeds, 7 % with three and 6 % with
+five. docs/evaluation.md has all shares, and what a stricter test would cost.
 """
 
 from __future__ import annotations

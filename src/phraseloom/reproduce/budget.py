@@ -3,7 +3,7 @@
     validation by updates, by minutes    mean over seeds, band ± one standard deviation s
     gain by updates                      BLEU of a row − that of the baseline at the same update; without validation BLEU,
                                          ln perplexity of the baseline − that of the row (nats a token)
-                                         band ± √(s_A²/K_A + s_B²/K_B), the standard error of the difference
+                                         band ± the standard error of the difference over seeds (metrics/seeds.py)
     score by parameters                  the first single number of the table, mean over seeds, whiskers ± s
 
 A gain at an update is between unfinished trainings of one length; it is not that of shorter trainings. The curves come from
@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from phraseloom.metrics.seeds import SeedScores, compare_seeds, seed_deviation
 from phraseloom.report.charts.chart import Axes, Chart, Series
 from phraseloom.report.charts.picture import draw, has_matplotlib
 from phraseloom.reproduce.measure import ValidationCurves
@@ -53,7 +54,7 @@ class SeedCurves:
     @property
     def deviation(self) -> np.ndarray | None:
         """The standard deviation over seeds at each update."""
-        return None if len(self.values) < 2 else self.values.std(0, ddof=1)
+        return None if len(self.values) < 2 else np.array([seed_deviation(column) for column in self.values.T])
 
 
 def of_seeds(curves: Mapping[int, ValidationCurves], key: str) -> SeedCurves | None:
@@ -77,10 +78,10 @@ def gain(row: SeedCurves, base: SeedCurves, *, log: bool) -> Band | None:
         return None
     a, b = row.values[:, mine], base.values[:, theirs]
     a, b = (-np.log(a), -np.log(b)) if log else (a, b)
-    reach = None
-    if len(a) > 1 and len(b) > 1:
-        reach = np.sqrt(a.var(0, ddof=1) / len(a) + b.var(0, ddof=1) / len(b))
-    return Band(updates, a.mean(0) - b.mean(0), reach)
+    found = [compare_seeds(SeedScores(x), SeedScores(y)) for x, y in zip(a.T, b.T, strict=True)]
+    errors = [difference.standard_error for difference in found]
+    reach = None if None in errors else np.array(errors, dtype=float)
+    return Band(updates, np.array([difference.mean for difference in found]), reach)
 
 
 def draw_budget(result: Result, path: Path) -> bool:

@@ -4,8 +4,12 @@ The numbers come from the stored tables, FOLDER/SCALE/TABLE/table.json, and the 
 row per scale. If it needs several comparisons, the row shows the weakest measured one: the least difference on the claimed
 side, or the largest for a claim of equality. Scale tiny is no evidence, so it has no rows.
 
+A second table has the log-likelihood of the reference on the test set beside BLEU, where a table has stored it by sentence:
+
+    difference = mean over seeds and sentences of ln p(reference | source) of one row − that of the other, nats a sentence
+
 The short table has only the claims on BLEU (not on BLEU by length) whose rows have several seeds. It is in groups of papers:
-first the claims of the papers, then questions of ours. Tables of no paper are left out.
+first the claims of the papers, then our own questions. Tables of no paper are left out.
 """
 
 from __future__ import annotations
@@ -13,18 +17,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydantic
 
 from phraseloom.errors import CorruptError, UsageError, escape_controls, plural
 from phraseloom.files import atomic_write_bytes, require_file, require_folder
-from phraseloom.reproduce.result import Judge, paper_result
-from phraseloom.reproduce.stored import judged_table
+from phraseloom.metrics.ratio import Ratio
+from phraseloom.reproduce.measure import MeasuredValue
+from phraseloom.reproduce.result import Judge, Result, paper_result
+from phraseloom.reproduce.stored import judged_table, read_numbers
 from phraseloom.reproduce.table import ClaimConfig, TableConfig, TextMetric
-from phraseloom.reproduce.writing import MARKDOWN, stored_tables
+from phraseloom.reproduce.writing import MARKDOWN, read_table, stored_tables
 
 BEGIN, END = "<!-- evidence -->", "<!-- end of evidence -->"
 HEADERS = ("claim", "comparison", "paper", "here (95 %)", "seeds", "budget", "verdict")
@@ -37,6 +44,12 @@ GROUPS = {
 }
 EPOCHS = re.compile(r"([\d,]+(?: and [\d,]+)*) updates[^(;.]*\(([\d.]+(?: and [\d.]+)*) epochs\)")
 RATE = re.compile(r"\brate [\d.]+\d")
+TEST_PERPLEXITY, LOG_LIKELIHOOD = "test_perplexity", "log-likelihood"
+LIKELIHOOD_HEADERS = ("comparison", "BLEU (95 %)", "log-likelihood, nats a sentence (95 %)", "registered")
+LIKELIHOODS = (
+    "Log-likelihood of the reference on the test set, beside BLEU. It needs no search; more is better. "
+    "*Registered* says whether a claim of the table is about it. If not, it is exploration and gives no verdict."
+)
 LOUD = ("held", "did not hold")
 NO_EVIDENCE = "tiny"
 NOT_MEASURED = "not measured"
@@ -48,7 +61,7 @@ class ClaimEvidence:
     """A claim at a scale; `row` has the cells of HEADERS, None if no comparison of the claim is measured.
 
     `short`: its cells in the short table; `on_bleu`: whether it is about BLEU as one number; `seeds`: the least number of the
-    rows, and `updates` of their trainings; `ours`: whether it is a question of ours, which no paper answers.
+    rows, and `updates` of their trainings; `ours`: whether it is our own question, which no paper answers.
     """
 
     table: str
@@ -88,7 +101,46 @@ def evidence_table(
         cells[5] += f" ({_letter(budgets.index(claim.budget))})"
         lines.append(_line(cells))
     notes = [f"* ({_letter(number)}) {text}" for number, text in enumerate(budgets)]
-    return "\n\n".join(filter(None, ["\n".join(lines), "\n".join(notes), _without(claims)])) + "\n"
+    parts = ["\n".join(lines), "\n".join(notes), _without(claims), _likelihoods(stored_tables(folder), page, recipes)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _likelihoods(paths: Sequence[Path], page: str | Path, recipes: Path | None) -> str:
+    """The comparisons on BLEU of the tables with a test perplexity, with the difference in log-likelihood too."""
+    lines = []
+    for path in paths:
+        content = read_table(path)
+        measured = any(TEST_PERPLEXITY in row.get("metrics", {}) for row in content["rows"])
+        if content["scale"] == NO_EVIDENCE or not measured or content.get("sentences") is None:
+            continue
+        result = read_numbers(path.parent, recipes)
+        claims = [claim for claim in result.table.claims if result.scale in claim.scales]
+        registered = any(claim.metric == TEST_PERPLEXITY for claim in claims)
+        _add_log_likelihood(result)
+        judge = Judge(result)
+        for pair in dict.fromkeys(pair for claim in claims if claim.metric == "bleu" for pair in judge.pairs(claim)):
+            found = [judge.difference(replace(pair, metric=metric)) for metric in ("bleu", LOG_LIKELIHOOD)]
+            if pair.other is not None and None not in found:
+                says = f"{pair.task}: {pair.row} − {pair.other}".removeprefix(": ")
+                cells = [_difference(asdict(difference), 2) for difference in found if difference is not None]
+                mark = "yes" if registered else "no"
+                lines.append(
+                    _line((f"{says} ([{result.name}]({_link(path.with_name(MARKDOWN), page)}))", *cells, mark))
+                )
+    if not lines:
+        return ""
+    return "\n".join([LIKELIHOODS, "", _line(LIKELIHOOD_HEADERS), _line(["---"] * len(LIKELIHOOD_HEADERS)), *lines])
+
+
+def _add_log_likelihood(result: Result) -> None:
+    """Add the mean log-likelihood of a sentence, from the sums of log-likelihoods and tokens behind the test perplexity."""
+    for (task, row, metric), seeds in list(result.measured.items()):
+        for seed, measured in seeds.items() if metric == TEST_PERPLEXITY else ():
+            if "" in measured.statistics:
+                nats = -measured.statistics[""][:, 0]
+                by_sentence = {"": np.stack([nats, np.ones_like(nats)], axis=1)}
+                cell = result.measured.setdefault((task, row, LOG_LIKELIHOOD), {})
+                cell[seed] = MeasuredValue(float(nats.mean()), statistics=by_sentence, scorer=Ratio())
 
 
 def _short(claims: Sequence[ClaimEvidence], page: str | Path) -> str:

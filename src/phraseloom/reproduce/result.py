@@ -347,7 +347,7 @@ class Judge:
     def _draws(self, task: str, metric: str, label: str) -> Draws | None:
         key = (task, metric, label)
         if key not in self.drawn:
-            config = self.result.table.metrics[metric]
+            config = self.result.table.metrics.get(metric)
             apart = isinstance(config, TextMetric | JsonMetric) and config.apart
             self.drawn[key] = claims.draw(_rows(self.result, task, metric), label, apart=apart)
         return self.drawn[key]

@@ -20,9 +20,11 @@ import pydantic
 from phraseloom import results
 from phraseloom.errors import DataError
 from phraseloom.metrics.bleu import LENGTH_EDGES, make_scorer
-from phraseloom.metrics.ratio import wilson
+from phraseloom.metrics.compare import bootstrap_values
+from phraseloom.metrics.ratio import Ratio, wilson
+from phraseloom.metrics.seeds import SeedScores, compare_seeds, seed_deviation
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.runs import Missing, OverRuns, System, SystemFacts, average, deviation, mean, spread
+from phraseloom.report.run.runs import Missing, OverRuns, System, SystemFacts, average, mean, spread
 from phraseloom.results import Number
 
 if TYPE_CHECKING:
@@ -910,10 +912,13 @@ def speed_part(translated: Mapping[str, Sequence[Any]], sentences: int) -> Speed
             "tokens_per_second": [run.tokens / run.seconds for run in runs],
         }
         about = {"device": runs[0].device, "workers": runs[0].workers, "beam": runs[0].options["beam"]}
-        values = {key: OverRuns(mean=mean(v), deviation=deviation(v), values=v) for key, v in rates.items()}
+        values = {key: OverRuns(mean=mean(v), deviation=seed_deviation(v), values=v) for key, v in rates.items()}
         warnings = [warning for run in runs for warning in run.warnings]
         systems.append(SystemSpeed.model_validate({"name": name, **about, **values, "warnings": warnings}))
     return SpeedPart(kind="speed", name="translation", origin=MEASURED, sentences=sentences, systems=systems)
+
+
+SAMPLES = 1000  # resamples of the items
 
 
 def contrastive_part(
@@ -925,7 +930,7 @@ def contrastive_part(
     keys = [(system, i) for system, runs in judged.items() for i in range(len(runs))]
     flat = {f"{i} {system}": judged[system][i] for system, i in keys}
     single = len(next(iter(judged.values()))) == 1
-    groups = contrastive_report(items, flat, edges)
+    groups = contrastive_report(items, flat, edges, by_sentence=not single)
     for group in groups:
         entries: dict[str, list[dict[str, Any]]] = {}
         for (system, _), entry in zip(keys, group["systems"], strict=True):
@@ -937,11 +942,22 @@ def contrastive_part(
 
 
 def _pooled(system: str, entries: Sequence[dict[str, Any]], items: int, tested: bool) -> dict[str, Any]:
-    if len(entries) == 1 and tested:
-        return {**entries[0], "system": system}
+    """The mean accuracy of the runs of a system. Its interval has the variance of runs and of items (metrics/seeds.py).
+
+    It is never narrower than Wilson's interval of the mean, because runs may all have every item right.
+    """
+    if len(entries) == 1:
+        (only,) = entries
+        numbers = {"accuracy": only["accuracy"], "deviation": None, "interval": only["interval"]}
+        return {**(only if tested else numbers), "system": system}
     values = [entry["accuracy"] for entry in entries]
-    low, high = wilson(mean([entry["correct"] for entry in entries]), items)  # type: ignore[arg-type]
-    return {"system": system, "accuracy": mean(values), "deviation": deviation(values), "interval": [low, high]}
+    statistics = [np.array(entry["by_sentence"], dtype=float) for entry in entries]
+    sampled = bootstrap_values(Ratio(), statistics, samples=SAMPLES)
+    found = compare_seeds(SeedScores(np.array(values), sampled))
+    low, high = wilson(mean([entry["correct"] for entry in entries]), items)
+    assert found.low is not None and found.high is not None
+    interval = [max(0.0, min(low, found.low)), min(1.0, max(high, found.high))]
+    return {"system": system, "accuracy": mean(values), "deviation": seed_deviation(values), "interval": interval}
 
 
 def layer_parts(measured: Mapping[str, Mapping[str, Sequence[Any]]], gold: str | None, sentences: int) -> list[Part]:

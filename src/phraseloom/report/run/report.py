@@ -296,6 +296,7 @@ def _not_asked(parts: Sequence[Part], lacks: Sequence[Missing]) -> list[Missing]
 
 
 TESTS = "Intervals: Wilson; p: exact McNemar test against the first system."
+SEVERAL = "Means over runs; intervals: of other runs and other items (Welch's t)."
 
 
 def contrastive_section(part: ContrastivePart, styles: Styles, number: int) -> str:
@@ -321,7 +322,8 @@ def contrastive_section(part: ContrastivePart, styles: Styles, number: int) -> s
     estimate = (
         " (distance estimated by the position of the first word that differs)" if part.distance == "position" else ""
     )
-    text = f"{part.items:,} items{estimate}; right: the correct translation is likelier than the wrong one. {TESTS}"
+    tests = SEVERAL if any(e.deviation is not None for g in part.groups for e in g.systems) else TESTS
+    text = f"{part.items:,} items{estimate}; right: the correct translation is likelier than the wrong one. {tests}"
     return section(
         f"contrastive-{number}",
         f"Contrastive accuracy: {part.name}",

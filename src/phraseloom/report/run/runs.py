@@ -3,7 +3,7 @@
 On the command line a system is RUN, NAME=RUN or NAME=RUN,RUN,…; a run is a run folder, or a model folder, whose training is
 unknown. Values that a folder lacks are None. Means over runs are those of single numbers, of whole JSON objects, and of curves:
 
-    mean = Σ x / n,   deviation = √(Σ (x − mean)² / (n − 1))       (of a sample; None for one run)
+    mean = Σ x / n;   the deviation is that of metrics/seeds.py (of a sample; None for one run)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pydantic
 from phraseloom.config import read_yaml
 from phraseloom.errors import CorruptError, FileProblem, UsageError
 from phraseloom.files import read_json
+from phraseloom.metrics.seeds import seed_deviation
 from phraseloom.options.model import fill_stored_init
 from phraseloom.reading import MIB, inside
 from phraseloom.report.run.folders import RUN_CONFIG, describe
@@ -144,7 +145,7 @@ class SystemFacts(ResultPart):
         if not values or None in values:
             return None
         values = [value.value if isinstance(value, BestValidation) else value for value in values]
-        return OverRuns(mean=mean(values), deviation=deviation(values), values=values)
+        return OverRuns(mean=mean(values), deviation=seed_deviation(values), values=values)
 
 
 def parse_systems(texts: Sequence[str]) -> list[System]:
@@ -298,14 +299,6 @@ def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def deviation(values: Sequence[float]) -> float | None:
-    """The standard deviation of a sample; None for fewer than two values."""
-    if len(values) < 2:
-        return None
-    middle = mean(values)
-    return math.sqrt(math.fsum((v - middle) ** 2 for v in values) / (len(values) - 1))
-
-
 def average(trees: Sequence[Any]) -> Any:
     """The mean of JSON values of one shape, number by number; other values are those of the first.
 
@@ -316,7 +309,7 @@ def average(trees: Sequence[Any]) -> Any:
 
 def spread(trees: Sequence[Any]) -> Any:
     """Like `average`, with the standard deviation instead of the mean."""
-    return _leafwise(trees, deviation)
+    return _leafwise(trees, seed_deviation)
 
 
 def _leafwise(trees: Sequence[Any], of: Callable[[Sequence[float]], float | None]) -> Any:
@@ -348,7 +341,7 @@ def common_curve(curves: Sequence[Curve]) -> LearningCurve:
     places = sorted(set.intersection(*(set(updates.tolist()) for updates, _ in curves)))
     rows = [[dict(zip(u.tolist(), v.tolist(), strict=True))[p] for p in places] for u, v in curves]
     columns = list(zip(*rows, strict=True))
-    spreads = [deviation(c) or 0.0 for c in columns] if len(curves) > 1 else None
+    spreads = [seed_deviation(c) or 0.0 for c in columns] if len(curves) > 1 else None
     return LearningCurve(updates=places, values=[mean(c) for c in columns], deviation=spreads)
 
 
