@@ -13,6 +13,8 @@ from tests.cli.conftest import Command
 from tests.training import fertility_net as net
 
 from phraseloom.analysis.fertility import evaluate_fertility
+from phraseloom.decoding.translator import Translator
+from phraseloom.errors import UsageError
 from phraseloom.metrics.ratio import Ratio, plain
 from phraseloom.training import fertility as fertility_training
 from phraseloom.training.fertility_fit import FertilityFitOptions
@@ -93,6 +95,49 @@ def test_options_reach_the_training(command: Command, monkeypatch: pytest.Monkey
     assert command("fertility", "train", "net", *TEXT, "-o", "new").code == 0
     assert seen[3] == FertilityFitOptions()
     assert seen[4:] == ["cpu", False]
+
+
+def test_the_score_and_the_odds_of_a_trained_gate(command: Command) -> None:
+    """They are options of translate: nothing is trained again, and the folder stays as it is."""
+    assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
+    before = {path.name: path.read_bytes() for path in Path("new").iterdir() if path.is_file()}
+
+    def scores(*options: str) -> list[str]:
+        done = command("translate", "new", "--output", "json", *options, stdin=Path("s").read_bytes())
+        assert done.code == 0, done.err
+        return done.out.splitlines()
+
+    plain = scores()
+    assert scores("--gate-score", "mixture", "--phrase-odds", "1") == plain
+    odds = scores("--phrase-odds", "0.2")
+    eager = [json.loads(line)["score"] for line in scores("--phrase-odds", "0.2", "--kernels", "eager")]
+    assert [json.loads(line)["score"] for line in odds] == pytest.approx(eager, abs=1e-4)
+    others = [scores("--gate-score", score) for score in ("density", "released")]
+    assert len({str(lines) for lines in (plain, odds, *others)}) == 4
+    phrases = ["quality of life", "high school"]
+    fewer, usual, more = (
+        sum(str(scores("--phrase-odds", odds)).count(phrase) for phrase in phrases) for odds in ("1e-6", "1", "1e6")
+    )
+    assert fewer < usual < more, (fewer, usual, more)
+    assert before == {path.name: path.read_bytes() for path in Path("new").iterdir() if path.is_file()}
+    without = command("translate", "net", "--phrase-odds", "2", stdin=b"an\n")
+    assert without.is_one_line_of("translate")
+    assert "this model has no gate between words and phrases; phraseloom fertility train adds one" in without.err
+
+
+def test_the_gate_of_a_translator_in_use(command: Command) -> None:
+    """A search that is compiled for one score is not used for another."""
+    assert command("fertility", "train", "net", *TEXT, "-o", "new", *QUICK).code == 0
+    lines = Path("s").read_text().splitlines()
+    used, fresh = Translator.from_pretrained("new"), Translator.from_pretrained("new")
+    before = used.translate(lines)
+    used.set_gate(score="density", phrase_odds=0.5)
+    fresh.set_gate(score="density", phrase_odds=0.5)
+    assert used.translate(lines) == fresh.translate(lines) != before
+    used.set_gate(score="mixture", phrase_odds=1.0)
+    assert [t.text for t in used.translate(lines)] == [t.text for t in before]
+    with pytest.raises(UsageError, match="phrase_odds 0: a number above 0 is expected"):
+        used.set_gate(phrase_odds=0.0)
 
 
 @pytest.mark.parametrize(

@@ -84,3 +84,16 @@ def test_drawn_as_linear_layers_and_drawn_anew() -> None:
 def test_what_it_is_not_made_of(options: tuple[int, str]) -> None:
     with pytest.raises(ValueError, match="known are 4 and 2, and both, states, embeddings"):
         Fertility(5, 4, *options)
+
+
+@pytest.mark.parametrize("classes", [4, 2])
+def test_the_odds_of_a_phrase_are_multiplied_and_not_twice(classes: int) -> None:
+    module = Fertility(5, 4, classes, widths=(), shift=[0.1, 0.7, -0.3, 0.2][:classes]).double()
+    logits = torch.randn(3, classes, dtype=torch.float64)
+    before = Fertility.word_share(module.calibrate(logits))
+    for odds in (0.25, 0.5):
+        module.set_phrase_odds(odds)
+        after = Fertility.word_share(module.calibrate(logits))
+        assert torch.allclose((1 - after) / after, odds * (1 - before) / before, rtol=1e-5)
+    module.set_phrase_odds(1.0)
+    assert torch.allclose(Fertility.word_share(module.calibrate(logits)), before, rtol=1e-5)

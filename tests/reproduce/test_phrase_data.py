@@ -69,7 +69,7 @@ RECIPE: dict[str, Any] = {
         "max_updates": 2,
         "checkpoint_every": 2,
         "best_by": "loss",
-        "fertility": {"classes": 2, "widths": [8], "epochs": 1},
+        "fertility": {"classes": 2, "widths": [8], "epochs": 1, "weights": [1.0, 2.0], "batch": 64, "max_tokens": 99},
     },
 }
 
@@ -131,6 +131,8 @@ def test_two_commands_give_a_model_with_a_gate(
         assert run(["train", str(recipe)]) == 0
         model, _, _ = load_model(tmp_path / "runs" / "phrases" / "fertility")
         assert model.fertility is not None
+        noted = json.loads((tmp_path / "runs" / "phrases" / "fertility" / "fertility.json").read_text())["options"]
+        assert (noted["weights"], noted["batch"], noted["max_tokens"]) == ([1.0, 2.0], 64, 99)
         stored = (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns
         assert run(["train", str(recipe)]) == 0  # finished: nothing is trained again
     assert (tmp_path / "runs" / "phrases" / "fertility" / "model.safetensors").stat().st_mtime_ns == stored
@@ -279,6 +281,12 @@ def test_options_that_do_not_fit_are_refused(change: dict[str, Any], says: str) 
 def test_no_phrases_in_the_vocabulary_is_a_choice() -> None:
     words = {**RECIPE["data"]["subwords"], "phrases": 0}
     assert validate(DataConfig, {**RECIPE["data"], "subwords": words}).subwords.phrases == 0  # type: ignore[union-attr]
+
+
+def test_a_fertility_stage_has_one_weight_a_class(tmp_path: Path) -> None:
+    stage = {**RECIPE["training"]["fertility"], "classes": 4}
+    with pytest.raises(ConfigError, match="weights has 2 numbers for 4 classes"):
+        load_recipe(write(tmp_path, {**RECIPE, "training": {**RECIPE["training"], "fertility": stage}}))
 
 
 def test_a_fertility_stage_needs_labels(tmp_path: Path) -> None:

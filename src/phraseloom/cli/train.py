@@ -78,7 +78,8 @@ def _add_fertility(recipe: Recipe, run: Path) -> None:
 
     assert recipe.training.fertility is not None
     stage = recipe.training.fertility.model_dump()
-    options = FertilityFitOptions(**{**stage, "widths": tuple(stage["widths"])}, seed=recipe.training.seed)
+    sizes = {"widths": tuple(stage["widths"]), "weights": stage["weights"] and tuple(stage["weights"])}
+    options = FertilityFitOptions(**{**stage, **sizes}, seed=recipe.training.seed)
     labels = find_labels(recipe.data)
     files = Files(*labels["train"], *labels.get("valid", ()))
     output = run / "fertility"

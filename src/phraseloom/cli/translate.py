@@ -210,6 +210,21 @@ MorePhrases = Annotated[
         help="Extra phrases for the output of a model with continuous output: one per line, or a .vec file.",
     ),
 ]
+GateScoreOption = Annotated[
+    Literal["mixture", "density", "released"] | None,
+    typer.Option(
+        "--gate-score",
+        help="How the gate weighs words and phrases (docs/continuous_output.md). Default: the model's output.score.",
+    ),
+]
+PhraseOdds = Annotated[
+    float | None,
+    typer.Option(
+        min=1e-6,
+        max=1e6,
+        help="Multiply the odds that a source word becomes a phrase. Below 1: fewer phrases. Default: 1.",
+    ),
+]
 EnsembleFolders = Annotated[
     list[Path] | None,
     typer.Option(
@@ -265,6 +280,8 @@ def command(
     constraints: ConstraintFile = None,
     terms: TermTable = None,
     add_phrases: MorePhrases = None,
+    gate_score: GateScoreOption = None,
+    phrase_odds: PhraseOdds = None,
     alignments: Alignments = None,
     phrases: PhraseFile = None,
     min_score: MinScore = None,
@@ -309,6 +326,8 @@ def command(
     if add_phrases is not None:
         added = translator.add_phrases(add_phrases)
         note("translate", f"{plural(added.new, 'phrase')} added, {added.known:,} known before")
+    if gate_score is not None or phrase_odds is not None:
+        translator.set_gate(score=gate_score, phrase_odds=phrase_odds)
     if translator.lexicon() is None and lexicon is not None:
         raise UsageError("--lexicon is for --unknown replace")
     table = None if terms is None else translator.read_terms(terms)

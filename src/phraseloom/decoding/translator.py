@@ -7,6 +7,7 @@ their order. A translation does not depend on the lines around it.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -40,6 +41,7 @@ from phraseloom.errors import ConfigError, ModelError, UsageError, plural
 from phraseloom.files import require_file
 from phraseloom.layers.packed import pack_for_inference
 from phraseloom.options.decoding import DecodingConfig
+from phraseloom.outputs.continuous import GateScore, WordOrPhraseOutput
 from phraseloom.phrases.source import Segmenter
 from phraseloom.text.lines import list_of_lines
 
@@ -122,6 +124,23 @@ class Translator:
         """Add the phrases of a file to the output (`decoding/added_phrases.py`); returns their numbers."""
         self.tokenizer, added = add_phrases(self.model, self.tokenizer, path)
         return added
+
+    def set_gate(self, *, score: GateScore | None = None, phrase_odds: float | None = None) -> None:
+        """Change how the gate weighs words and phrases, of this model in memory; None leaves it as it is.
+
+        `score`: see `outputs/continuous.py`; `phrase_odds`: see `layers/fertility.py`. Raises ModelError for a model without a
+        fertility module, UsageError for odds that are not above 0.
+        """
+        output, fertility = getattr(self.model, "output", None), getattr(self.model, "fertility", None)
+        if not isinstance(output, WordOrPhraseOutput) or fertility is None:
+            hint = "phraseloom fertility train adds one to a model with output: {kind: word_or_phrase}"
+            raise ModelError("this model has no gate between words and phrases", hint=hint)
+        if phrase_odds is not None and not 0 < phrase_odds < math.inf:
+            raise UsageError(f"phrase_odds {phrase_odds:g}: a number above 0 is expected")
+        if score is not None:
+            output.score = score
+        if phrase_odds is not None:
+            fertility.set_phrase_odds(phrase_odds)
 
     @property
     def can_align(self) -> bool:

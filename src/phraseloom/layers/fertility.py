@@ -6,13 +6,15 @@
 
 `shift` undoes the prior that training had and the text has not: where class c was kept with probability s_c and had weight w_c
 in the loss, FFNN learns log(s_c w_c) + log p(c | e), so shift_c = log(s_c w_c) (Elkan 2001). At the setting of the released
-program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says.
+program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says. The same
+subtraction serves a text with more or fewer phrases (`set_phrase_odds`).
 
 Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -46,6 +48,7 @@ class Fertility(nn.Module):
         self.classes, self.inputs, self.width = classes, inputs, read[inputs]
         self.shift_C: Tensor
         self.register_buffer("shift_C", torch.zeros(classes), persistent=False)
+        self.phrase_odds = 1.0
         if shift:
             self.set_shift(shift)
         self.maps = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise([self.width, *widths, classes]))
@@ -55,6 +58,11 @@ class Fertility(nn.Module):
         if len(shift) != self.classes:
             raise ValueError(f"a shift of {len(shift)} numbers for {self.classes} classes")
         self.shift_C = torch.tensor(shift, dtype=torch.float32, device=self.shift_C.device)
+
+    def set_phrase_odds(self, odds: float) -> None:
+        """From now on, multiply the odds of a phrase, for every token, by `odds` > 0; 1 is the module as it was trained."""
+        self.shift_C[WORD_CLASSES[self.classes] :] += math.log(self.phrase_odds) - math.log(odds)
+        self.phrase_odds = odds
 
     def reset(self) -> None:
         """Draw the parameters again, as torch's Linear does."""

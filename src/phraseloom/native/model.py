@@ -49,7 +49,7 @@ class _Compiled:
     def __init__(self, model: Any) -> None:
         embedding = _embedding(model)
         self._read = _tensors(model)  # kept alive: another tensor must not get their addresses
-        self._made_from = _versions(self._read)
+        self._made_from, self._score = _versions(self._read), getattr(model.output, "score", None)
         self.parts = parts = Parts(best_variant(_head_size(model)))
         self.decoder = decoder_program(parts, model.decoder, embedding)
         self.encoder = self.output = None
@@ -66,8 +66,8 @@ class _Compiled:
             self.output = None
 
     def is_current(self, model: Any) -> bool:
-        """Whether the tensors of `model` are still those that were packed."""
-        return _versions(_tensors(model)) == self._made_from
+        """Whether the tensors of `model` and the score of its gate are still those that were packed."""
+        return _versions(_tensors(model)) == self._made_from and getattr(model.output, "score", None) == self._score
 
 
 def _tensors(model: Any) -> list[Tensor]:

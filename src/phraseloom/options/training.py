@@ -125,16 +125,27 @@ class StartFromConfig(Config):
 class FertilityStageConfig(Config):
     """The fertility module that `train` adds at the end: the model `fertility` in the folder of the run.
 
-    Options of `fertility train`. It needs the labels that `prepare` writes for `data.target_phrases`.
+    Options of `fertility train`; `rate` is its `--learning-rate`. The defaults of `classes`, `widths` and `downsample` differ:
+    all tokens and a smaller module cost less time than the paper's. It needs the labels that `prepare` writes for
+    `data.target_phrases`.
     """
 
     classes: Literal[4, 2] = 2
     inputs: Literal["both", "states", "embeddings"] = "both"
     widths: list[PositiveInt] = Field([512, 256])
+    weights: list[PositiveFloat] | None = None
     downsample: bool = False
     calibrate: bool = True
     epochs: PositiveInt = 10
     rate: PositiveFloat = 5e-4
+    batch: PositiveInt = 256
+    max_tokens: PositiveInt = 256
+
+    @model_validator(mode="after")
+    def _one_weight_a_class(self) -> FertilityStageConfig:
+        if self.weights is not None and len(self.weights) != self.classes:
+            raise ValueError(f"weights has {len(self.weights)} numbers for {self.classes} classes")
+        return self
 
 
 class GuidedAlignmentConfig(Config):

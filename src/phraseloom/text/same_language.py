@@ -7,8 +7,8 @@ frequent words, which every domain has, count most.
 
 Measured as a share of the overlap of a training text with its validation text, on English, French, German, Czech, Turkish,
 Finnish and Chinese (13 training texts, 28 others, captions to parliament): 0.30 or more for another text of the language, at
-most 0.13 for one of another language (Romanian against French; without Romanian 0.10). The first falls to 0.23 for 2,400
-words drawn from a text, and to 0.17 for 600.
+most 0.13 for one of another language (Romanian against French; without Romanian 0.10). Of 2,400 words drawn from a
+text, the first is 0.23 or more; of 600 words, 0.17.
 """
 
 from __future__ import annotations
