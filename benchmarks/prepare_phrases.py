@@ -24,6 +24,7 @@ from phraseloom.files import atomic_write_text
 
 QUICK = {"rounds": 1, "pairs": 300, "epochs": 1}
 BAR = 2.0
+Words = list[str | Path]
 RECIPE = """
 format: 1
 name: bench-phrases
@@ -74,7 +75,7 @@ def by_hand(text: Path, folder: Path, epochs: int) -> dict[str, float]:
     """Processor seconds of each command."""
     source, target, joined, both = (folder / name for name in ("source", "target", "joined", "both"))
     candidates, phrases, vectors = (folder / name for name in ("candidates.tsv", "phrases.tsv", "vectors.vec"))
-    aligned: list[str | Path] = ["-s", source, "-t", target]
+    aligned: Words = ["-s", source, "-t", target]
     seconds = {
         "tokenize source": cost("tokenize", "-l", "en", stdin=text / "train.en", stdout=source),
         "tokenize target": cost("tokenize", "-l", "de", stdin=text / "train.de", stdout=target),
@@ -82,19 +83,10 @@ def by_hand(text: Path, folder: Path, epochs: int) -> dict[str, float]:
         "phrases extract": cost("phrases", "extract", *aligned, "-a", folder / "links", "-o", candidates),
         "phrases filter": cost("phrases", "filter", candidates, "-t", target, "-o", phrases),
     }
-    links: list[str | Path] = [
-        "-s",
-        source,
-        "-a",
-        folder / "links",
-        "--rule",
-        "aligned",
-        "--fertility",
-        folder / "fertility",
-    ]
+    links: Words = ["-s", source, "-a", folder / "links", "--rule", "aligned", "--fertility", folder / "fertility"]
     seconds["phrases segment"] = cost("phrases", "segment", target, "--table", phrases, *links, stdout=joined)
     both.write_bytes(joined.read_bytes() + target.read_bytes())
-    how: list[str | Path] = ["--min-count", "2", "--sample", "0.001", "--epochs", str(epochs), "--vocabulary", phrases]
+    how: Words = ["--min-count", "2", "--sample", "0.001", "--epochs", str(epochs), "--vocabulary", phrases]
     seconds["embeddings train"] = cost("embeddings", "train", both, "-o", vectors, *how)
     recipe, files = folder / "recipe.yaml", {"source": text / "train.en", "target": joined}
     atomic_write_text(recipe, RECIPE.format(folder=folder / "data", phrases="", vectors=vectors, **files))
