@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from phraseloom.errors import CorruptError, PhraseloomError, UsageError
+from phraseloom.metrics.seeds import quantile
 from phraseloom.reproduce.evidence import BEGIN, END, evidence_table, write_evidence
 from phraseloom.reproduce.sentences import read_sentences
 
@@ -201,14 +203,14 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
     def one(name: str, updates: int, **claim: Any) -> None:
         content = table(comparison("a > base", 1.0), claim={"metric": "bleu", "more": ["a"], "than": ["base"], **claim})
         content |= {"table": name, "rows": [{"row": r, "run": {s: {"updates": updates} for s in "123"}} for r in "a"]}
-        text = "Text, 10 pairs, 2,000 and 8,000 updates of 5 tokens (2.5 and 10 epochs), rate 0.008, beam 5."
+        text = "Text, 10 pairs, 8,000 and 10,000 updates of 5 tokens (2.5 and 10 epochs), rate 0.008, beam 5."
         content["definition"]["scales"]["small"]["says"] = text
         store(tmp_path, content, f"small/{name}")
 
     one("guided-alignment", 5, says="no paper of ours", where="§1")
-    one("004-x", 8000, says="last")
-    one("002-b", 8000, says="better in the end", short="better", budget="rate 0.002", where="§5")
-    one("002-a", 2000, says="better at first", short="better", where="§5")
+    one("004-x", 10000, says="last")
+    one("002-b", 10000, says="better in the end", short="better", budget="rate 0.002", where="§5")
+    one("002-a", 8000, says="better at first", short="better", where="§5")
     one("000-a", 700, says="a question (our question, not the paper's)")
     one("001-a", 10, says="in between", where="§1")
     rows = short_rows(tmp_path)
@@ -223,11 +225,11 @@ def test_the_short_table_is_in_groups_of_papers(tmp_path: Path) -> None:
         "last (ours)",
     ]
     assert [row[4].partition("]")[0] for row in rows if len(row) == 6] == [
-        "[Text, 2,000 updates (2.5 epochs), rate 0.008",
-        "[Text, 8,000 updates (10 epochs), rate 0.002",
+        "[Text, 8,000 updates (2.5 epochs), rate 0.008",
+        "[Text, 10,000 updates (10 epochs), rate 0.002",
         "[Text, 700 updates, rate 0.008",
         "[Text, 10 updates, rate 0.008",
-        "[Text, 8,000 updates (10 epochs), rate 0.008",
+        "[Text, 10,000 updates (10 epochs), rate 0.008",
     ]
 
 
@@ -245,12 +247,15 @@ def test_log_likelihood_stands_beside_bleu(tmp_path: Path) -> None:
     perplexity = json.loads((tmp_path / "small" / "002-rate" / "table.json").read_bytes())["rows"][0]["metrics"]
     nats, tokens = sums["queryk", 1].sum(0)
     assert perplexity["test_perplexity"]["seeds"]["1"] == pytest.approx(math.exp(nats / tokens))
-    mean = {
-        name: np.mean([rows[:, 0].mean() for (row, _), rows in sums.items() if row == name])
-        for name in ("queryk", "wide")
-    }
+    queryk, wide = (np.stack([sums[row, seed][:, 0] for seed in (1, 2, 3)]) for row in ("queryk", "wide"))
+    parts = [runs.mean(1).var(ddof=1) / 3 for runs in (queryk, wide)]
+    by_sentence = wide.mean(0) - queryk.mean(0)  # less NLL is better
+    variance = sum(parts) + by_sentence.var() / len(by_sentence)
+    half = quantile(variance**2 / sum(part**2 / 2 for part in parts)) * math.sqrt(variance)
     bleu, likelihood, registered = rows["en-de: queryk − wide ([002-rate](small/002-rate/table.md))"]
-    assert likelihood.startswith(f"{mean['wide'] - mean['queryk']:+.2f} (+") and mean["wide"] > mean["queryk"]
+    mean, low, high = (float(number) for number in re.findall(r"[+]([\d.]+)", likelihood))
+    assert mean == pytest.approx(by_sentence.mean(), abs=0.006)
+    assert high - low == pytest.approx(2 * half, rel=0.06)  # the variance over sentences is that of 1,000 resamples
     assert bleu == "+1.51 (+0.94 … +2.09)" and registered == "no"
 
 
