@@ -124,7 +124,7 @@ def test_doctor_says_whether_a_new_model_tells_tokens_apart(collapsed: bool, mon
     assert (finding.what, finding.state) == ("start of training", "note" if collapsed else "ok")
     assert finding.text.startswith("separation of tokens at the start: encoder ")
     assert "(model.init: fan_in_uniform, source phrases)" in finding.text
-    hint = "; collapsed (encoder, decoder): see model.init in docs/training.md"
+    hint = "; collapsed (encoder, decoder, gradient): see model.init in docs/training.md"
     assert finding.text.endswith(hint) == collapsed, finding.text
     assert ("collapsed" in finding.text) == collapsed
 

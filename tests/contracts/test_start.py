@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from tests.contracts.test_encoders_decoders import CASES, GATED
 
+from phraseloom.data.tensors import Batch
 from phraseloom.layers.table import TargetTable
 from phraseloom.models.build import build_language_model, build_model
 from phraseloom.options.language_model import LanguageModelConfig
 from phraseloom.options.model import ModelConfig
 from phraseloom.recipe import AnyRecipe, LanguageModelRecipe, load_recipe
-from phraseloom.training.start import StartReport, measure_start
+from phraseloom.training.start import StartReport, _part, measure_start, random_batch
 
 SIZE = 60
 ATTENTIONS = ["token", "relative", *(f"{s} {a}" for s in ("convkv", "queryk")
@@ -38,10 +42,27 @@ def table() -> TargetTable:
     return TargetTable(rows, SIZE - 20)
 
 
-def start(model: dict[str, Any]) -> StartReport:
+def start(model: dict[str, Any], size: int = SIZE) -> StartReport:
     torch.manual_seed(0)
-    built = build_model(ModelConfig.model_validate(model), SIZE, SIZE, table())
-    return measure_start(built, source_size=SIZE, target_size=SIZE)
+    built = build_model(ModelConfig.model_validate(model), size, size, table() if size == SIZE else None)
+    return measure_start(built, source_size=size, target_size=size)
+
+
+def check_far_from_collapse(report: StartReport) -> None:
+    parts = dict(report.parts)
+    assert parts.pop("gradient").separation > 0.05, report
+    for part in parts.values():
+        assert part.separation > 0.25, report
+        assert part.signal > 0.7, report
+        assert part.spread is not None and part.spread > 0.3, report
+
+
+# Recurrent decoders without an encoder, as those of recipes in WEAK below.
+WITHOUT_AN_ENCODER = {
+    "none+mlp": {"decoder"},
+    "none+fixed": {"decoder", "gradient"},
+    "none+fixed-not-fed": {"gradient"},
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -49,7 +70,7 @@ def test_no_encoder_and_decoder_start_collapsed(name: str) -> None:
     case = CASES[name]
     tied = "two_way" if "output" in case else "none"
     report = start({"width": 32, "heads": 4, "ffn_width": 64, "tied": tied, **case})
-    assert not report.collapsed, report
+    assert set(report.collapsed) <= WITHOUT_AN_ENCODER.get(name, set()), report
 
 
 @pytest.mark.parametrize("phrases", PHRASES)
@@ -69,11 +90,7 @@ def test_transformers_start_far_from_collapse(attention: str, norm: str, phrases
             **layers,
         }
     )
-    for part in report.parts.values():
-        assert part.separation > 0.25, report
-        assert part.signal > 0.7, report
-        assert part.spread > 0.3, report
-    assert report.gradient > 0.1, report
+    check_far_from_collapse(report)
 
 
 OUTPUTS: dict[str, dict[str, Any]] = {
@@ -94,20 +111,46 @@ def test_transformers_with_other_outputs_start_far_from_collapse(
 ) -> None:
     model = {"width": 32, "heads": 4, "ffn_width": 128, "encoder": {"layers": 3}, "decoder": {"layers": 3}}
     report = start({**model, "norm": norm, "phrases": PHRASES[phrases], "tied": tied, "output": OUTPUTS[output]})
-    for part in report.parts.values():
-        assert part.separation > 0.25, report
-        assert part.signal > 0.7, report
-        assert part.spread > 0.3, report
-    assert report.gradient > 0.05, report
+    check_far_from_collapse(report)
 
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 FOLDERS = sorted(p.name for p in RECIPES.iterdir() if p.is_dir() and p.name != "tables")
-# All that their decoders read of a source is the embedding of its end, which is large and the same at every step.
-END_OF_SOURCE_ALONE = {
-    "multi30k/encoder_free/rnn_noatt_noenc.yaml",
-    "paper004/table1_fi-en_rnn_noatt_noenc.yaml",
+ROWS_OF_PAPER_001 = 43_000  # recipes/paper001/README.md
+
+
+@dataclass(frozen=True)
+class Weak:
+    """A start that stays below the limits because the system is defined so: `train` warns, and docs/training.md has the reason.
+
+    `separation`: the least separation of the parts named by `parts`, which may be collapsed. All other parts must not be.
+    """
+
+    parts: tuple[str, ...]
+    separation: float
+
+
+# The released start of paper 001: U(±√(2 / (V + D))) makes token vectors small beside the sinusoids.
+# Recurrent decoders without an encoder: the source vectors, of unit size and nearly the same at all steps, drown the target's.
+# Without attention as well, only the end of the source reaches the decoder: the gradient at its words is zero.
+WEAK = {
+    "paper001/*.yaml": Weak(("encoder", "decoder"), 0.002),
+    "*/*rnn_noenc.yaml": Weak(("decoder",), 0.0004),
+    "*/*rnn_noatt_noenc.yaml": Weak(("decoder", "gradient"), 0.0),
 }
+
+
+def shrinkage(recipe: AnyRecipe) -> float:
+    return 8 * recipe.model.heads / recipe.model.width
+
+
+def rows_of(recipe: AnyRecipe) -> int:
+    """The rows of the shrunken model's embeddings.
+
+    U(±√(2 / (V + D))) depends on the rows V: they shrink as the width D does, so that a token vector keeps its size beside the
+    sinusoids. The other starts do not depend on V.
+    """
+    return round(ROWS_OF_PAPER_001 * shrinkage(recipe)) if recipe.model.init.embeddings == "small_uniform" else SIZE
 
 
 def shrunken(recipe: AnyRecipe, **changes: Any) -> str:
@@ -116,7 +159,7 @@ def shrunken(recipe: AnyRecipe, **changes: Any) -> str:
     The range of a uniform start grows as the width shrinks, so that a matrix changes the size of its input by the same factor.
     """
     model = recipe.model.model_dump(mode="json")
-    ratio = 8 * model["heads"] / model["width"]
+    ratio = shrinkage(recipe)
     for part, key in (
         (model, "width"),
         (model, "ffn_width"),
@@ -133,35 +176,60 @@ def shrunken(recipe: AnyRecipe, **changes: Any) -> str:
 
 
 @cache
-def start_of(model: str, is_text: bool) -> StartReport:
+def start_of(model: str, is_text: bool, size: int) -> StartReport:
     """Many recipes have the same model; each is measured once."""
     if not is_text:
-        return start(json.loads(model))
+        return start(json.loads(model), size)
     torch.manual_seed(0)
-    built = build_language_model(LanguageModelConfig.model_validate_json(model), SIZE)
-    return measure_start(built, source_size=SIZE, target_size=SIZE)
+    built = build_language_model(LanguageModelConfig.model_validate_json(model), size)
+    return measure_start(built, source_size=size, target_size=size)
+
+
+def start_of_recipe(path: Path, **changes: Any) -> StartReport:
+    recipe = load_recipe(path)
+    return start_of(shrunken(recipe, **changes), isinstance(recipe, LanguageModelRecipe), rows_of(recipe))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_no_recipe_starts_collapsed(folder: str) -> None:
     paths = sorted((RECIPES / folder).rglob("*.yaml"))
     assert paths
-    collapsed = {}
+    wrong = {}
     for path in paths:
-        recipe = load_recipe(path)
-        report = start_of(shrunken(recipe), isinstance(recipe, LanguageModelRecipe))
-        if report.collapsed:
-            collapsed[path.relative_to(RECIPES).as_posix()] = report
-    expected = {name for name in END_OF_SOURCE_ALONE if name.startswith(f"{folder}/")}
-    assert set(collapsed) == expected, {name: str(report) for name, report in collapsed.items()}
-    assert all(report.collapsed == ["decoder"] for report in collapsed.values())
+        name, report = path.relative_to(RECIPES).as_posix(), start_of_recipe(path)
+        weak = next((weak for pattern, weak in WEAK.items() if fnmatch(name, pattern)), Weak((), 0.0))
+        if not set(report.collapsed) <= set(weak.parts) or any(
+            report.parts[part].separation < weak.separation for part in weak.parts
+        ):
+            wrong[name] = str(report)
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("paper001/table1_en-de_max_attn_ta", ["encoder", "decoder"]),
+        ("paper001/table2_en-de_mean", ["encoder", "decoder"]),
+        ("multi30k/encoder_free/rnn_noenc", ["decoder"]),
+        ("multi30k/encoder_free/rnn_noatt_noenc", ["decoder", "gradient"]),
+    ],
+)
+def test_weak_starts_are_known(name: str, parts: list[str]) -> None:
+    """An exception that is no longer needed is deleted."""
+    assert start_of_recipe(RECIPES / f"{name}.yaml").collapsed == parts
+
+
+@pytest.mark.parametrize("name", ["table1_en-de_base", "table1_en-de_max_attn_ta", "table2_en-de_mean"])
+def test_paper_001_under_our_default_start_is_far_from_collapse(name: str) -> None:
+    report = start_of_recipe(RECIPES / "paper001" / f"{name}.yaml", init={"kind": "fan_in_uniform"})
+    assert not report.collapsed, report
+    assert all(part.separation > 0.05 for part in report.parts.values()), report
 
 
 @pytest.mark.parametrize("name", ["table1_en-de_max_attn_ta", "table2_en-de_mean"])
 def test_a_shrunken_recipe_shows_a_start_that_collapses(name: str) -> None:
-    recipe = load_recipe(RECIPES / "paper001" / f"{name}.yaml")
-    model = shrunken(recipe, init={"kind": "xavier_uniform"})
-    assert start_of(model, False).collapsed == ["encoder", "decoder"]
+    report = start_of_recipe(RECIPES / "paper001" / f"{name}.yaml", init={"kind": "xavier_uniform"})
+    assert report.collapsed == ["encoder", "decoder"]
 
 
 @pytest.mark.parametrize("encoder", ["columns", "lstm", "transformer"])
@@ -195,6 +263,61 @@ def test_a_collapsed_start_is_seen() -> None:
     assert collapsed.parts["encoder"].separation < 0.002
     assert collapsed.parts["encoder"].signal < 0.1
     assert not start(model).collapsed
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("span", [1e-30, 1e-3, 0.01])
+def test_embeddings_near_zero_are_flagged(span: float, norm: str) -> None:
+    """Sinusoids alone separate the positions of a sentence, and normalisation gives them unit size."""
+    model = {"width": 64, "heads": 4, "norm": norm, "init": {"kind": "uniform", "range": span}}
+    report = start(model)
+    assert {"encoder", "decoder"} <= set(report.collapsed), report
+    assert all(report.parts[side].separation < 0.001 for side in ("encoder", "decoder")), report
+
+
+class AdditiveModel(torch.nn.Module):
+    """A model whose states have a vector for each position and each sentence, and `share` of one for each token."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.source_embedding, self.share = torch.nn.Embedding(SIZE, 32), share
+        self.position = torch.nn.Parameter(torch.randn(100, 32))
+
+    def states(self, tokens_BS: torch.Tensor, embedded_BSD: torch.Tensor) -> torch.Tensor:
+        sentence_B1D = torch.nn.functional.embedding(tokens_BS, self.source_embedding.weight).mean(1, keepdim=True)
+        return self.position[: tokens_BS.shape[1]] + 3 * sentence_B1D + self.share * embedded_BSD
+
+    def token_states(self, batch: Batch) -> dict[str, torch.Tensor]:
+        sides = {"encoder": batch.source_BS, "decoder": batch.target_in_BT}
+        return {name: self.states(tokens, self.source_embedding(tokens)) for name, tokens in sides.items()}
+
+    def loss(self, batch: Batch) -> Any:
+        states_BSD = self.states(batch.source_BS, self.source_embedding(batch.source_BS))
+        return SimpleNamespace(objective=(self.position[: states_BSD.shape[1]] * states_BSD).sum())
+
+
+def test_a_model_that_separates_only_positions_and_sentences_is_flagged() -> None:
+    torch.manual_seed(5)
+    report = measure_start(AdditiveModel(0.0), source_size=SIZE, target_size=SIZE)
+    assert report.collapsed == ["encoder", "decoder", "gradient"], report
+    assert all(part.separation < 1e-12 for part in report.parts.values()), report
+    report = measure_start(AdditiveModel(1.0), source_size=SIZE, target_size=SIZE)
+    assert report.parts["encoder"].separation > 0.2 and report.parts["decoder"].separation > 0.2, report
+    assert report.parts["gradient"].collapsed, "the same gradient for every sentence"
+
+
+def test_no_token_occurs_twice_at_a_position() -> None:
+    for size in (5, 8, SIZE, 43_000):
+        batch = random_batch(source_size=size, target_size=SIZE)
+        for column in batch.source_BS[:, :-1].T.tolist() + batch.target_in_BT[:, 1:].T.tolist():
+            assert len(set(column)) == len(column) >= 2
+
+
+def test_the_separation_of_independent_vectors_is_one() -> None:
+    """Whatever the number of sentences and positions: their means are estimated, and the estimate is corrected for that."""
+    vectors = torch.randn(400, 3, 4, 50, generator=torch.Generator().manual_seed(1))
+    separations = [_part("encoder", x, torch.stack([x, x])).separation for x in vectors]
+    assert sum(separations) / len(separations) == pytest.approx(1.0, abs=0.01)
 
 
 def test_measuring_changes_nothing() -> None:
