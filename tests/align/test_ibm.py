@@ -508,15 +508,18 @@ def test_memory_does_not_grow_with_the_sentences_in_files(tmp_path: Path, monkey
     lines, peaks = toy(300), {}
     for copies in (8, 32):
         for place in ("files", "memory"):
-            folder = tmp_path / f"{place}{copies}" if place == "files" else None
-            if folder is not None:
-                folder.mkdir()
-            tracemalloc.start()
-            bitext = read_bitext((line for _ in range(copies) for line in lines), folder=folder)
-            learn_aligner(bitext, IBMSettings(iterations=1), folder=folder)
-            peaks[place, copies] = tracemalloc.get_traced_memory()[1]
-            tracemalloc.stop()
-            del bitext
+            tries = []  # the least of two: other threads of the test run may allocate meanwhile
+            for attempt in range(2):
+                folder = tmp_path / f"{place}{copies}-{attempt}" if place == "files" else None
+                if folder is not None:
+                    folder.mkdir()
+                tracemalloc.start()
+                bitext = read_bitext((line for _ in range(copies) for line in lines), folder=folder)
+                learn_aligner(bitext, IBMSettings(iterations=1), folder=folder)
+                tries.append(tracemalloc.get_traced_memory()[1])
+                tracemalloc.stop()
+                del bitext
+            peaks[place, copies] = min(tries)
     assert peaks["memory", 32] > 2 * peaks["memory", 8]
     assert peaks["files", 32] < 1.2 * peaks["files", 8]
 
