@@ -53,9 +53,9 @@ def make(tmp_path: Path) -> Callable[..., Any]:
     """Write a table of three rows, the last not run; run it."""
 
     def call(
-        steps: dict[str, Any] | None = None, plan_only: bool = False, note: str = "A note.", **options: Any
+        steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any
     ) -> Any:
-        data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=[note])
+        data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
         data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
         for name, width, words in (("base", 8, WORSE), ("new", 12, REFERENCE)):
@@ -156,10 +156,16 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
     assert recompute(target).judged == whole.judged
     with pytest.raises(UsageError, match="it has scale small, not scale tiny"):
         make(rows=["new"], rows_from=half, seeds=[1, 2])
-    with pytest.raises(UsageError, match="its definition has changed since"):
-        make(note="Another note.", seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
     stored = json.loads((half / "table.json").read_text())
+    for part, name, change in (("scale", "small", {"says": "More text."}), ("metric", "bleu", {"reference": "other.txt"})):
+        other = copy.deepcopy(stored)
+        other["definition"][f"{part}s"][name] |= change
+        (half / "table.json").write_text(json.dumps(other))
+        with pytest.raises(UsageError, match=f"changed since: {part} {name};"):
+            make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
     stored["definition"]["claims"][0]["says"] = "what was claimed before"
+    stored["definition"]["metrics"]["bleu"] |= {"title": "what it was called", "scales": ["tiny", "small"]}
+    stored["definition"]["notes"] = ["Another note."]
     (half / "table.json").write_text(json.dumps(stored))
     _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
     assert json.loads((target / "table.json").read_text())["claims"] == all_rows["claims"]

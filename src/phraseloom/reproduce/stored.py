@@ -154,8 +154,8 @@ def _difference(entry: Mapping[str, Any]) -> SeedDifference:
 def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
     """The result in a folder, for `take_rows`.
 
-    Raises UsageError if it is of another table, definition (but for the claims) or scale, or if its sentences are not stored;
-    CorruptError as `recompute`.
+    Raises UsageError if it is of another table or scale, if what was trained or measured there has changed since, or if its
+    sentences are not stored; CorruptError as `recompute`.
     """
     path = folder / JSON
     stored = read_result(folder)
@@ -167,10 +167,20 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Resu
     for this, that in zip(wanted, found, strict=True):
         if this != that:
             raise UsageError(f"no rows for this table: it has {that}, not {this}", file=path)
-    then, now = ({**definition(t), "claims": None} for t in (stored.table, table))
-    if then != now:
-        raise UsageError("no rows for this table: its definition has changed since", file=path, hint="run all rows")
+    then, now = _measured_at(stored.table, scale), _measured_at(table, scale)
+    if changed := [part for part in sorted({*then, *now}) if then.get(part) != now.get(part)]:
+        raise UsageError(f"no rows for this table: changed since: {', '.join(changed)}", file=path, hint="run all rows")
     return stored
+
+
+def _measured_at(table: TableConfig, scale: Scale) -> dict[str, Any]:
+    """What rows must have in common to be compared: tasks, metrics and the description of the scale."""
+    metrics = table.metrics_at(scale).items()
+    return {
+        "tasks": set(table.tasks),
+        f"scale {scale}": table.scales[scale].says,
+        **{f"metric {name}": metric.model_dump(exclude={"title", "scales"}) for name, metric in metrics},
+    }
 
 
 def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
