@@ -48,6 +48,7 @@ TABLES = {
         "table6",
         "multi30k",
         "tatoeba",
+        "french",
         "npmt",
     ),
     "004": (
