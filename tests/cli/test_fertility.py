@@ -108,12 +108,13 @@ def test_the_score_and_the_odds_of_a_trained_gate(command: Command) -> None:
         return done.out.splitlines()
 
     plain = scores()
-    assert scores("--gate-score", "mixture", "--phrase-odds", "1") == plain
+    assert scores("--gate-score", "mixture", "--phrase-odds", "1", "--gate-weight", "1") == plain
     odds = scores("--phrase-odds", "0.2")
     eager = [json.loads(line)["score"] for line in scores("--phrase-odds", "0.2", "--kernels", "eager")]
     assert [json.loads(line)["score"] for line in odds] == pytest.approx(eager, abs=1e-4)
     others = [scores("--gate-score", score) for score in ("density", "released")]
-    assert len({str(lines) for lines in (plain, odds, *others)}) == 4
+    weighed = scores("--phrase-odds", "0.2", "--gate-weight", "0.5")
+    assert len({str(lines) for lines in (plain, odds, weighed, *others)}) == 5
     phrases = ["quality of life", "high school"]
     fewer, usual, more = (
         sum(str(scores("--phrase-odds", odds)).count(phrase) for phrase in phrases) for odds in ("1e-6", "1", "1e6")
@@ -132,12 +133,15 @@ def test_the_gate_of_a_translator_in_use(command: Command) -> None:
     used, fresh = Translator.from_pretrained("new"), Translator.from_pretrained("new")
     before = used.translate(lines)
     used.set_gate(score="density", phrase_odds=0.5)
-    fresh.set_gate(score="density", phrase_odds=0.5)
+    used.set_gate(weight=0.7)
+    fresh.set_gate(score="density", phrase_odds=0.5, weight=0.7)
     assert used.translate(lines) == fresh.translate(lines) != before
-    used.set_gate(score="mixture", phrase_odds=1.0)
+    used.set_gate(score="mixture", phrase_odds=1.0, weight=1.0)
     assert [t.text for t in used.translate(lines)] == [t.text for t in before]
     with pytest.raises(UsageError, match="phrase_odds 0: a number above 0 is expected"):
         used.set_gate(phrase_odds=0.0)
+    with pytest.raises(UsageError, match="weight -1: a number of at least 0 is expected"):
+        used.set_gate(weight=-1.0)
 
 
 @pytest.mark.parametrize(

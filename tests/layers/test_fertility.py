@@ -87,13 +87,16 @@ def test_what_it_is_not_made_of(options: tuple[int, str]) -> None:
 
 
 @pytest.mark.parametrize("classes", [4, 2])
-def test_the_odds_of_a_phrase_are_multiplied_and_not_twice(classes: int) -> None:
+def test_the_odds_of_a_phrase_are_multiplied_and_weighed(classes: int) -> None:
     module = Fertility(5, 4, classes, widths=(), shift=[0.1, 0.7, -0.3, 0.2][:classes]).double()
     logits = torch.randn(3, classes, dtype=torch.float64)
-    before = Fertility.word_share(module.calibrate(logits))
-    for odds in (0.25, 0.5):
-        module.set_phrase_odds(odds)
-        after = Fertility.word_share(module.calibrate(logits))
-        assert torch.allclose((1 - after) / after, odds * (1 - before) / before, rtol=1e-5)
-    module.set_phrase_odds(1.0)
-    assert torch.allclose(Fertility.word_share(module.calibrate(logits)), before, rtol=1e-5)
+    before = module.gate(logits)
+    assert torch.equal(before, Fertility.word_share(module.calibrate(logits)))
+    for odds, weight in ((0.25, 1.0), (0.5, 1.0), (0.5, 0.3), (7.0, 2.0)):
+        module.set_gate(odds, weight)
+        after = module.gate(logits)
+        assert torch.allclose((1 - after) / after, (odds * (1 - before) / before) ** weight, rtol=1e-5)
+    module.set_gate(4.0, 0.0)
+    assert torch.equal(module.gate(logits), torch.full_like(before, 0.5))
+    module.set_gate(1.0, 1.0)
+    assert torch.equal(module.gate(logits), before)

@@ -52,9 +52,7 @@ training: {{batch_tokens: 100, max_updates: 5}}
 def make(tmp_path: Path) -> Callable[..., Any]:
     """Write a table of three rows, the last not run; run it."""
 
-    def call(
-        steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any
-    ) -> Any:
+    def call(steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any) -> Any:
         data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
         data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
@@ -157,7 +155,10 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
     with pytest.raises(UsageError, match="it has scale small, not scale tiny"):
         make(rows=["new"], rows_from=half, seeds=[1, 2])
     stored = json.loads((half / "table.json").read_text())
-    for part, name, change in (("scale", "small", {"says": "More text."}), ("metric", "bleu", {"reference": "other.txt"})):
+    for part, name, change in (
+        ("scale", "small", {"says": "More text."}),
+        ("metric", "bleu", {"reference": "other.txt"}),
+    ):
         other = copy.deepcopy(stored)
         other["definition"][f"{part}s"][name] |= change
         (half / "table.json").write_text(json.dumps(other))

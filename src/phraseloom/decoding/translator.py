@@ -125,11 +125,13 @@ class Translator:
         self.tokenizer, added = add_phrases(self.model, self.tokenizer, path)
         return added
 
-    def set_gate(self, *, score: GateScore | None = None, phrase_odds: float | None = None) -> None:
+    def set_gate(
+        self, *, score: GateScore | None = None, phrase_odds: float | None = None, weight: float | None = None
+    ) -> None:
         """Change how the gate weighs words and phrases, of this model in memory; None leaves it as it is.
 
-        `score`: see `outputs/continuous.py`; `phrase_odds`: see `layers/fertility.py`. Raises ModelError for a model without a
-        fertility module, UsageError for odds that are not above 0.
+        `score`: see `outputs/continuous.py`; `phrase_odds`, `weight`: see `layers/fertility.py`. Raises ModelError for a model
+        without a fertility module, UsageError for odds that are not above 0 or a weight below 0.
         """
         output, fertility = getattr(self.model, "output", None), getattr(self.model, "fertility", None)
         if not isinstance(output, WordOrPhraseOutput) or fertility is None:
@@ -137,10 +139,14 @@ class Translator:
             raise ModelError("this model has no gate between words and phrases", hint=hint)
         if phrase_odds is not None and not 0 < phrase_odds < math.inf:
             raise UsageError(f"phrase_odds {phrase_odds:g}: a number above 0 is expected")
+        if weight is not None and not 0 <= weight < math.inf:
+            raise UsageError(f"weight {weight:g}: a number of at least 0 is expected")
         if score is not None:
             output.score = score
-        if phrase_odds is not None:
-            fertility.set_phrase_odds(phrase_odds)
+        fertility.set_gate(
+            fertility.phrase_odds if phrase_odds is None else phrase_odds,
+            fertility.gate_weight if weight is None else weight,
+        )
 
     @property
     def can_align(self) -> bool:

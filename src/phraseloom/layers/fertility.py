@@ -6,8 +6,10 @@
 
 `shift` undoes the prior that training had and the text has not: where class c was kept with probability s_c and had weight w_c
 in the loss, FFNN learns log(s_c w_c) + log p(c | e), so shift_c = log(s_c w_c) (Elkan 2001). At the setting of the released
-program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says. The same
-subtraction serves a text with more or fewer phrases (`set_phrase_odds`).
+program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says.
+
+The decoder's scores know how often phrases occur, and much of what φ knows, so the gate counts that twice. `set_gate` weighs
+it: a phrase then has the odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
 
 Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e).
 """
@@ -48,7 +50,7 @@ class Fertility(nn.Module):
         self.classes, self.inputs, self.width = classes, inputs, read[inputs]
         self.shift_C: Tensor
         self.register_buffer("shift_C", torch.zeros(classes), persistent=False)
-        self.phrase_odds = 1.0
+        self.phrase_odds = self.gate_weight = 1.0
         if shift:
             self.set_shift(shift)
         self.maps = nn.ModuleList(nn.Linear(*sizes) for sizes in pairwise([self.width, *widths, classes]))
@@ -59,10 +61,12 @@ class Fertility(nn.Module):
             raise ValueError(f"a shift of {len(shift)} numbers for {self.classes} classes")
         self.shift_C = torch.tensor(shift, dtype=torch.float32, device=self.shift_C.device)
 
-    def set_phrase_odds(self, odds: float) -> None:
-        """From now on, multiply the odds of a phrase, for every token, by `odds` > 0; 1 is the module as it was trained."""
-        self.shift_C[WORD_CLASSES[self.classes] :] += math.log(self.phrase_odds) - math.log(odds)
-        self.phrase_odds = odds
+    def set_gate(self, odds: float, weight: float) -> None:
+        """From now on, multiply the odds of a phrase, for every token, by `odds` > 0, and raise them to the power of `weight`.
+
+        1 and 1 are the module as it was trained. Only `gate` changes.
+        """
+        self.phrase_odds, self.gate_weight = odds, weight
 
     def reset(self) -> None:
         """Draw the parameters again, as torch's Linear does."""
@@ -90,6 +94,15 @@ class Fertility(nn.Module):
     def calibrate(self, logits_BSC: Tensor) -> Tensor:
         """Trained logits (…, C) less the shift; at least float32."""
         return logits_BSC - self.shift_C
+
+    def gate(self, logits_BSC: Tensor) -> Tensor:
+        """Trained logits (…, S, C) → (…, S): the probability of at most one word, as the decoder reads it (`set_gate`)."""
+        logits_BSC = self.calibrate(logits_BSC)
+        if self.phrase_odds == self.gate_weight == 1:
+            return self.word_share(logits_BSC)
+        words, phrases = logits_BSC.tensor_split((WORD_CLASSES[self.classes],), -1)
+        log_odds = phrases.logsumexp(-1) - words.logsumexp(-1) + math.log(self.phrase_odds)
+        return (-self.gate_weight * log_odds).sigmoid()
 
     @staticmethod
     def word_share(logits_BSC: Tensor) -> Tensor:

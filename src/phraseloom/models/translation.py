@@ -118,7 +118,7 @@ class TranslationModel(nn.Module):
     def word_share(self, logits_BSC: Tensor, lengths_B: Tensor | None) -> Tensor:
         """How likely each source token gives a word, (B, S), from the trained logits of its classes; EOS counts as a word."""
         assert self.fertility is not None
-        share_BS = self.fertility.word_share(self.fertility.calibrate(logits_BSC))
+        share_BS = self.fertility.gate(logits_BSC)
         ends = share_BS.shape[1] if lengths_B is None else lengths_B[:, None]
         beyond_BS = torch.arange(share_BS.shape[1], device=share_BS.device)[None] >= ends - 1
         return share_BS.masked_fill(beyond_BS, 1.0)
