@@ -162,8 +162,22 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
         other = copy.deepcopy(stored)
         other["definition"][f"{part}s"][name] |= change
         (half / "table.json").write_text(json.dumps(other))
-        with pytest.raises(UsageError, match=f"changed since: {part} {name};"):
+        with pytest.raises(UsageError, match=f"not the same: {part} {name};"):
             make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    elsewhere = {**stored, "table": "other"}
+    (half / "table.json").write_text(json.dumps(elsewhere))
+    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    assert json.loads((target / "table.json").read_text())["rows"] == all_rows["rows"]
+    elsewhere["definition"] = copy.deepcopy(stored["definition"])
+    elsewhere["definition"]["rows"]["base"]["label"] = "Another base"
+    (half / "table.json").write_text(json.dumps(elsewhere))
+    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    assert json.loads((target / "table.json").read_text())["rows"][0]["metrics"] == {}
+    for row in elsewhere["definition"]["rows"].values():
+        row["label"] += "."
+    (half / "table.json").write_text(json.dumps(elsewhere))
+    with pytest.raises(UsageError, match="no row has the same name and label"):
+        make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
     stored["definition"]["claims"][0]["says"] = "what was claimed before"
     stored["definition"]["metrics"]["bleu"] |= {"title": "what it was called", "scales": ["tiny", "small"]}
     stored["definition"]["notes"] = ["Another note."]

@@ -64,7 +64,7 @@ class RunOptions:
         typer.Option(
             metavar="FOLDER",
             help="Take the rows, and the seeds of rows, that are not chosen from the table stored in FOLDER (table.json and "
-            "its sentences), with the same definition and scale.",
+            "its sentences), with the same metrics and scale.",
         ),
     ] = None
     jobs: Annotated[

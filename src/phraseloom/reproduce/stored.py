@@ -152,10 +152,10 @@ def _difference(entry: Mapping[str, Any]) -> SeedDifference:
 
 
 def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
-    """The result in a folder, for `take_rows`.
+    """The result in a folder, for `take_rows`; of another table only the rows with the same name and label.
 
-    Raises UsageError if it is of another table or scale, if what was trained or measured there has changed since, or if its
-    sentences are not stored; CorruptError as `recompute`.
+    Raises UsageError if it is of another scale, if tasks, metrics or description of the scale are not those of `table`, if it has
+    none of its rows, or if its sentences are not stored; CorruptError as `recompute`.
     """
     path = folder / JSON
     stored = read_result(folder)
@@ -163,13 +163,17 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Resu
         of_sentences(stored.table.metrics[metric]) for _, _, metric in stored.measured
     ):
         raise _not_stored(path)
-    wanted, found = (name, f"scale {scale}"), (stored.name, f"scale {stored.scale}")
-    for this, that in zip(wanted, found, strict=True):
-        if this != that:
-            raise UsageError(f"no rows for this table: it has {that}, not {this}", file=path)
+    if stored.scale != scale:
+        raise UsageError(f"no rows for this table: it has scale {stored.scale}, not scale {scale}", file=path)
     then, now = _measured_at(stored.table, scale), _measured_at(table, scale)
-    if changed := [part for part in sorted({*then, *now}) if then.get(part) != now.get(part)]:
-        raise UsageError(f"no rows for this table: changed since: {', '.join(changed)}", file=path, hint="run all rows")
+    if others := [part for part in sorted({*then, *now}) if then.get(part) != now.get(part)]:
+        raise UsageError(f"no rows for this table: not the same: {', '.join(others)}", file=path, hint="run all rows")
+    if stored.name != name:
+        labels = {row: config.label for row, config in stored.table.rows.items()}
+        rows = {row for row, config in table.rows.items() if labels.get(row) == config.label}
+        if not rows:
+            raise UsageError("no rows for this table: no row has the same name and label", file=path)
+        stored.measured = {cell: numbers for cell, numbers in stored.measured.items() if cell[1] in rows}
     return stored
 
 
