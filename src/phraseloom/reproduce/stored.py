@@ -154,8 +154,8 @@ def _difference(entry: Mapping[str, Any]) -> SeedDifference:
 def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Result:
     """The result in a folder, for `take_rows`; of another table only the rows with the same name and label.
 
-    Raises UsageError if it is of another scale, if tasks, metrics or description of the scale are not those of `table`, if it has
-    none of its rows, or if its sentences are not stored; CorruptError as `recompute`.
+    Raises UsageError if it is of another scale, if tasks, metrics or description of the scale are not those of `table`, if it
+    has none of its rows, or if its sentences are not stored; CorruptError as `recompute`.
     """
     path = folder / JSON
     stored = read_result(folder)
