@@ -197,7 +197,7 @@ def result(cells: dict[str, dict[str, dict[int, MeasuredValue]]], scale: Any = "
     layer = {"kind": "json", "title": "x", "file": "f", "at": "a", "label": "layer", "by_sentence": "b"}
     data = table_data({}, **changes)
     data["metrics"] |= {"entropy": layer, "half": {**layer, "factor": 0.5}, "groups": {**layer, "apart": True}}
-    data["rows"] = {name: {"label": name} for name in ("a", "b")}
+    data["rows"] = {name: {"label": name} for name in "abcd"}
     found = Result(TableConfig.model_validate(data), "x", scale, [1])
     for metric, rows in cells.items():
         for row, seeds in rows.items():
@@ -238,6 +238,32 @@ def difference(cells: dict[str, Any], **changes: Any) -> SeedDifference | None:
     wanted = claim(**{"metric": "entropy", "labels": ["1"], **changes})
     compared: list[Comparison] = [c for c, _ in Judge(result(cells)).comparisons(wanted)]
     return compared[0].difference
+
+
+def test_a_two_by_two_of_rows() -> None:
+    """What a gains over b, less what c gains over d; a constant gain of every sentence has no width."""
+    gains = {"a": 3.0, "b": 1.0, "c": 0.5, "d": 0.0}
+    cells = {name: {seed: by_length(seed, {"short": gain}) for seed in (1, 2, 3)} for name, gain in gains.items()}
+    wanted = claim(metric="groups", labels=["short"], beyond=["c", "d"])
+    found = result({"groups": cells}, claims=[wanted.model_dump(exclude_unset=True)])
+    (judged,) = Judge(found).verdicts()
+    (comparison,) = judged.comparisons
+    assert comparison.says == "gain of a [short] over b > c over d"
+    assert comparison.difference is not None
+    assert comparison.difference.mean == pytest.approx((3 - 1) - (0.5 - 0))
+    seeds = comparison.difference.deviations
+    assert len(seeds) == 4
+    assert comparison.difference.standard_error == pytest.approx(np.sqrt(sum(d**2 for d in seeds) / 3), rel=1e-6)  # type: ignore[operator]
+    del cells["d"]
+    assert Judge(result({"groups": cells})).comparisons(wanted)[0][0].difference is None
+    for changes in (
+        {"than": [], "value": 1.0},
+        {"than_label": "long", "labels": ["short"]},
+        {"times": 2.0},
+        {"beyond": ["c"]},
+    ):
+        with pytest.raises(ValueError, match="beyond has two rows, and is for measured numbers"):
+            claim(**{"beyond": ["c", "d"], **changes})
 
 
 def test_layers_metrics_and_rows_are_drawn_together() -> None:

@@ -21,6 +21,8 @@ Var v is set to 0, and
 Without `v` this is Welch's formula; without differences between seeds ν is infinite and t is the normal distribution.
 The interval is D ± t_ν(0.975) √V and p is two-sided, so p < 0.05 exactly if the 95 % interval excludes the null value.
 
+A difference of differences, (A − B) − (C − D), is the same with four systems: four terms s²/K in V and in Var V.
+
 With one seed there is no s²: D is the difference of *these two runs*, V = v, the distribution is normal, and the result does
 not generalise to other training runs (`one_seed`). With two seeds, ν is estimated badly, and small p are far too frequent: if
 the runs vary more than the sentences, p < 0.05 happens in 6 % of null comparisons, but p < 0.0125 in 3 % and p < 0.005 in 2 %.
@@ -34,12 +36,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
 from phraseloom.errors import plural
 
+T = TypeVar("T", float, np.ndarray)
 LEVEL = 0.05
 NORMAL = 1e6  # degrees of freedom from which on t is the normal distribution, to six digits
 
@@ -97,11 +100,16 @@ class SeedDifference:
         return two_sided(distance / self.standard_error, self.freedom)
 
 
-def compare_seeds(system: SeedScores, other: SeedScores | float = 0.0) -> SeedDifference:
-    """`system` minus `other`, a system or a number. Both systems need resamples of the same sentences, or neither has any."""
-    systems = [system] if isinstance(other, float) else [system, other]
+def compare_seeds(
+    system: SeedScores, other: SeedScores | float = 0.0, beyond: tuple[SeedScores, SeedScores] | None = None
+) -> SeedDifference:
+    """`system` minus `other`, a system or a number; less the difference of the two systems `beyond`.
+
+    All systems need resamples of the same sentences, or none has any.
+    """
+    systems = [system, *([] if isinstance(other, float) else [other]), *(beyond or ())]
     means = [float(s.scores.mean()) for s in systems]
-    mean = means[0] - (other if isinstance(other, float) else means[1])
+    mean = means[0] - other if isinstance(other, float) else _alternating(means)
     counts = [len(s.scores) for s in systems]
     deviations = tuple(seed_deviation(s.scores) for s in systems)
     one_seed = min(counts) < 2
@@ -139,8 +147,16 @@ def _sentence_variance(systems: Sequence[SeedScores]) -> float | None:
     means = [s.sampled.mean(0) for s in systems if s.sampled is not None]
     if len(means) < len(systems):
         return None
-    sampled = means[0] - means[1] if len(means) == 2 else means[0]
+    sampled = _alternating(means)
     return float(sampled.var(ddof=1)) if len(sampled) > 1 else None
+
+
+def _alternating(values: Sequence[T]) -> T:
+    """a, a − b, or (a − b) − (c − d)."""
+    first, *rest = values
+    if rest:
+        first = first - rest[0]
+    return first - (rest[1] - rest[2]) if len(rest) == 3 else first
 
 
 def _resamples(systems: Sequence[SeedScores]) -> int:

@@ -202,11 +202,16 @@ def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
     return replace(judged, verdict=verdict, p_holm=p_holm, reason=reason)
 
 
-def difference_of(scores: SeedScores, other: SeedScores | float, *, drawable: bool) -> SeedDifference:
-    """The estimated difference, without an interval if the sentences cannot be resampled (`drawable` False)."""
+def difference_of(
+    scores: SeedScores,
+    other: SeedScores | float,
+    beyond: tuple[SeedScores, SeedScores] | None = None,
+    *,
+    drawable: bool,
+) -> SeedDifference:
+    """The difference of metrics/seeds.py, without an interval if the sentences cannot be resampled (`drawable` False)."""
+    found = compare_seeds(scores, other, beyond)
     if drawable:
-        return compare_seeds(scores, other)
-    mean = float(scores.scores.mean()) - (other if isinstance(other, float) else float(other.scores.mean()))
-    fewest = min(len(s.scores) for s in (scores, other) if not isinstance(s, float))
+        return found
     how = f"no interval: fewer than {FEWEST} sentences, or not the same ones"
-    return SeedDifference(mean, one_seed=fewest < 2, how=how, seeds=fewest)
+    return SeedDifference(found.mean, one_seed=found.one_seed, how=how, seeds=found.seeds)

@@ -235,7 +235,7 @@ def _claim(
     verdict = stored["verdict"] + (f" ({stored['reason']})" if stored["reason"] else "")
     if verdict == NOT_MEASURED:
         verdict = f"{len(measured)} of {number} comparisons measured"
-    rows = [r for r in content["rows"] if r["row"] in (*claim.about, *claim.than) and r["run"]]
+    rows = [r for r in content["rows"] if r["row"] in claim.rows and r["run"]]
     seeds = min((len(row["run"]) for row in rows), default=len(content["seeds"]))
     says = claim.says + (f", {claim.where}" if claim.where else "")
     paper, ours = _paper(table, claim, weakest["says"], decimals), _difference(weakest["difference"], decimals)

@@ -48,11 +48,12 @@ class Compared:
     than_metric: str | None = None
     value: float | None = None
     times: float = 1.0
+    beyond: tuple[str, ...] = ()
 
     @property
     def rows(self) -> list[str]:
-        """The row, or both rows."""
-        return [self.row] if self.other is None else [self.row, self.other]
+        """The rows that are compared."""
+        return [self.row, *([] if self.other is None else [self.other]), *self.beyond]
 
 
 @dataclass
@@ -286,7 +287,18 @@ class Judge:
         labels: Sequence[str | None] = [_named(name, series) for name in claim.labels or series] or [None]
         value = None if claim.value is None else float(claim.value)
         return [
-            Compared(task, claim.metric, row, other, label, than_label, claim.than_metric, value, claim.times)
+            Compared(
+                task=task,
+                metric=claim.metric,
+                row=row,
+                other=other,
+                label=label,
+                than_label=than_label,
+                than_metric=claim.than_metric,
+                value=value,
+                times=claim.times,
+                beyond=tuple(claim.beyond),
+            )
             for label in labels
             if label is None or label != than_label
         ]
@@ -315,6 +327,8 @@ class Judge:
             return self.rows(task, pair.metric, row, pair.value, label)
         if pair.than_metric is not None:
             return self._of(self._within(task, row, (pair.metric, label), (pair.than_metric, label)), 0.0)
+        if pair.beyond:
+            return self._interaction(pair)
         if pair.than_label is None:
             assert other is not None
             return self.rows(task, pair.metric, row, other, label, times=pair.times)
@@ -337,6 +351,16 @@ class Judge:
         if isinstance(other, float):
             return claims.difference_of(scored.scores, other, drawable=scored.drawable)
         return claims.difference_of(scored.scores, other.scores, drawable=scored.drawable and other.drawable)
+
+    def _interaction(self, pair: Compared) -> SeedDifference | None:
+        """What a row gains over another, less what the first row of `beyond` gains over the second."""
+        scored = [self._scores(pair.task, pair.metric, row, pair.label) for row in pair.rows]
+        known = [s for s in scored if s is not None]
+        if len(known) < 4:
+            return None
+        first, other, *beyond = (s.scores for s in known)
+        drawable = all(s.drawable for s in known)
+        return claims.difference_of(first, other, (beyond[0], beyond[1]), drawable=drawable)
 
     def _parameters(self, task: str, row: str, other: str | None, value: float | None) -> SeedDifference | None:
         counted = self.result.counted
@@ -419,6 +443,8 @@ def _words(claim: ClaimConfig, pair: Compared) -> str:
         right = f"{pair.value:g}"
     elif pair.than_metric:
         left, right = f"{left} {pair.metric}", pair.than_metric
+    elif pair.beyond:
+        left, right = f"gain of {left} over {pair.other}", " over ".join(pair.beyond)
     elif pair.than_label and pair.other is not None:
         left, right = f"gain of {pair.row} over {pair.other}, [{pair.label}]", f"[{pair.than_label}]"
     elif pair.than_label:

@@ -115,7 +115,7 @@ def _with_claims_of(current: TableConfig, stored: TableConfig, scale: Scale) -> 
     new, old = definition(current), definition(stored)
     floor = [] if current.floor is None else [current.floor.metric]
     metrics = {*floor, *(name for claim in current.claims for name in (claim.metric, claim.than_metric))}
-    rows = {row for claim in current.claims for row in (*claim.about, *claim.than)}
+    rows = {row for claim in current.claims for row in claim.rows}
     for key, needed in (("metrics", metrics), ("rows", rows), ("tasks", set(current.tasks))):
         there = old.get(key, {})
         old[key] = {k: there.get(k, v) for k, v in new.get(key, {}).items() if k in there or k in needed} | there

@@ -213,9 +213,10 @@ class ClaimConfig(Config):
     `by`: at least so far apart; `within`: equal means so near; `value`: a number in place of `than`; `than_metric`: another
     number of the same rows. Of a series all `labels`, which `than_label` may set against another one. `than` with `than_label`
     is a difference of differences: what the rows gain over `than` at `labels`, against what they gain at `than_label`. The
-    names `first` and `last` mean the first and the last label of the series. `times`: a factor on the numbers of `than`. A
-    claim without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there; `budget`, what
-    to know about the trainings beside their text and updates, such as the learning rate.
+    names `first` and `last` mean the first and the last label of the series. `beyond`: two rows; what the rows gain over `than`
+    is compared with what the first of the two gains over the second. `times`: a factor on the numbers of `than`. A claim
+    without `where` is ours, and not the paper's. For the short evidence table: `short`, its wording there; `budget`, what to
+    know about the trainings beside their text and updates, such as the learning rate.
     """
 
     says: str
@@ -231,6 +232,7 @@ class ClaimConfig(Config):
     than_metric: Name | None = None
     labels: list[str] | None = None
     than_label: str | None = None
+    beyond: list[Name] = Field([])
     by: float = Field(0.0, ge=0)
     times: float = Field(1.0, gt=0)
     within: float | None = Field(None, gt=0)
@@ -247,6 +249,11 @@ class ClaimConfig(Config):
             raise ValueError(
                 "a claim compares with exactly one of value, than_metric, and than or than_label "
                 "(both together: a difference of differences)"
+            )
+        alone = bool(self.than) and not self.than_label and self.times == 1.0 and self.metric != "parameters"
+        if self.beyond and not (alone and len(self.beyond) == 2):
+            raise ValueError(
+                "beyond has two rows, and is for measured numbers of the rows `than`, without than_label or times"
             )
         if self.times != 1.0 and (not self.than or self.than_label or self.metric == "parameters"):
             raise ValueError("times multiplies the measured numbers of the rows `than`, and is for nothing else")
@@ -265,6 +272,11 @@ class ClaimConfig(Config):
     def about(self) -> list[str]:
         """The rows that the claim is about."""
         return self.more or self.less or self.equal
+
+    @property
+    def rows(self) -> list[str]:
+        """All its rows."""
+        return [*self.about, *self.than, *self.beyond]
 
 
 class FloorConfig(Config):
@@ -341,7 +353,7 @@ class TableConfig(Config):
             raise ValueError(f"scale {missing[0]} is missing: give its steps, or not_done with the reason")
         for number, claim in enumerate(self.claims, 1):
             where = f"claim {number} ({claim.says})"
-            self._known(where, "row", [*claim.about, *claim.than], self.rows)
+            self._known(where, "row", claim.rows, self.rows)
             self._known(where, "metric", [claim.metric, *filter(None, [claim.than_metric])], self._measured())
             self._known(where, "task", claim.tasks or [], self.tasks)
         self._known("no_task", "task", self.no_task, self.tasks)
