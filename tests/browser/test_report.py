@@ -10,8 +10,8 @@ from tests.browser.chromium import Tab, chromium, find
 from tests.report.made_runs import make_run
 from tests.report.test_evaluation import BASE, NEW, OTHER, REFERENCE
 
+from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.page import report_page
-from phraseloom.report.run.parts import ScoredOn, score_parts
 from phraseloom.report.run.report import build
 from phraseloom.report.run.runs import parse_systems, read_system
 

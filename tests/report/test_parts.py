@@ -12,15 +12,8 @@ import pytest
 
 from phraseloom import results
 from phraseloom.errors import DataError
-from phraseloom.report.run.parts import (
-    ORDER,
-    LayerEntropies,
-    Part,
-    SizeCount,
-    SystemNeighbours,
-    layer_parts,
-    read_part,
-)
+from phraseloom.report.run.measured import layer_parts
+from phraseloom.report.run.parts import ORDER, LayerEntropies, Part, SizeCount, SystemNeighbours, read_part
 
 SHARE = {"value": 0.5, "interval": [0.4, 0.6]}
 SETTING = {"layer": 1, "head": None, "method": "union", "aer": 0.3, "precision": 0.6, "recall": 0.7, "sentences": 9}

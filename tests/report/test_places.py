@@ -22,7 +22,8 @@ from phraseloom.report.charts.places import (
     without_endings,
 )
 from phraseloom.report.evaluation import ByLength, evaluate
-from phraseloom.report.run.parts import ContrastivePart, ScoresByLength, contrastive, contrastive_part, length_scores
+from phraseloom.report.run.measured import contrastive_part
+from phraseloom.report.run.parts import ContrastivePart, ScoresByLength, contrastive, length_scores
 from phraseloom.results import ContrastiveResult, LengthScores
 
 

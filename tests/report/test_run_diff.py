@@ -19,7 +19,7 @@ from phraseloom.report.diff.diff import (
 )
 from phraseloom.report.diff.page import diff_page
 from phraseloom.report.diff.text import render
-from phraseloom.report.run.parts import ScoredOn, score_parts
+from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.runs import SystemFacts
 
 from .made_runs import make_run

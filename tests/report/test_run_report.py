@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from phraseloom.report.run.measured import ScoredOn, score_parts
 from phraseloom.report.run.page import report_page
-from phraseloom.report.run.parts import Part, ScoredOn, ScoresPart, read_part, score_parts
+from phraseloom.report.run.parts import Part, ScoresPart, read_part
 from phraseloom.report.run.report import RunReport, build
 from phraseloom.report.run.runs import Missing, OverRuns, SystemFacts, parse_systems, read_system
 

@@ -109,7 +109,7 @@ def _sides(
 ) -> list[SystemSide]:
     """Both systems on the texts; empty if there is nothing to compare or one of them cannot translate."""
     from phraseloom.report.diff.diff import SystemSide
-    from phraseloom.report.run.parts import NO_TRANSLATION
+    from phraseloom.report.run.measured import NO_TRANSLATION
     from phraseloom.report.run.runs import Missing
 
     if text.sources is None:
@@ -153,7 +153,7 @@ def _compare(
     sides: Sequence[SystemSide], text: ParallelText, by: str, most: int, bootstrap: tuple[int, int]
 ) -> tuple[ScoresPart | None, ComparedSentences]:
     from phraseloom.report.diff.diff import compare_sentences
-    from phraseloom.report.run.parts import ScoredOn, score_parts
+    from phraseloom.report.run.measured import ScoredOn, score_parts
 
     scores = None
     if text.references is not None:

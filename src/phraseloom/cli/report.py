@@ -42,8 +42,8 @@ def command(
 
     Example: phraseloom report runs/base -o report.html --add base=activation.json
     """
+    from phraseloom.report.run.measured import measure_systems, measured_parts
     from phraseloom.report.run.page import report_page
-    from phraseloom.report.run.parts import measure_systems, measured_parts
     from phraseloom.report.run.report import build
     from phraseloom.report.run.runs import parse_systems
 

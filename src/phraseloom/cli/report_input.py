@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from phraseloom.align.links import Gold
     from phraseloom.analysis.contrastive_items import Item
     from phraseloom.analysis.measurements import Material
-    from phraseloom.report.run.parts import Part, ScoredOn
+    from phraseloom.report.run.measured import ScoredOn
+    from phraseloom.report.run.parts import Part
     from phraseloom.report.run.runs import System, SystemFacts
 
 
@@ -270,7 +271,7 @@ def _read_items(paths: Sequence[Path], bins: str) -> tuple[list[Item], list[int]
 def _read_test(text: ParallelText, options: ReportInputs) -> ScoredOn | None:
     """The reference and metrics that score translations; None without a reference. Raises UsageError, DataError."""
     from phraseloom.metrics.bleu import CHOICE, make_scorer, read_line_numbers
-    from phraseloom.report.run.parts import ScoredOn
+    from phraseloom.report.run.measured import ScoredOn
 
     names = list(dict.fromkeys(n.strip().lower() for n in options.metrics.split(",") if n.strip()))
     if not names:

@@ -21,7 +21,7 @@ Var v is set to 0, and
 Without `v` this is Welch's formula; without differences between seeds ν is infinite and t is the normal distribution.
 The interval is D ± t_ν(0.975) √V and p is two-sided, so p < 0.05 exactly if the 95 % interval excludes the null value.
 
-A difference of differences, (A − B) − (C − D), is the same with four systems: four terms s²/K in V and in Var V.
+For a difference of differences, (A − B) − (C − D), V and Var V have four terms of s²/K, one for each system.
 
 With one seed there is no s²: D is the difference of *these two runs*, V = v, the distribution is normal, and the result does
 not generalise to other training runs (`one_seed`). With two seeds, ν is estimated badly, and small p are far too frequent: if

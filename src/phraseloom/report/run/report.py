@@ -18,9 +18,9 @@ from phraseloom.report.charts import svg
 from phraseloom.report.charts.places import by_distance, by_group
 from phraseloom.report.markup import TableCell, charts, details, note, section, table
 from phraseloom.report.run.learning import learned_nothing
+from phraseloom.report.run.measured import NAMES
 from phraseloom.report.run.parts import (
     METHOD,
-    NAMES,
     ORDER,
     AlignmentPart,
     ComparedScore,
