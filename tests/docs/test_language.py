@@ -47,7 +47,7 @@ PHRASES = {
 
 
 WRITTEN = {  # texts that are data, or bytes on disk
-    "phrases/filter.py": "stop-words",
+    "phrases/stop_words.py": "stop-words",
     "world/writer.py": "the README of a world, whose checksum is stored",
 }
 

@@ -15,7 +15,6 @@ from phraseloom.errors import DataError, UsageError
 from phraseloom.phrases.extract import PhraseCandidate, Source
 from phraseloom.phrases.filter import (
     PRESETS,
-    STOP_WORDS,
     Filters,
     Tags,
     count_phrases,
@@ -24,9 +23,9 @@ from phraseloom.phrases.filter import (
     format_phrases,
     is_noun_phrase,
     pmi,
-    read_stop_words,
 )
 from phraseloom.phrases.segmenters import read_phrases
+from phraseloom.phrases.stop_words import STOP_WORDS, read_stop_words
 
 EXAMPLES = settings(max_examples=100, deadline=None)
 
@@ -183,7 +182,12 @@ def test_stop_word_lists(tmp_path: Path) -> None:
     assert {"the", "of", "is", "to", "'s", "&apos;s"} <= english
     assert not {"went", "full", "risk", "quality", "life", "home", "good", "right", "thank"} & english
     assert all(word == word.lower() for words in STOP_WORDS.values() for word in words)
-    assert len(STOP_WORDS["released"]) == 11
+    assert len(STOP_WORDS["released"]) == 11 and STOP_WORDS["none"] == frozenset()
+    assert {"der", "ist", "und", "nicht", "mit", "s"} <= STOP_WORDS["de"]
+    assert {"l'", "est", "et", "pas", "avec", "qu'"} <= STOP_WORDS["fr"]
+    assert not {"haus", "zeit", "gut", "machen", "point", "personne", "temps", "bon"} & (
+        STOP_WORDS["de"] | STOP_WORDS["fr"]
+    )
     (tmp_path / "stop").write_bytes("Der\n\n  die\t\nÜber\n".encode())
     assert read_stop_words(tmp_path / "stop") == {"der", "die", "über"}
     (tmp_path / "bad").write_bytes(b"der\nder die\n")

@@ -234,6 +234,28 @@ def test_every_option_of_phrases_filter_reaches_it(options: dict[str, Any], word
     assert " ".join(command[5:-2]) == words
 
 
+@pytest.mark.parametrize(("language", "list_of"), [("de", "de"), ("fr", "fr"), ("en", None), ("tr", None)])
+def test_the_stop_words_are_those_of_the_target(language: str, list_of: str | None) -> None:
+    config = data_of({**RECIPE, "data": {**RECIPE["data"], "target_language": language}})
+    command = phrase_data._commands(config, TargetPhrasesConfig(), VectorTraining())["table"]["run"]
+    assert command[11:-2] == ([] if list_of is None else ["--stop-words", list_of])
+
+
+def test_without_a_list_of_the_target_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path)
+    said: list[str] = []
+    program = (sys.executable, "-c", "import sys; sys.exit('it broke')")
+    with pytest.raises(DataError):
+        make_phrase_data(
+            data_of({**RECIPE, "data": {**RECIPE["data"], "target_language": "tr"}}), say=said.append, program=program
+        )
+    assert said[0] == (
+        "there is no list of stop-words for tr, so phrases are filtered by the English one; "
+        "data.target_phrases.stop_words may name a file"
+    )
+
+
 def test_a_file_of_stop_words_drops_phrases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path)

@@ -176,7 +176,7 @@ class PhraseFilterConfig(Config):
     )
     repetition: bool = Field(False, description="Allow a repeated word.")
     stop_words: FileName | None = Field(
-        None, description="en, released, none, or a file with one word per line. Default: the preset's list."
+        None, description="en, de, fr, released, none, or a file with one word per line. Default: the preset's list."
     )
     stop_rule: Literal["only", "any"] | None = Field(
         None, description="Drop phrases made only of stop-words, or phrases with any. Default: the preset's rule."
@@ -190,7 +190,8 @@ class TargetPhrasesConfig(PhraseFilterConfig):
     """How `prepare` finds the phrases of the target in plain text, joins them, and learns vectors (docs/continuous_output.md).
 
     `aligner`: a file of `align train`; null: one is trained on the training text. `filter`: the preset of `phrases filter`,
-    without parts of speech, for which there are no tags. `stop_words`: a name, or a file under the data root. `rule`: the
+    without parts of speech, for which there are no tags. `stop_words`: a name, or a file under the data root; null: with
+    `filter: paper`, the list of the target language, if there is one. `rule`: the
     option of `phrases segment`.
     """
 

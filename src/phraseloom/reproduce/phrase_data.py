@@ -25,7 +25,7 @@ from phraseloom.errors import DataError, FileProblem, UsageError, plural
 from phraseloom.options.data import DataConfig, PhraseFilterConfig, TargetPhrasesConfig
 from phraseloom.options.text import TrainedVectors, VectorTraining, WordsConfig
 from phraseloom.phrases.extract import read_candidates
-from phraseloom.phrases.filter import STOP_WORDS, read_stop_words
+from phraseloom.phrases.stop_words import LANGUAGES, STOP_WORDS, read_stop_words
 from phraseloom.reproduce.execute import PROGRAM, Execution, duration
 from phraseloom.reproduce.records import LOG, Record
 from phraseloom.reproduce.steps import Step, Steps, StepScope, in_order
@@ -94,6 +94,11 @@ def make_phrase_data(
     phrases, vectors = _options(config)
     root = Path(data_root)
     _check_input(config, phrases, vectors, root, progress)
+    if phrases.filter == "paper" and phrases.stop_words is None and config.target_language not in LANGUAGES:
+        hint = "data.target_phrases.stop_words may name a file"
+        say(
+            f"there is no list of stop-words for {config.target_language}, so phrases are filtered by the English one; {hint}"
+        )
     steps = _steps(config, phrases, vectors, root)
     made = {name: steps.step(name, StepScope("", ROW)) for name in steps.config.steps}
     files.disk.mkdir(steps.work)
@@ -229,7 +234,7 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
         return "{aligner}/links" if split == "train" and phrases.aligner is None else f"{{links_{split}}}/links"
 
     step("candidates", "phrases", "extract", *both("train"), "-a", links("train"), "-o", "{here}/candidates.tsv")
-    limits = ["--preset", phrases.filter, *_limits(phrases)]
+    limits = ["--preset", phrases.filter, *_limits(phrases, config.target_language)]
     text = ["-t", "{target_train}/target.txt"]
     step("table", "phrases", "filter", "{candidates}/candidates.tsv", *text, *limits, "-o", "{here}/phrases.tsv")
     table = ["--table", "{table}/phrases.tsv"]
@@ -256,9 +261,11 @@ def _commands(config: DataConfig, phrases: TargetPhrasesConfig, vectors: VectorT
     return commands
 
 
-def _limits(phrases: TargetPhrasesConfig) -> list[str]:
+def _limits(phrases: TargetPhrasesConfig, language: str) -> list[str]:
     """The options of `phrases filter`; what it takes from the preset is left out."""
     words = [] if phrases.filter == "paper" else ["--no-parts-of-speech"]
+    if phrases.filter == "paper" and phrases.stop_words is None and language in LANGUAGES - {"en"}:
+        phrases = phrases.model_copy(update={"stop_words": language})
     for name in PhraseFilterConfig.model_fields:
         value = getattr(phrases, name)
         if name == "stop_words" and value is not None and value not in STOP_WORDS:
