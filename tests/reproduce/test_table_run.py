@@ -52,10 +52,16 @@ training: {{batch_tokens: 100, max_updates: 5}}
 def make(tmp_path: Path) -> Callable[..., Any]:
     """Write a table of three rows, the last not run; run it."""
 
-    def call(steps: dict[str, Any] | None = None, plan_only: bool = False, **options: Any) -> Any:
+    def call(
+        steps: dict[str, Any] | None = None,
+        plan_only: bool = False,
+        metrics: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> Any:
         data = table_data(steps or STEPS, claims=CLAIMS, baseline="base", notes=["A note."])
         data["scales"]["small"] = copy.deepcopy(data["scales"]["tiny"])
         data["metrics"]["ppl"] = {"kind": "run", "title": "perplexity", "read": "perplexity"}
+        data["metrics"] |= metrics or {}
         for name, width, words in (("base", 8, WORSE), ("new", 12, REFERENCE)):
             (tmp_path / "recipes").mkdir(exist_ok=True)
             (tmp_path / "recipes" / f"{name}.yaml").write_text(RECIPE.format(name=name, width=width))
@@ -94,6 +100,17 @@ def test_a_table_from_beginning_to_end(make: Callable[..., Any], tmp_path: Path)
     assert "](budget.svg)" in text and "Learning curves (mean over seeds" in text
     assert new["paper"] == {"bleu": 21.0}
     assert not result.failures
+
+
+def test_a_metric_of_a_step_that_a_row_does_not_have_is_none_of_its_metrics(make: Callable[..., Any]) -> None:
+    steps = {**STEPS, "again": copy.deepcopy(STEPS["translate"]) | {"rows": ["new"]}}
+    again = {"kind": "bleu", "title": "again", "hypotheses": "{again}/out.txt", "reference": "{data}/ref"}
+    _, target, _ = make(steps, metrics={"again": again}, seeds=[1, 2, 3], scale="small")
+    base, new, _ = json.loads((target / "table.json").read_text())["rows"]
+    assert "again" not in base["metrics"]
+    assert new["metrics"]["again"]["mean"] == pytest.approx(100)
+    assert new["metrics"]["again"]["against_baseline"] is None
+    assert "not made" not in (target / "table.md").read_text()
 
 
 def test_few_seeds_and_the_tiny_scale_give_no_verdict(make: Callable[..., Any]) -> None:

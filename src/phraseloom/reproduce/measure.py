@@ -21,7 +21,7 @@ from phraseloom.metrics.compare import Summed
 from phraseloom.metrics.ratio import Ratio
 from phraseloom.report.run.folders import describe_model
 from phraseloom.report.run.history import read_history, training_speed
-from phraseloom.reproduce.steps import Steps, StepScope
+from phraseloom.reproduce.steps import StepNotMade, Steps, StepScope
 from phraseloom.reproduce.table import JsonMetric, MetricConfig, ReachedMetric, RunMetric, TextMetric
 from phraseloom.text.lines import read_lines
 
@@ -61,8 +61,8 @@ class Meter:
     _scorers: dict[tuple[str, str], Scorer] = field(default_factory=dict)
     _texts: dict[str, list[str]] = field(default_factory=dict)
 
-    def measure(self, metric: MetricConfig, place: StepScope) -> MeasuredValue:
-        """The metric of a row, task and seed."""
+    def measure(self, metric: MetricConfig, place: StepScope) -> MeasuredValue | None:
+        """The metric of a row, task and seed; None if it reads a step that is not made for this row."""
         try:
             if isinstance(metric, TextMetric):
                 return self._text(metric, place)
@@ -76,6 +76,8 @@ class Meter:
                 )
             seconds = [_seconds(Path(self.steps.fill(path, place))) for path in metric.reads]
             return MeasuredValue(seconds[0] / (seconds[1] if len(seconds) > 1 else 1.0))
+        except StepNotMade:
+            return None
         except PhraseloomError as error:
             return MeasuredValue(None, str(error))
 

@@ -137,6 +137,8 @@ def collect(
                     result.curves.setdefault((task, row), {})[seed] = curves
             for key, metric in table.metrics_at(scale).items():
                 measured = MeasuredValue(None, STALE) if stale else meter.measure(metric, place)
+                if measured is None:
+                    continue
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:

@@ -194,6 +194,10 @@ class Step:
         return self.argv[0] == "train"
 
 
+class StepNotMade(ConfigError):
+    """A step is not one of those of this row (`rows` and `without` of the step)."""
+
+
 @dataclass
 class Steps:
     """The steps of a table at a scale, created on demand.
@@ -221,7 +225,7 @@ class Steps:
         if config is None:
             raise self._problem(f"no step or variable {name!r}; steps: {', '.join(self.config.steps)}")
         if not applies(config, place.row) and config.each == "seed":
-            raise self._problem(f"step {name} is not made for row {place.row!r}")
+            raise StepNotMade(self._titled(f"step {name} is not made for row {place.row!r}"))
         place = _narrowed(place, config.each)
         if (name, place) not in self.made:
             if (name, place) in self._open:
@@ -238,7 +242,7 @@ class Steps:
         names = [n for n, config in self.config.steps.items() if config.each == "seed" and applies(config, row)]
         steps = [self.step(name, place) for name in names]
         for metric in self.table.metrics_at(self.scale).values():
-            with contextlib.suppress(ConfigError):  # a step that this row does not have: its number will be missing
+            with contextlib.suppress(ConfigError):  # a step that this row does not have: it has no such number
                 for text in metric.reads:
                     self._filler(place, steps)(text)
         return list(dict.fromkeys(steps))
@@ -358,7 +362,10 @@ class Steps:
         return str(path), recipe_digest(path)
 
     def _problem(self, text: str) -> ConfigError:
-        return ConfigError(f"{self.table.title}, scale {self.scale}: {text}")
+        return ConfigError(self._titled(text))
+
+    def _titled(self, text: str) -> str:
+        return f"{self.table.title}, scale {self.scale}: {text}"
 
 
 def applies(config: StepConfig, row: str) -> bool:
