@@ -86,7 +86,7 @@ def _counted(counts: Counter[str], names: Sequence[str]) -> str:
 def _state(row: Content) -> str:
     if row["failures"]:
         return "failed"
-    return "run" if row["metrics"] else "not run"
+    return "run" if row["metrics"] or row["run"] else "not run"
 
 
 def _whole_minutes(rows: Sequence[Content]) -> float | None:
@@ -101,7 +101,7 @@ def _command(content: Content) -> str:
     if any(row["metrics"] for row in content["rows"]):
         words += ["--seeds", ",".join(map(str, content["seeds"]))]
     if any(text.endswith("(--rows)") for text in content["left_out"]):
-        some = [row for row in content["rows"] if row["metrics"] or row["failures"]]
+        some = [row for row in content["rows"] if _state(row) != "not run"]
         words += ["--rows", ",".join(f"{row['task']}/{row['row']}".strip("/") for row in some)]
     return " ".join(words + (["--data-root", "corpora"] if content["scale"] != SCALES[0] else []))
 
