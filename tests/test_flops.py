@@ -28,6 +28,7 @@ PHRASES: dict[str, dict[str, Any]] = {
     "max_attn": {**SOFTMAX, "transparent": False},
     "max_attn_ta": SOFTMAX,
     "mean_gated_ta": {"glance": "mean", "attention": "gated", "transparent_tokens": True, "scorer_width": 12},
+    "attention_alone": {**SOFTMAX, "combination_width": 0},
     "narrow": {**SOFTMAX, "combination_width": 16, "segments": {"kind": "fixed", "max_tokens": 2, "floor": 1}},
 }
 ATTENTIONS: list[Any] = [
@@ -296,7 +297,8 @@ def test_search_with_phrases(name: str, beam: int) -> None:
 def paper_flop(model: ModelConfig, source: int, target: int, phrases: int) -> int:
     """What spec §3.2-3.5 adds to the forward pass of one sentence pair, formula by formula, each product written out."""
     assert model.phrases is not None
-    d, f, h = model.width, model.phrases.combination_width or model.ffn_width, model.phrases.scorer_width or model.width
+    f = model.ffn_width if model.phrases.combination_width is None else model.phrases.combination_width
+    d, h = model.width, model.phrases.scorer_width or model.width
     levels, decoder_layers = model.encoder.layers + 1, model.decoder.layers
     total = 0
     for tokens, layers in ((source, model.encoder.layers), (target, decoder_layers)):

@@ -168,7 +168,7 @@ def shrunken(recipe: AnyRecipe, **changes: Any) -> str:
         (model.get("phrases"), "combination_width"),
         (model.get("phrases"), "scorer_width"),
     ):
-        if part and part.get(key) is not None:
+        if part and part.get(key):
             part[key] = max(2, round(part[key] * ratio))
     if model["init"]["range"] is not None:
         model["init"]["range"] = min(1.0, model["init"]["range"] * ratio**-0.5)

@@ -31,6 +31,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "gated": {"phrases": {"attention": "gated", "glance": "mean"}},
     "tokens-too": {"phrases": {"transparent_tokens": True}},
     "narrow": {"phrases": {"combination_width": 24, "scorer_width": 16}},
+    "attention-alone": {"phrases": {"combination_width": 0}},
+    "attention-alone-post": {"norm": "post", "phrases": {"combination_width": 0}},
     "post": {"norm": "post", "embedding_norm": True, "phrases": {}},
     "queryk": {"attention": PHRASAL, "phrases": {}},
     "convkv-post": {"norm": "post", "attention": "convkv heterogeneous 1-2-3", "phrases": {}},

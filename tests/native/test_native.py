@@ -75,6 +75,8 @@ CASES: dict[str, dict[str, Any]] = {
     "phrases-post-norm": {"phrases": {"residual": "token", "transparent": True}, "norm": "post"},
     "phrases-mean": {"phrases": {"glance": "mean", "attention": "none", "transparent": False}},
     "phrases-gated": {"phrases": {"attention": "gated", "transparent_tokens": True, "combination_width": 20}},
+    "phrases-attention-alone": {"phrases": {"combination_width": 0}},
+    "phrases-attention-alone-post": {"phrases": {"combination_width": 0}, "norm": "post"},
     "phrases-queryk": {"phrases": {"scorer_width": 7}, "attention": "queryk heterogeneous 1-2"},
     "phrases-interleaved": {"phrases": {"glance": "mean"}, "attention": "convkv interleaved 1-2"},
     "phrases-heads-of-6": {"phrases": {"scorer_width": 20}, "width": 24, "embedding_norm": True},

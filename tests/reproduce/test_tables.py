@@ -36,6 +36,7 @@ TABLES = {
         "long-short",
         "parts",
         "start",
+        "attention",
     ),
     "002": ("table1", "table2", "table3", "table4", "multi30k", "rate", "ladder", "orders", "layers"),
     "003": (

@@ -126,8 +126,8 @@ class PhraseKeys(NamedTuple):
 class AttentiveCombination(nn.Module):
     """One combination network with its residual connection.
 
-    `inner` is f. `attention_dropout` acts on the attention weights, `inner_dropout` on the output of the sigmoid.
-    `add_attended`: whether the residual also adds a.
+    `inner` is f; 0: no network, only the attention (z = 0). `attention_dropout` acts on the attention weights, `inner_dropout`
+    on the output of the sigmoid. `add_attended`: whether the residual also adds a.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ class AttentiveCombination(nn.Module):
         self.query = nn.Linear(width, width, bias=False)
         self.keys_values = nn.Linear(width, 2 * width, bias=False)
         self.output = nn.Linear(width, width, bias=False)
-        self.hidden = nn.Linear(2 * width, inner)
-        self.down = nn.Linear(inner, width, bias=False)
+        self.hidden = nn.Linear(2 * width, inner) if inner else None
+        self.down = nn.Linear(inner, width, bias=False) if inner else None
         self.residual = residual
         self._packed: dict[str, Packed] = {}
         self.initialise(xavier_uniform)
@@ -156,19 +156,20 @@ class AttentiveCombination(nn.Module):
     def initialise(self, draw: Draw) -> None:
         """Draw every matrix, keys and values separately; the bias becomes zero."""
         for linear_map in (self.query, self.output, self.hidden, self.down):
-            draw_linear(linear_map, draw)
+            if linear_map is not None:
+                draw_linear(linear_map, draw)
         for half in self.keys_values.weight.chunk(2):
             draw(half, fan_in=half.shape[1], fan_out=half.shape[0])
 
     def last_matrices(self) -> list[Tensor]:
         """The last matrices of the branch: the output matrix of the attention, and W_b."""
-        return [self.output.weight, self.down.weight]
+        return [self.output.weight, *([] if self.down is None else [self.down.weight])]
 
     def pack(self) -> None:
         """Lay out the weights for inference (`layers/packed.py`)."""
         for name in ("query", "output", "hidden", "down"):
-            part = getattr(self, name)
-            self._packed[name] = Packed(part.weight, part.bias)
+            if (part := getattr(self, name)) is not None:
+                self._packed[name] = Packed(part.weight, part.bias)
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the network from the stream `x`; an encoder makes its phrases from it too."""
@@ -191,9 +192,12 @@ class AttentiveCombination(nn.Module):
         weights = masked_softmax(scores, phrases.visibility.hidden())
         dropped = dropout(weights, self.attention_dropout, self.training)
         attended = self._product("output", (dropped @ phrases.values).transpose(1, 2).flatten(2))
+        x_BQD = x_BQD + attended if self.add_attended else x_BQD
+        if self.hidden is None:
+            return x_BQD if self.residual.pre else self.residual.norm(x_BQD), weights
         inner = self._product("hidden", torch.cat([before, attended], -1)).sigmoid()
         z = self._product("down", dropout(inner, self.inner_dropout, self.training))
-        return self.residual.after(x_BQD + attended if self.add_attended else x_BQD, z), weights
+        return self.residual.after(x_BQD, z), weights
 
     def _product(self, name: str, x: Tensor) -> Tensor:
         part = getattr(self, name)

@@ -250,7 +250,7 @@ def _combination(config: ModelConfig) -> AttentiveCombination | None:
     return AttentiveCombination(
         width=config.width,
         heads=config.heads,
-        inner=config.phrases.combination_width or config.ffn_width,
+        inner=config.ffn_width if config.phrases.combination_width is None else config.phrases.combination_width,
         residual=_residual(config),
         attention_dropout=config.attention_dropout,
         inner_dropout=config.dropout if inner_dropout is None else inner_dropout,

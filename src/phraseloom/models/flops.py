@@ -191,7 +191,8 @@ class PhraseFormulas:
 
     @cached_property
     def _token(self) -> int:
-        inner = self.phrases.combination_width or self.config.ffn_width
+        given = self.phrases.combination_width
+        inner = self.config.ffn_width if given is None else given
         return 2 * self.width**2 + 3 * self.width * inner
 
     def source(self, source: int) -> int:

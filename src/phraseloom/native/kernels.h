@@ -57,7 +57,7 @@ struct Attention {
     const int64_t *read_order, *read_ahead;
 };
 
-// The attentive combination network (layers/phrase_representation.py).
+// The attentive combination network (layers/phrase_representation.py); hidden.n is 0 where there is only the attention.
 struct Combination {
     Norm norm;
     Matrix query, keys_values, output, hidden, down;

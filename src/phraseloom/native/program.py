@@ -289,16 +289,19 @@ def _feed_forward(parts: Parts, struct: LayerStruct, feed_forward: Any, residual
 
 def _combination(parts: Parts, combination: AttentiveCombination) -> CombinationStruct:
     size = combination.query.weight.shape[0] // combination.heads
+    network = {}
+    if combination.hidden is not None and combination.down is not None:
+        network["hidden"] = parts.matrix(combination.hidden.weight, combination.hidden.bias)
+        network["down"] = parts.matrix(combination.down.weight)
     return CombinationStruct(
         norm=parts.norm(combination.residual.norm),
         query=parts.matrix(combination.query.weight * size**-0.5),
         keys_values=parts.matrix(combination.keys_values.weight),
         output=parts.matrix(combination.output.weight),
-        hidden=parts.matrix(combination.hidden.weight, combination.hidden.bias),
-        down=parts.matrix(combination.down.weight),
         heads=combination.heads,
         size=size,
         add_attended=combination.add_attended,
+        **network,
     )
 
 

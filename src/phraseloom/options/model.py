@@ -128,7 +128,8 @@ class PhrasesConfig(Config):
     `glance` and `attention`: how a phrase vector is computed (none: it is the glance). `transparent`: every decoder layer has
     its own mixture of all levels; otherwise all use the last. `transparent_tokens`: mix token states too. `residual`: the
     combination network adds token and attended phrases to its output (both: the released code) or the token alone (token: the
-    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper);
+    paper's text). `combination_width`: f of the combination network (null: `ffn_width`, as in the paper; 0: attention
+    to phrases without the network, ours);
     `combination_dropout`: on its f units, after the sigmoid (null: the model's `dropout`, as in the released code).
     `scorer_width`: h of the scorer (null: `width`).
     """
@@ -139,7 +140,7 @@ class PhrasesConfig(Config):
     transparent: bool = True
     transparent_tokens: bool = False
     residual: Literal["both", "token"] = "both"
-    combination_width: Annotated[int, Field(ge=1, le=65536)] | None = None
+    combination_width: Annotated[int, Field(ge=0, le=65536)] | None = None
     combination_dropout: DropoutRate | None = None
     scorer_width: Annotated[int, Field(ge=1, le=65536)] | None = None
 
@@ -147,6 +148,8 @@ class PhrasesConfig(Config):
     def _fits(self) -> PhrasesConfig:
         if self.attention == "none" and self.scorer_width is not None:
             raise ValueError("scorer_width has no meaning with attention: none")
+        if self.combination_width == 0 and self.residual == "token":
+            raise ValueError("combination_width: 0 needs residual: both; with token, nothing reads the phrases")
         return self
 
 
