@@ -50,12 +50,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "max_attn": {"phrases": {"transparent": False}},
     "max_attn_ta": {"phrases": {}},
     "narrow": {"phrases": {"combination_width": 1}},  # f = d
+    "attention": {"phrases": {"combination_width": 0}},  # no network
     "half": {"phrases": {"combination_width": 2}},  # f = 2d
     "queryk_ta": {"phrases": {}, "attention": QUERYK},
     "queryk": {"attention": QUERYK},
     "gated_ta": {"phrases": {"attention": "gated", "transparent_tokens": True}},
 }
-USUAL = ("mean", "max", "max_attn", "max_attn_ta", "narrow")
+USUAL = ("mean", "max", "max_attn", "max_attn_ta", "narrow", "attention")
 
 
 def arguments() -> argparse.Namespace:
