@@ -95,7 +95,9 @@ def phrases_of(recipe: Recipe) -> str:
     if segments.kind != "table":
         words.append(f"{segments.max_tokens}/{segments.min_chunks}/{segments.floor}")
     words += ["batch"] * (getattr(segments, "basis", "") == "batch") + ["token"] * (phrases.residual == "token")
-    inner, odd = divmod(phrases.combination_width or recipe.model.ffn_width, width)
+    inner, odd = divmod(
+        recipe.model.ffn_width if phrases.combination_width is None else phrases.combination_width, width
+    )
     assert not odd
     return " ".join([*words, *([] if inner == 4 else [f"f={inner}d".replace("1d", "d")])])
 

@@ -18,7 +18,7 @@ from phraseloom.layers.feedforward import dropout
 from phraseloom.layers.phrase_representation import AttentiveCombination
 from phraseloom.models.build import build_model
 from phraseloom.models.translation import AttentionMaps, TranslationModel
-from phraseloom.options.model import ModelConfig
+from phraseloom.options.model import ModelConfig, PhrasesConfig
 
 CPU = torch.device("cpu")
 BATCH_BASIS = {"segments": {"kind": "fixed", "basis": "batch"}}
@@ -360,3 +360,15 @@ def test_bad_options_are_refused() -> None:
     ):
         with pytest.raises(ConfigError, match=what):
             validate(ModelConfig, {"preset": "tiny", "phrases": phrases})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"combination_width": 0, "residual": "token"}, "nothing reads the phrases"),
+        ({"combination_width": 0, "combination_dropout": 0.3}, "combination_dropout has no meaning"),
+    ],
+)
+def test_attention_alone_has_no_options_of_the_network(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        PhrasesConfig.model_validate(options)

@@ -183,9 +183,9 @@ def test_stop_word_lists(tmp_path: Path) -> None:
     assert not {"went", "full", "risk", "quality", "life", "home", "good", "right", "thank"} & english
     assert all(word == word.lower() for words in STOP_WORDS.values() for word in words)
     assert len(STOP_WORDS["released"]) == 11 and STOP_WORDS["none"] == frozenset()
-    assert {"der", "ist", "und", "nicht", "mit", "s"} <= STOP_WORDS["de"]
-    assert {"l'", "est", "et", "pas", "avec", "qu'"} <= STOP_WORDS["fr"]
-    assert not {"haus", "zeit", "gut", "machen", "point", "personne", "temps", "bon"} & (
+    assert {"der", "ist", "und", "nicht", "mit", "s", "dessen", "deren", "denen"} <= STOP_WORDS["de"]
+    assert {"l'", "est", "et", "pas", "avec", "qu'", "celui"} <= STOP_WORDS["fr"]
+    assert not {"haus", "zeit", "gut", "machen", "point", "personne", "temps", "bon", "or", "été", "avions"} & (
         STOP_WORDS["de"] | STOP_WORDS["fr"]
     )
     (tmp_path / "stop").write_bytes("Der\n\n  die\t\nÜber\n".encode())

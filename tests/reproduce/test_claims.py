@@ -254,6 +254,13 @@ def test_a_two_by_two_of_rows() -> None:
     seeds = comparison.difference.deviations
     assert len(seeds) == 4
     assert comparison.difference.standard_error == pytest.approx(np.sqrt(sum(d**2 for d in seeds) / 3), rel=1e-6)  # type: ignore[operator]
+    one = {name: {1: seeds[1]} for name, seeds in cells.items()}
+    judged = Judge(result({"groups": one}, claims=[wanted.model_dump(exclude_unset=True)])).verdicts()[0]
+    assert judged.verdict == "undecided" and "four runs" in judged.reason
+    floor = {"metric": "groups", "label": "short", "row": "a", "at_least": {"small": 29.0}}
+    weak = {name: {s: by_length(s, {"short": -20.0 if name in "cd" else 3.0}) for s in (1, 2, 3)} for name in "abcd"}
+    found = result({"groups": weak}, claims=[wanted.model_dump(exclude_unset=True)], floor=floor)
+    assert Judge(found).verdicts()[0].verdict == "not learned"
     del cells["d"]
     assert Judge(result({"groups": cells})).comparisons(wanted)[0][0].difference is None
     for changes in (
@@ -264,6 +271,8 @@ def test_a_two_by_two_of_rows() -> None:
     ):
         with pytest.raises(ValueError, match="beyond has two rows, and is for measured numbers"):
             claim(**{"beyond": ["c", "d"], **changes})
+    with pytest.raises(ValueError, match="the rows of a claim with beyond are different rows"):
+        claim(beyond=["b", "c"])
 
 
 def test_layers_metrics_and_rows_are_drawn_together() -> None:

@@ -18,7 +18,7 @@ import pytest
 from phraseloom.errors import CorruptError, InterruptedRun, UsageError
 from phraseloom.reproduce.plan import Speed, speed_here, speed_of
 from phraseloom.reproduce.sentences import read_sentences
-from phraseloom.reproduce.stored import recompute
+from phraseloom.reproduce.stored import read_result, recompute, take_rows
 from phraseloom.reproduce.table_run import TableOptions, open_plan, plan_text, reproduce
 
 from .fakes import make_table, program, table_data
@@ -187,14 +187,13 @@ def test_rows_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any], 
     assert json.loads((target / "table.json").read_text())["rows"] == all_rows["rows"]
     elsewhere["definition"] = copy.deepcopy(stored["definition"])
     elsewhere["definition"]["rows"]["base"]["label"] = "Another base"
-    (half / "table.json").write_text(json.dumps(elsewhere))
-    _, target, _ = make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
-    assert json.loads((target / "table.json").read_text())["rows"][0]["metrics"] == {}
-    for row in elsewhere["definition"]["rows"].values():
-        row["label"] += "."
-    (half / "table.json").write_text(json.dumps(elsewhere))
-    with pytest.raises(UsageError, match="no row has the same name and label"):
-        make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
+    for name, says in (
+        ("other", "none that was run has the name and label of a row here"),
+        ("table", "other labels now: base"),
+    ):
+        (half / "table.json").write_text(json.dumps({**elsewhere, "table": name}))
+        with pytest.raises(UsageError, match=says):
+            make(seeds=[1, 2], scale="small", rows=["new"], rows_from=half)
     stored["definition"]["claims"][0]["says"] = "what was claimed before"
     stored["definition"]["metrics"]["bleu"] |= {"title": "what it was called", "scales": ["tiny", "small"]}
     stored["definition"]["notes"] = ["Another note."]
@@ -220,6 +219,27 @@ def test_seeds_of_a_stored_table_stand_beside_new_ones(make: Callable[..., Any],
         assert joined[part] == at_once[part]
     assert recompute(target).judged == whole.judged
     assert not [line for line in joined["left_out"] if "not chosen" in line]
+
+
+def test_seeds_of_rows_that_are_not_taken_do_not_count(make: Callable[..., Any], tmp_path: Path) -> None:
+    _, target, _ = make(seeds=[1, 2, 3], scale="small")
+    stored = tmp_path / "stored"
+    shutil.copytree(target, stored)
+    content = json.loads((stored / "table.json").read_text())
+    content["seeds"] = [1, 2, 3, 4]
+    (stored / "table.json").write_text(json.dumps(content))
+    joined, _, said = make(seeds=[1, 2, 3], scale="small", rows=["new"], rows_from=stored)
+    assert joined.seeds == [1, 2, 3] and not [line for line in joined.left_out if "not chosen" in line]
+    assert f"{stored} has the rows base, new; those that are not chosen are taken from there" in said[0]
+
+
+def test_a_stored_row_that_has_only_a_run_is_taken(make: Callable[..., Any]) -> None:
+    _, target, _ = make(seeds=[1], scale="small")
+    stored, here = read_result(target), read_result(target)
+    stored.measured = {cell: numbers for cell, numbers in stored.measured.items() if cell[1] != "base"}
+    here.measured, here.facts = {}, {}
+    assert ("", "base") in take_rows(here, stored)
+    assert here.facts["", "base"] == stored.facts["", "base"]
 
 
 def test_a_row_with_fewer_seeds_than_another_says_so(make: Callable[..., Any], tmp_path: Path) -> None:

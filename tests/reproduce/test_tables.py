@@ -161,6 +161,7 @@ def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, 
     [
         ("001-parts", "001-start", ["base", "pr"], "en-de"),
         ("001-long", "001-long-short", ["base", "wide"], "en-de"),
+        ("002-rate", "001-attention", ["base", "wide"], "en-de"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "de-en"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "en-de"),
     ],
@@ -181,6 +182,20 @@ def trained(name: str, scale: Any, folder: Path) -> dict[str, Any]:
         if step.trains and step.recipe is not None:
             found[step.title.split(" ")[-3]] = load_recipe(step.recipe, list(step.changes))
     return found
+
+
+@pytest.mark.parametrize(("name", "scale"), EVERY)
+def test_every_row_of_a_claim_has_its_metric(name: str, scale: Any, tmp_path: Path) -> None:
+    """A row that `rows` of a step forgets would have no number, without a reason."""
+    loaded = table(name)
+    steps, able = Steps(loaded, scale, tmp_path, RECIPES, "root"), set(runnable(loaded, scale))
+    for claim in [] if loaded.scales[scale].not_done else loaded.claims:
+        metric = loaded.metrics_at(scale).get(claim.metric)
+        for row in claim.rows if metric is not None and scale in claim.scales else []:
+            for task in claim.tasks or list(loaded.tasks) or [""]:
+                if (row, task) in able and task in loaded.tasks_of(row):
+                    for text in metric.reads:
+                        steps.fill(text, StepScope(task, row, loaded.scales[scale].seeds[0]))
 
 
 def test_every_row_of_a_table_at_one_rate_has_it(tmp_path: Path) -> None:

@@ -137,6 +137,15 @@ def test_source_phrases_begin_at_zero_in_a_pre_norm_model() -> None:
     assert difference(origin, model) > 1e-6 and not match.zero, "one normalisation more, which the table says"
 
 
+def test_a_combination_network_that_the_origin_lacks_begins_at_zero() -> None:
+    """The origin attends to phrases, without the network."""
+    phrases = {"segments": {"kind": "fixed"}}
+    origin, model = model_of(1, phrases={**phrases, "combination_width": 0}), model_of(2, phrases=phrases)
+    match = _match(origin, model, Path("m"), [])
+    assert difference(origin, model) < 1e-12
+    assert len(match.zero) == 4 and all(name.endswith("combination.down.weight") for name in match.zero)
+
+
 # --- names and sizes --------------------------------------------------------------------------------------------------
 
 

@@ -150,6 +150,8 @@ class PhrasesConfig(Config):
             raise ValueError("scorer_width has no meaning with attention: none")
         if self.combination_width == 0 and self.residual == "token":
             raise ValueError("combination_width: 0 needs residual: both; with token, nothing reads the phrases")
+        if self.combination_width == 0 and self.combination_dropout is not None:
+            raise ValueError("combination_dropout has no meaning with combination_width: 0")
         return self
 
 

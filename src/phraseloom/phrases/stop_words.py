@@ -46,7 +46,8 @@ gegenüber nicht nichts nie niemals nur auch noch schon sehr so zu mehr viel vie
 alles jede jedem jeden jeder jedes manche manchen mancher einige einigen einiger etwas jemand niemand beide beiden andere
 anderen anderer anderes hier da dort dann nun jetzt immer wieder ja nein mal eben halt wohl also gar ganz zwar dabei dafür
 dagegen daher damals danach daran darauf daraus darin darum darunter darüber davon davor dazu hin her gern gerne gerade einmal
-' s
+' s dessen deren denen sei seien derselben denselben demselben dieselben derjenige diejenige dasjenige diejenigen ums hinters
+unters weder sowohl jedoch deshalb deswegen womit wofür wobei mehrere mehreren per pro samt ’
 """
 
 _FRENCH = """
@@ -54,15 +55,16 @@ le la les l' un une des du de d' au aux ce cet cette ces c' ça cela ceci je j' 
 nous vous ils elles eux lui leur leurs en y mon ma mes ton ta tes son sa ses notre nos votre vos mien mienne tien tienne sien
 sienne nôtre vôtre même mêmes qui que qu' quoi dont où quel quelle quels quelles lequel laquelle lesquels lesquelles auquel
 duquel quand comment pourquoi combien suis es est sommes êtes sont étais était étions étiez étaient serai seras sera serons
-serez seront serais serait seraient fut furent soit sois soyez soient été étant être ai as a avons avez ont avais avait avions
-aviez avaient aurai auras aura aurons aurez auront aurais aurait auraient eut eurent aie ait aient eu ayant avoir peux peut
-pouvons pouvez peuvent pouvait pourrait pouvoir dois doit devons devez doivent devait devrait devoir veux veut voulons voulez
-veulent voulait voudrait vais vas va allons allez vont et ou mais or ni car donc si comme lorsque lorsqu' puisque puisqu'
-quoique quoiqu' parce afin alors tandis à dans par pour sur sous avec sans entre vers chez contre depuis dès pendant avant
-après devant derrière jusque jusqu' selon malgré parmi hors près loin lors ne n' pas plus jamais rien aucun aucune non oui
-très trop peu beaucoup bien aussi encore déjà toujours tout toute tous toutes autre autres chaque plusieurs quelque quelques
-certain certaine certains certaines tel telle tels telles ici là puis ensuite ainsi cependant seulement moins tant autant '
-est-ce qu'est-ce
+serez seront serais serait seraient fut furent soit sois soyez soient étant être ai as a avons avez ont avais avait aviez
+avaient aurai auras aura aurons aurez auront aurais aurait auraient eut eurent aie ait aient eu ayant avoir peux peut pouvons
+pouvez peuvent pouvait pourrait pouvoir dois doit devons devez doivent devait devrait devoir veux veut voulons voulez veulent
+voulait voudrait vais vas va allons allez vont et ou mais ni car donc si comme lorsque lorsqu' puisque puisqu' quoique quoiqu'
+parce afin alors tandis à dans par pour sur sous avec sans entre vers chez contre depuis dès pendant avant après devant
+derrière jusque jusqu' selon malgré parmi hors près loin lors ne n' pas plus jamais rien aucun aucune non oui très trop peu
+beaucoup bien aussi encore déjà toujours tout toute tous toutes autre autres chaque plusieurs quelque quelques certain
+certaine certains certaines tel telle tels telles ici là puis ensuite ainsi cependant seulement moins tant autant ' est-ce
+celui celle ceux celles chacun chacune quelqu' miens miennes tiens tiennes siens siennes nôtres vôtres soyons ayons ayez fût
+eût pouvaient devaient pourraient devraient voudraient faut via durant sauf voici voilà l d j n c m t s qu ’
 """
 
 # The released code rejects a phrase with any of these (spec §4.7.3).

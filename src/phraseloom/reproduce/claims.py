@@ -193,12 +193,16 @@ def _decided(judged: JudgedClaim, p_holm: float | None) -> JudgedClaim:
         verdict = "not measured" if partial else "undecided"
         if p_holm < LEVEL:
             verdict = "held" if all(c.agrees for c in measured) else "did not hold"
-    if verdict in TWO_RUNS and any(c.difference is not None and c.difference.one_seed for c in measured):
+    reason = judged.reason
+    one_seed = any(c.difference is not None and c.difference.one_seed for c in measured)
+    if one_seed and judged.claim.beyond:
+        verdict, reason = "undecided", "one seed: these are four runs, and say nothing about training"
+    elif verdict in TWO_RUNS and one_seed:
         same = not judged.claim.than
         verdict = (ONE_RUN if same else TWO_RUNS)[verdict]
     elif any(c.difference is not None and c.difference.seeds == 2 for c in measured):
         verdict = TWO_SEEDS.get(verdict, verdict)
-    reason = judged.reason if p_holm is None or verdict.endswith("undecided") else ""
+    reason = reason if p_holm is None or verdict.endswith("undecided") else ""
     return replace(judged, verdict=verdict, p_holm=p_holm, reason=reason)
 
 

@@ -120,7 +120,7 @@ def _likelihoods(paths: Sequence[Path], page: str | Path, recipes: Path | None) 
         judge = Judge(result)
         for pair in dict.fromkeys(pair for claim in claims if claim.metric == "bleu" for pair in judge.pairs(claim)):
             found = [judge.difference(replace(pair, metric=metric)) for metric in ("bleu", LOG_LIKELIHOOD)]
-            if pair.other is not None and None not in found:
+            if pair.other is not None and not pair.beyond and None not in found:
                 says = f"{pair.task}: {pair.row} − {pair.other}".removeprefix(": ")
                 cells = [_difference(asdict(difference), 2) for difference in found if difference is not None]
                 mark = "yes" if registered else "no"

@@ -98,7 +98,7 @@ def _whole_minutes(rows: Sequence[Content]) -> float | None:
 def _command(content: Content) -> str:
     """The command, with the options that decide the contents of the table."""
     words = ["phraseloom reproduce", content["table"], "--scale", content["scale"]]
-    if any(row["metrics"] for row in content["rows"]):
+    if any(_state(row) != "not run" for row in content["rows"]):
         words += ["--seeds", ",".join(map(str, content["seeds"]))]
     if any(text.endswith("(--rows)") for text in content["left_out"]):
         some = [row for row in content["rows"] if _state(row) != "not run"]

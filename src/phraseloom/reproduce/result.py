@@ -136,9 +136,10 @@ def collect(
                 if curves:
                     result.curves.setdefault((task, row), {})[seed] = curves
             for key, metric in table.metrics_at(scale).items():
-                measured = MeasuredValue(None, STALE) if stale else meter.measure(metric, place)
+                measured = meter.measure(metric, place)
                 if measured is None:
                     continue
+                measured = MeasuredValue(None, STALE) if stale else measured
                 measured = replace(measured, missing=steps.portable(measured.missing))
                 result.measured.setdefault((task, row, key), {})[seed] = measured
     if machines:
@@ -228,7 +229,8 @@ class Judge:
         if self.result.scale == "tiny" and not exact:
             return replace(judged, verdict="path only", p=None, reason="")
         if not exact and not self._is_cost(claim.metric):
-            reason = next(filter(None, (self._not_learned(*place) for _, place in comparisons)), None)
+            places = [(task, some) for _, (task, rows) in comparisons for some in (rows[:2], rows[2:]) if some]
+            reason = next(filter(None, (self._not_learned(*place) for place in places)), None)
             if reason is not None:
                 return replace(judged, verdict="not learned", p=None, reason=reason)
         return judged
@@ -279,7 +281,7 @@ class Judge:
             for task in claim.tasks or list(table.tasks) or [""]
             for row in claim.about
             for other in claim.than or [None]  # type: ignore[list-item]
-            if task in table.tasks_of(row) and (other is None or task in table.tasks_of(other))
+            if all(task in table.tasks_of(each) for each in (row, other, *claim.beyond) if each is not None)
             for pair in self._labelled(claim, task, row, other)
         ]
 

@@ -168,12 +168,16 @@ def read_rows(folder: Path, table: TableConfig, name: str, scale: Scale) -> Resu
     then, now = _measured_at(stored.table, scale), _measured_at(table, scale)
     if others := [part for part in sorted({*then, *now}) if then.get(part) != now.get(part)]:
         raise UsageError(f"no rows for this table: not the same: {', '.join(others)}", file=path, hint="run all rows")
-    if stored.name != name:
-        labels = {row: config.label for row, config in stored.table.rows.items()}
-        rows = {row for row, config in table.rows.items() if labels.get(row) == config.label}
-        if not rows:
-            raise UsageError("no rows for this table: no row has the same name and label", file=path)
-        stored.measured = {cell: numbers for cell, numbers in stored.measured.items() if cell[1] in rows}
+    labels = {row: config.label for row, config in stored.table.rows.items()}
+    same = {row for row, config in table.rows.items() if labels.get(row) == config.label}
+    if stored.name == name and (others := sorted(labels.keys() & table.rows.keys() - same)):
+        raise UsageError(
+            f"no rows for this table: other labels now: {', '.join(others)}", file=path, hint="run all rows"
+        )
+    stored.measured = {cell: numbers for cell, numbers in stored.measured.items() if cell[1] in same}
+    stored.facts = {place: facts for place, facts in stored.facts.items() if place[1] in same}
+    if not _seeds(stored):
+        raise UsageError("no rows for this table: none that was run has the name and label of a row here", file=path)
     return stored
 
 
@@ -203,7 +207,7 @@ def take_rows(result: Result, stored: Result) -> list[tuple[str, str]]:
             result.failures |= {place: stored.failures[place]} if place in stored.failures else {}
         result.counted |= {place: stored.counted[place]} if place in stored.counted else {}
     if taken:
-        result.seeds = sorted({*result.seeds, *stored.seeds})
+        result.seeds = sorted({*result.seeds, *(seed for seeds in taken.values() for seed in seeds)})
         names = ", ".join(dict.fromkeys(row for _, row in taken))
         result.left_out.append(f"a comparison of minutes: runs of the rows {names} are those of a table stored before")
         for (task, row), seeds in _seeds(result).items():
@@ -221,6 +225,8 @@ def _seeds(result: Result) -> dict[tuple[str, str], set[int]]:
     seeds: dict[tuple[str, str], set[int]] = {}
     for (task, row, _), measured in result.measured.items():
         seeds.setdefault((task, row), set()).update(measured)
+    for place, facts in result.facts.items():
+        seeds.setdefault(place, set()).update(facts)
     return seeds
 
 

@@ -255,6 +255,8 @@ class ClaimConfig(Config):
             raise ValueError(
                 "beyond has two rows, and is for measured numbers of the rows `than`, without than_label or times"
             )
+        if self.beyond and len(set(self.rows)) < len(self.rows):
+            raise ValueError("the rows of a claim with beyond are different rows")
         if self.times != 1.0 and (not self.than or self.than_label or self.metric == "parameters"):
             raise ValueError("times multiplies the measured numbers of the rows `than`, and is for nothing else")
         if self.than and self.than_label and not self.labels:

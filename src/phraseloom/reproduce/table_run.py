@@ -115,6 +115,8 @@ def reproduce(plan: Plan, name: str, options: TableOptions, say: Say) -> tuple[R
     stored = None
     if options.rows_from is not None:
         stored = read_rows(options.rows_from, plan.steps.table, target.name, options.scale)
+        rows = dict.fromkeys(row for _, row, _ in stored.measured)
+        say(f"{options.rows_from} has the rows {', '.join(rows)}; those that are not chosen are taken from there")
     with system_errors(options.folder):
         files.disk.mkdir(plan.steps.work)
         execution = _execution(plan, plan.ordered, options, say)

@@ -294,9 +294,12 @@ def _graft(origin: nn.Module, model: nn.Module, match: _Match) -> None:
                 block.arrangement.bias.detach().copy_(old.arrangement.bias.detach())
             match.blocks.append(path)
             match.grafted += [f"{path}.{name}" for name, _ in block.named_parameters()]
-        if isinstance(block, AttentiveCombination) and old is None and block.residual.pre:
+        if isinstance(block, AttentiveCombination) and block.residual.pre:
+            added = block.last_matrices() if old is None else []
+            if isinstance(old, AttentiveCombination) and old.down is None and block.down is not None:
+                added = [block.down.weight]
             for name, parameter in block.named_parameters():
-                if any(parameter is matrix for matrix in block.last_matrices()):
+                if any(parameter is matrix for matrix in added):
                     parameter.detach().zero_()
                     match.zero.append(f"{path}.{name}")
 
