@@ -192,7 +192,7 @@ def test_options_of_filter(options: list[str], phrases: list[str], command: Comm
         (["candidates", "-o", "p.xz", "--no-pmi"], 2, "p.xz: the output is plain text"),
         (["candidates", "-o", "p", "--no-pmi", "--moses", "m.gz"], 2, "m.gz: the output is plain text"),
         (["candidates", "-o", "p", "--no-pmi", "--min-count", "0"], 2, "--min-count"),
-        (["candidates", "-o", "p", "--no-pmi", "--stop-words", "de"], 1, "de: text file not found"),
+        (["candidates", "-o", "p", "--no-pmi", "--stop-words", "xx"], 1, "xx: text file not found"),
         (["candidates", "-o", "p", "--no-pmi", "--preset", "mine"], 2, "--preset"),
         (["target", "-o", "p", "--no-pmi"], 1, "target:1: not a row of a file of candidates"),
         (["none", "-o", "p", "--no-pmi"], 1, "none: table of candidates not found"),
