@@ -8,8 +8,8 @@
 in the loss, FFNN learns log(s_c w_c) + log p(c | e), so shift_c = log(s_c w_c) (Elkan 2001). At the setting of the released
 program and a share of phrases of 1.6 %, this is a factor of 184 in the odds. Without a shift φ is what FFNN says.
 
-The decoder's scores know how often phrases occur, and much of what φ knows, so the gate counts that twice. `set_gate` weighs
-it: a phrase then has the odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
+The decoder's scores know how often phrases occur, so the gate may count that twice. `set_gate` weighs it: a phrase then has the
+odds (o · odds of φ)^w. With o = 1 / (the odds of a phrase in the text), a w near 0 has no influence.
 
 Park and Tsvetkov 2019, §2.3. A decoder with attention a_e writes a word with λ_word = Σ_e a_e · (word share of e).
 """
