@@ -142,7 +142,6 @@ def test_no_claim_says_more_than_its_comparison() -> None:
 WIDENED = {
     "000-language-model": [("wide", "12")],
     "001-parts": [("wide", "pr"), ("wide", "pr-zero")],
-    "001-long-short": [("wide", "pr-zero-3")],
     "002-orders": [("wide-interleaved", "interleaved"), ("wide-123", "123")],
 }
 
@@ -160,7 +159,6 @@ def test_a_widened_row_has_the_parameters_of_its_partner(name: str, scale: Any, 
     ("name", "other", "rows", "task"),
     [
         ("001-parts", "001-start", ["base", "pr"], "en-de"),
-        ("001-long", "001-long-short", ["base", "wide"], "en-de"),
         ("002-rate", "001-attention", ["base", "wide"], "en-de"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "de-en"),
         ("004-converged", "004-converged-entropy", ["transformer", "noenc", "noenc-nopos"], "en-de"),
@@ -199,9 +197,10 @@ def test_every_row_of_a_claim_has_its_metric(name: str, scale: Any, tmp_path: Pa
 
 
 def test_every_row_of_a_table_at_one_rate_has_it(tmp_path: Path) -> None:
-    for name in ("001-parts", "001-start", "001-long-short", "002-layers"):
+    rates = {"001-parts": 0.004, "001-start": 0.004, "001-long-short": 0.008, "002-layers": 0.004}
+    for name, rate in rates.items():
         for row, recipe in trained(name, "small", tmp_path).items():
-            assert recipe.training.schedule.peak == (0.001 if row.endswith("-post") else 0.004), (name, row)
+            assert recipe.training.schedule.peak == (0.001 if row.endswith("-post") else rate), (name, row)
             assert recipe.training.precision == "bf16"
 
 
@@ -232,11 +231,23 @@ def test_the_table_of_layers_has_as_many_as_the_paper(scale: Any, tmp_path: Path
 
 
 def test_short_phrases_have_three_tokens_on_long_lines(tmp_path: Path) -> None:
-    phrases = trained("001-long-short", "small", tmp_path)["pr-zero-3"].model.phrases
-    assert {
-        phrase_length(n, **phrases.segments.model_dump(include={"max_tokens", "min_chunks", "floor"}))
-        for n in (3, 12, 36, 60)
-    } == {3}
+    recipes = trained("001-long-short", "small", tmp_path)
+    for row in ("attention-3", "pr-zero-3"):
+        segments = recipes[row].model.phrases.segments.model_dump(include={"max_tokens", "min_chunks", "floor"})
+        assert {phrase_length(n, **segments) for n in (3, 12, 36, 60)} == {3}, row
+
+
+@pytest.mark.parametrize(
+    ("name", "alone", "network"),
+    [("001-attention", "attention", "pr-zero"), ("001-long-short", "attention-3", "pr-zero-3")],
+)
+@pytest.mark.parametrize("scale", ["tiny", "small"])
+def test_attention_to_phrases_alone_meets_a_base_with_more_parameters(
+    name: str, alone: str, network: str, scale: Any, tmp_path: Path
+) -> None:
+    found = counted(open_plan(name, RECIPES, TableOptions(scale=scale, folder=tmp_path)))
+    sizes = [found["en-de", row] for row in ("base", alone, "wide", network)]
+    assert sizes == sorted(set(sizes))
 
 
 def test_recurrent_models_converge_at_their_own_rate(tmp_path: Path) -> None:
